@@ -1,0 +1,47 @@
+# Two commands on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3.11
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: setup demo test check format proto chaos bench test-cluster clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --editable ".[torch,dev]"
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: setup
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc --mypy_out=src/elasticdl/rpc \
+		--grpc_python_out=src/elasticdl/rpc elasticdl.proto
+	sed -i 's/^import elasticdl_pb2/from elasticdl.rpc import elasticdl_pb2/' src/elasticdl/rpc/elasticdl_pb2_grpc.py
+
+chaos: setup
+	$(BIN)/python -m pytest -m slow tests/chaos
+
+test-cluster: setup
+	$(BIN)/python -m pytest -m cluster
+
+bench: setup
+	for name in rescale overhead reproducible dispatch; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,29 @@
+"""Time as an argument: deciding code receives `now`, loops own a clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch, as a person would read them off a wall."""
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds

@@ -1,0 +1,111 @@
+"""The job directory: every file a job keeps, named once.
+
+It is private to its owner (mode 0700): the token and the spec lie in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import SpecError
+from elasticdl.spec.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobDirectory:
+    root: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.json"
+
+    @property
+    def token(self) -> Path:
+        return self.root / "token"
+
+    @property
+    def master(self) -> Path:
+        """Address, pid and metrics port of the running master, as JSON."""
+        return self.root / "master.json"
+
+    @property
+    def launcher(self) -> Path:
+        """Pid of the launcher and what it started, as JSON."""
+        return self.root / "launcher.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """How the job ended, as JSON; absent while it runs."""
+        return self.root / "result.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.root / "tensorboard"
+
+    @property
+    def index(self) -> Path:
+        """Offsets of records in the data files, shared by all workers of the job."""
+        return self.root / "index"
+
+    @property
+    def timeline(self) -> Path:
+        return self.root / "timeline.png"
+
+    def log(self, replica: str) -> Path:
+        return self.logs / f"{replica}.log"
+
+    def checkpoints(self, spec: JobSpec) -> Path:
+        return Path(spec.checkpoint.directory) if spec.checkpoint.directory else self.root / "checkpoints"
+
+    def create(self, spec: JobSpec) -> None:
+        """Make the directory with the spec and a fresh token in it."""
+        self.root.mkdir(parents=True, mode=0o700)
+        self.logs.mkdir()
+        self.index.mkdir()
+        write_private(self.spec, spec.model_dump_json(indent=2))
+        write_private(self.token, secrets.token_urlsafe(32))
+
+    def load_spec(self) -> JobSpec:
+        try:
+            return JobSpec.model_validate_json(self.spec.read_text())
+        except FileNotFoundError as exc:
+            raise SpecError(f"{self.root} is not a job directory: it has no spec.json") from exc
+
+    def load_token(self) -> str:
+        return self.token.read_text()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace `path` atomically; only its owner may read it."""
+    staging = path.with_name(path.name + ".new")
+    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    staging.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The document at `path`, or None where there is none (yet)."""
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    assert isinstance(document, dict)
+    return document

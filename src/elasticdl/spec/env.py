@@ -1,0 +1,52 @@
+"""The only door to the environment: who this process is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.errors import SpecError
+from elasticdl.spec.ids import WorkerId
+
+HOME = "ELASTICDL_HOME"
+JOB_DIRECTORY = "ELASTICDL_JOB_DIRECTORY"
+WORKER = "ELASTICDL_WORKER"
+ADDRESS = "ELASTICDL_ADDRESS"
+FAULTS = "ELASTICDL_FAULTS"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnv:
+    """Which job a worker belongs to, who it is, and the address its peers reach it at."""
+
+    job_directory: Path
+    worker: WorkerId
+    address: str
+    faults: str = ""  # fault injection for tests, see elasticdl.testing.faults
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> WorkerEnv:
+        try:
+            return cls(
+                job_directory=Path(environ[JOB_DIRECTORY]),
+                worker=WorkerId(environ[WORKER]),
+                address=environ[ADDRESS],
+                faults=environ.get(FAULTS, ""),
+            )
+        except KeyError as exc:
+            raise SpecError(f"{exc.args[0]} is not set: a worker is started by the launcher, not by hand") from exc
+
+    def to_environ(self) -> dict[str, str]:
+        environ = {JOB_DIRECTORY: str(self.job_directory), WORKER: self.worker, ADDRESS: self.address}
+        return environ | ({FAULTS: self.faults} if self.faults else {})
+
+
+def home(environ: Mapping[str, str]) -> Path:
+    """Where jobs of this person live: $ELASTICDL_HOME, else ~/.elasticdl."""
+    return Path(environ.get(HOME) or Path.home() / ".elasticdl")
+
+
+def is_worker(environ: Mapping[str, str]) -> bool:
+    """Whether this process was launched as a worker (else a script runs alone)."""
+    return JOB_DIRECTORY in environ

@@ -1,0 +1,8 @@
+"""Ids are words, ranks are numbers; a rank is never used as an id."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+JobId = NewType("JobId", str)
+WorkerId = NewType("WorkerId", str)  # "worker-3"
