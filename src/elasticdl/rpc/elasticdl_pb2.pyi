@@ -26,6 +26,7 @@ class WorkerMessage(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     HELLO_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
@@ -39,6 +40,10 @@ class WorkerMessage(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """1, 2, 3 … per worker: kept by the worker until acknowledged and sent again after a reconnect,
+    so that each takes effect exactly once. 0 for Hello and Heartbeat, which may be lost.
+    """
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -68,6 +73,7 @@ class WorkerMessage(_message.Message):
     def __init__(
         self,
         *,
+        sequence: _builtins.int = ...,
         hello: Global___Hello | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         ready: Global___Ready | None = ...,
@@ -84,7 +90,7 @@ class WorkerMessage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "planned", b"planned", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "planned", b"planned", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "planned", b"planned", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
@@ -446,6 +452,7 @@ class MasterMessage(_message.Message):
     EXPELLED_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -464,6 +471,8 @@ class MasterMessage(_message.Message):
     def evaluation(self) -> Global___EvaluationResult: ...
     @_builtins.property
     def evaluate(self) -> Global___EvaluationStarted: ...
+    @_builtins.property
+    def acknowledged(self) -> Global___Acknowledged: ...
     def __init__(
         self,
         *,
@@ -476,12 +485,13 @@ class MasterMessage(_message.Message):
         expelled: Global___Expelled | None = ...,
         evaluation: Global___EvaluationResult | None = ...,
         evaluate: Global___EvaluationStarted | None = ...,
+        acknowledged: Global___Acknowledged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -501,6 +511,25 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Acknowledged(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acknowledged: _TypeAlias = Acknowledged  # noqa: Y015
 
 @_typing.final
 class Round(_message.Message):
@@ -732,9 +761,12 @@ class ExchangeRequest(_message.Message):
     REPORTS_FIELD_NUMBER: _builtins.int
     WANT_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     want: _builtins.int
     """how many leases to take"""
+    request: _builtins.int
+    """1, 2, 3 … per worker; a repeated number gets the same reply again"""
     @_builtins.property
     def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseReport]: ...
     @_builtins.property
@@ -748,10 +780,11 @@ class ExchangeRequest(_message.Message):
         reports: _abc.Iterable[Global___LeaseReport] | None = ...,
         want: _builtins.int = ...,
         steps: _abc.Iterable[_builtins.int] | None = ...,
+        request: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports", "steps", b"steps", "want", b"want", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports", "request", b"request", "steps", b"steps", "want", b"want", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -795,7 +828,7 @@ class LeaseReport(_message.Message):
     """why the shard failed here; "" = it did not"""
     @_builtins.property
     def sums(self) -> _containers.MessageMap[_builtins.str, Global___Sum]:
-        """metric parts, with `finished`"""
+        """metric parts of the records since the last report of this lease"""
 
     def __init__(
         self,
