@@ -169,7 +169,7 @@ class JobSpec(_Part):
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")
         elif self.model is None:
-            raise ValueError(f"model: a {self.kind} job needs model.definition")
+            raise ValueError(f"model: a {self.kind} job needs model.definition (--model_def)")
         return self
 
 

@@ -1,0 +1,220 @@
+"""Every option of the command line and the place in the JobSpec it sets, written down once.
+
+The table is plain data; `elasticdl.cli` makes real options of it, the loader names
+them in its messages. Option names are the original ElasticDL's where it had one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+TRAIN, EVALUATE, PREDICT, RUN = "train", "evaluate", "predict", "run"
+MODEL_COMMANDS = (TRAIN, EVALUATE, PREDICT)
+ALL = (TRAIN, EVALUATE, PREDICT, RUN)
+
+
+class Form(Enum):
+    """How the words after an option are read."""
+
+    WORD = auto()  # one value; the JobSpec says whether it is a number
+    SWITCH = auto()  # --shuffle / --no-shuffle
+    LIST = auto()  # a,b,c
+    MAPPING = auto()  # a=1;b=[1,2], repeated, or a YAML mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    name: str
+    path: str  # dotted, in the JobSpec
+    section: str  # heading in --help
+    help: str
+    commands: tuple[str, ...] = ALL
+    form: Form = Form.WORD
+    metavar: str = "TEXT"
+    alias: str = ""
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name}"
+
+
+_JOB, _MODEL, _DATA, _PLAN = "Job", "Model", "Data", "Plan (fixes the bits of the result)"
+_WORKERS, _CHECKPOINTS, _EVALUATION, _SYSTEM = "Workers", "Checkpoints and output", "Evaluation", "System"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("job_name", "name", _JOB, "Name of the job, unique on this machine. Default: a readable new one.", ALL),
+    Option("log_level", "log_level", _JOB, "DEBUG, INFO, WARNING or ERROR.", ALL, metavar="LEVEL"),
+    Option("model_zoo", "model.zoo", _MODEL, "Directory the model file is found in.", MODEL_COMMANDS, metavar="DIR"),
+    Option(
+        "model_def",
+        "model.definition",
+        _MODEL,
+        "Which function builds the model: mnist.mnist.forward is forward in <model_zoo>/mnist/mnist.py.",
+        MODEL_COMMANDS,
+        metavar="NAME",
+    ),
+    Option(
+        "model_params",
+        "model.params",
+        _MODEL,
+        "Keyword arguments for the model and the optimizer, values as YAML. May be repeated.",
+        MODEL_COMMANDS,
+        Form.MAPPING,
+        '"a=1;b=[1,2]"',
+    ),
+    Option("training_data", "data.training", _DATA, "File, directory or glob to train on.", (TRAIN,), metavar="PATH"),
+    Option("validation_data", "data.validation", _DATA, "Records to evaluate on.", (TRAIN, EVALUATE), metavar="PATH"),
+    Option("prediction_data", "data.prediction", _DATA, "Records to predict.", (PREDICT,), metavar="PATH"),
+    Option(
+        "data_format",
+        "data.format",
+        _DATA,
+        "auto, csv, parquet, tfrecord or python. Default: by the file's name.",
+        MODEL_COMMANDS,
+        metavar="FORMAT",
+    ),
+    Option(
+        "columns",
+        "data.columns",
+        _DATA,
+        "Names for a CSV without a header line, or the columns to read.",
+        MODEL_COMMANDS,
+        Form.LIST,
+        "A,B,…",
+    ),
+    Option(
+        "shard_records",
+        "data.shard_records",
+        _DATA,
+        "Records in a shard, the unit that is shuffled and leased.",
+        MODEL_COMMANDS,
+        metavar="N",
+    ),
+    Option(
+        "data_reader_params",
+        "data.reader_params",
+        _DATA,
+        "Keyword arguments for custom_data_reader, as in --model_params.",
+        MODEL_COMMANDS,
+        Form.MAPPING,
+        '"a=1;b=2"',
+    ),
+    Option("num_epochs", "plan.epochs", _PLAN, "How often all records are trained.", (TRAIN,), metavar="N"),
+    Option("minibatch_size", "plan.minibatch_size", _PLAN, "Records per worker and step.", MODEL_COMMANDS, metavar="N"),
+    Option(
+        "global_batch_size",
+        "plan.global_batch_size",
+        _PLAN,
+        "Records per step of all workers together. Default: minibatch_size x num_workers.",
+        (TRAIN, RUN),
+        metavar="N",
+    ),
+    Option(
+        "logical_ranks",
+        "plan.logical_ranks",
+        _PLAN,
+        "Fixed shares of the global batch. Default: max_workers.",
+        (TRAIN, RUN),
+        metavar="N",
+    ),
+    Option("seed", "plan.seed", _PLAN, "Origin of all random numbers.", ALL, metavar="N"),
+    Option("max_steps", "plan.max_steps", _PLAN, "Stop after so many steps.", (TRAIN,), metavar="N", alias="max_step"),
+    Option(
+        "learning_rate", "plan.learning_rate", _PLAN, "Passed to optimizer(parameters, lr=…).", (TRAIN,), metavar="X"
+    ),
+    Option(
+        "reproducible",
+        "plan.reproducible",
+        _PLAN,
+        "The same bits for any number of workers (default), or plain all-reduce.",
+        (TRAIN, RUN),
+        Form.SWITCH,
+    ),
+    Option("shuffle", "plan.shuffle", _PLAN, "Shuffle the records each epoch (default).", (TRAIN,), Form.SWITCH),
+    Option("drop_last", "plan.drop_last", _PLAN, "Leave out a short last batch.", (TRAIN,), Form.SWITCH),
+    Option("num_workers", "workers.wish", _WORKERS, "How many workers are wished for.", MODEL_COMMANDS, metavar="N"),
+    Option("min_workers", "workers.min", _WORKERS, "The job waits for at least these.", MODEL_COMMANDS, metavar="N"),
+    Option("max_workers", "workers.max", _WORKERS, "Never more than these.", MODEL_COMMANDS, metavar="N"),
+    Option("threads", "workers.threads", _WORKERS, "CPU threads of each worker.", ALL, metavar="N"),
+    Option("device", "workers.device", _WORKERS, "cpu, cuda or auto.", ALL, metavar="DEVICE"),
+    Option(
+        "failure_budget",
+        "workers.failure_budget",
+        _WORKERS,
+        "Crashes of workers before the job fails; preemptions never count.",
+        ALL,
+        metavar="N",
+    ),
+    Option("address", "workers.address", _WORKERS, "Address master and workers bind to.", ALL, metavar="ADDRESS"),
+    Option(
+        "checkpoint_steps", "checkpoint.steps", _CHECKPOINTS, "Checkpoint every N steps.", (TRAIN, RUN), metavar="N"
+    ),
+    Option(
+        "checkpoint_dir",
+        "checkpoint.directory",
+        _CHECKPOINTS,
+        "Where checkpoints lie. Default: in the job directory.",
+        (TRAIN, RUN),
+        metavar="DIR",
+    ),
+    Option("keep_checkpoint_max", "checkpoint.keep", _CHECKPOINTS, "Keep the newest N.", (TRAIN, RUN), metavar="N"),
+    Option(
+        "checkpoint_dir_for_init",
+        "checkpoint.initial",
+        _CHECKPOINTS,
+        "A checkpoint, or a directory of them, to start from.",
+        ALL,
+        metavar="DIR",
+    ),
+    Option(
+        "resume",
+        "checkpoint.resume",
+        _CHECKPOINTS,
+        "Go on with the job of this name from its newest checkpoint.",
+        (TRAIN, RUN),
+        Form.SWITCH,
+    ),
+    Option("output", "output", _CHECKPOINTS, "Where the result is written.", ALL, metavar="DIR"),
+    Option("evaluation_steps", "evaluation.steps", _EVALUATION, "Evaluate every N steps.", (TRAIN,), metavar="N"),
+    Option("evaluation_epochs", "evaluation.epochs", _EVALUATION, "Evaluate every N epochs.", (TRAIN,), metavar="N"),
+    Option(
+        "timing", "timing", _SYSTEM, "A timeout, e.g. silence_s=2. May be repeated.", ALL, Form.MAPPING, "KEY=VALUE"
+    ),
+    Option("tls_cert", "security.certificate", _SYSTEM, "Certificate of master and workers.", ALL, metavar="FILE"),
+    Option("tls_key", "security.key", _SYSTEM, "Its private key.", ALL, metavar="FILE"),
+    Option("tls_ca", "security.authority", _SYSTEM, "The authority that signed it.", ALL, metavar="FILE"),
+)
+
+
+def of(command: str) -> tuple[Option, ...]:
+    """The options of one command, in the order of its help."""
+    return tuple(option for option in OPTIONS if command in option.commands)
+
+
+def at(path: str) -> Option | None:
+    """The option that sets `path` of the JobSpec, if there is one."""
+    return next((option for option in OPTIONS if option.path == path), None)
+
+
+def named(name: str) -> Option | None:
+    """The option called `name`, in either spelling."""
+    plain = name.replace("-", "_")
+    return next((option for option in OPTIONS if plain in (option.name, option.alias)), None)
+
+
+def document(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested document that the given options, by name, describe; None means not given."""
+    root: dict[str, Any] = {}
+    for option in OPTIONS:
+        value = values.get(option.name)
+        if value is None:
+            continue
+        *parents, leaf = option.path.split(".")
+        place = root
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    return root

@@ -1,0 +1,84 @@
+"""Text into plain values: YAML and `a=1;b=[1,2]`. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from elasticdl.errors import SpecError
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which 1e-3 is a number and a key may stand only once."""
+
+
+# YAML 1.1 reads 1e-3 as a word; nobody who writes a learning rate means that.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The value `text` stands for. `where` names its origin in the error."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark
+        place = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
+        raise SpecError(f"{place}: not valid YAML: {exc.problem or exc}") from exc
+    except yaml.YAMLError as exc:
+        raise SpecError(f"{where}: not valid YAML: {exc}") from exc
+
+
+def parse_mapping(words: Iterable[str], where: str) -> dict[str, Any]:
+    """`a=1;b=[1,2]`, several of them, or YAML mappings; later ones win."""
+    result: dict[str, Any] = {}
+    for word in words:
+        if re.match(r"\s*\{", word):
+            value = parse_yaml(word, where)
+            if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+                raise SpecError(f"{where}: expected a mapping from names to values; received {word!r}")
+            result |= value
+            continue
+        for item in _split(word):
+            name, separator, text = item.partition("=")
+            if not separator or not name.strip().isidentifier():
+                raise SpecError(f'{where}: expected "name=value;name=value"; received {item.strip()!r}')
+            result[name.strip()] = parse_yaml(text.strip(), f"{where} {name.strip()}")
+    return result
+
+
+def _split(word: str) -> list[str]:
+    """Cut at semicolons that stand outside brackets and quotes."""
+    items, item, depth, quote = [], "", 0, ""
+    for letter in word:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "[{(":
+            depth += 1
+        elif letter in "]})":
+            depth -= 1
+        if letter == ";" and depth == 0 and not quote:
+            items.append(item)
+            item = ""
+        else:
+            item += letter
+    return [part for part in (*items, item) if part.strip()]

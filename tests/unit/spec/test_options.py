@@ -1,0 +1,55 @@
+"""The one table from options to places in the JobSpec."""
+
+from __future__ import annotations
+
+from elasticdl.spec import JobSpec, load, options
+from elasticdl.spec.refused import REFUSED
+
+
+def leaves(prefix: str, schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> set[str]:
+    """Dotted paths of every value a JobSpec has."""
+    found: set[str] = set()
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    for name, part in properties.items():
+        choices = [part, *part.get("anyOf", []), *part.get("allOf", [])]
+        names = [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
+        nested = [definitions[name] for name in names if "properties" in definitions[name]]
+        found |= leaves(f"{prefix}{name}.", nested[0], definitions) if nested else {prefix + name}
+    return found
+
+
+def test_every_option_sets_a_place_that_exists_and_no_place_is_forgotten() -> None:
+    schema = JobSpec.model_json_schema()
+    places = leaves("", schema, schema["$defs"])
+    by_option = {option.path for option in options.OPTIONS}
+
+    without_option = {place for place in places if place not in by_option and not place.startswith("timing.")}
+
+    assert by_option - places == {"timing"}
+    assert without_option == {"kind", "script.path", "script.arguments", "workers.cpu_capability"}
+
+
+def test_names_are_unique_and_none_is_both_available_and_not() -> None:
+    names = [name for option in options.OPTIONS for name in (option.name, option.alias) if name]
+
+    assert len(names) == len(set(names))
+    assert not set(names) & set(REFUSED)
+
+
+def test_given_options_become_a_nested_document_and_others_do_not_appear() -> None:
+    document = options.document({"job_name": "a", "num_workers": "3", "shuffle": False, "seed": None})
+
+    assert document == {"name": "a", "workers": {"wish": "3"}, "plan": {"shuffle": False}}
+
+
+def test_words_become_numbers_in_the_job() -> None:
+    values = {"job_name": "a", "model_def": "a.b", "num_workers": "3", "learning_rate": "1e-3"}
+
+    spec = load.resolve(options.document(values))
+
+    assert (spec.workers.wish, spec.plan.learning_rate) == (3, 1e-3)
+
+
+def test_an_option_is_found_in_both_spellings_and_by_its_alias() -> None:
+    assert options.named("max-step") is options.named("max_steps") is options.at("plan.max_steps")
