@@ -6,15 +6,18 @@ An image is a copy: training goes on while it is written or sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from elasticdl.checkpoint import values
+from elasticdl.errors import ModelError
+
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
+GROUPS = "groups"  # no index is called so: names under it are tensors inside param_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +40,79 @@ class Image:
 
 def capture(model: nn.Module, optimizer: torch.optim.Optimizer | None, step: int, records: int) -> Image:
     """Copy the state to host memory. The only part of a checkpoint that training waits for."""
-    tensors = {MODEL + name: _copy(tensor) for name, tensor in model.state_dict().items()}
+    tensors: dict[str, torch.Tensor] = {}
     meta: dict[str, Any] = {}
+    extra_state: dict[str, Any] = {}
+    for name, value in model.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            tensors[MODEL + name] = values.copy(value)
+        else:  # what a module's get_extra_state returned
+            extra_state[name] = values.pack(value, f"{OPTIMIZER}extra/{name}", tensors)
+    if extra_state:
+        meta["extra_state"] = extra_state
     if optimizer is not None:
-        optimizer_state = optimizer.state_dict()
+        state = optimizer.state_dict()
         scalars: dict[str, Any] = {}
-        for index, slots in optimizer_state["state"].items():
+        for index, slots in state["state"].items():
             for slot, value in slots.items():
                 name = f"{OPTIMIZER}{index}/{slot}"
                 if isinstance(value, torch.Tensor):
-                    tensors[name] = _copy(value)
+                    tensors[name] = values.copy(value)
                 else:
-                    scalars[name] = value
-        meta = {"param_groups": optimizer_state["param_groups"], "scalars": scalars}
+                    scalars[name] = values.pack(value, name, tensors)
+        meta["param_groups"] = [
+            {key: values.pack(value, f"{OPTIMIZER}{GROUPS}/{number}/{key}", tensors) for key, value in group.items()}
+            for number, group in enumerate(state["param_groups"])
+        ]
+        meta["scalars"] = scalars
     return Image(step, records, tensors, meta)
 
 
 def restore(image: Image, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-    """Make model and optimizer what they were; the inverse of `capture`."""
-    model.load_state_dict(image.weights())
-    if optimizer is not None:
-        optimizer.load_state_dict({"state": _slots(image), "param_groups": _groups(image.meta["param_groups"])})
+    """Make model and optimizer what they were; the inverse of `capture`. The image stays a copy of its own.
 
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to("cpu", copy=True).contiguous()
+    Raises ModelError where the image is of another model or optimizer.
+    """
+    extra_state = {name: values.unpack(v, image.tensors) for name, v in image.meta.get("extra_state", {}).items()}
+    try:
+        model.load_state_dict({**image.weights(), **extra_state})
+    except RuntimeError as exc:
+        raise ModelError(f"the weights of step {image.step} do not fit the model: {exc}") from exc
+    if optimizer is None:
+        return
+    if "param_groups" not in image.meta:
+        raise ModelError(f"the image of step {image.step} holds weights only, no optimizer to go on training with")
+    groups = [
+        {key: values.unpack(value, image.tensors) for key, value in group.items()}
+        for group in image.meta["param_groups"]
+    ]
+    slots = _slots(image)
+    try:
+        optimizer.load_state_dict({"state": slots, "param_groups": groups})
+    except ValueError as exc:
+        raise ModelError(f"the optimizer of step {image.step} does not fit this one: {exc}") from exc
+    _undo_casts(optimizer, slots)
 
 
 def _slots(image: Image) -> dict[int, dict[str, Any]]:
     state: dict[int, dict[str, Any]] = {}
-    named: Mapping[str, Any] = {**image.tensors, **image.meta["scalars"]}
-    for name, value in named.items():
-        if name.startswith(OPTIMIZER):
-            index, slot = name.removeprefix(OPTIMIZER).split("/", 1)
-            state.setdefault(int(index), {})[slot] = value
+    for name, tensor in image.tensors.items():
+        index, _, slot = name.removeprefix(OPTIMIZER).partition("/")
+        # A name with a further part belongs to a list inside a slot; its scalar refers to it.
+        if name.startswith(OPTIMIZER) and index.isdigit() and "/" not in slot:
+            state.setdefault(int(index), {})[slot] = tensor.clone()
+    for name, value in image.meta["scalars"].items():
+        index, _, slot = name.removeprefix(OPTIMIZER).partition("/")
+        state.setdefault(int(index), {})[slot] = values.unpack(value, image.tensors)
     return state
 
 
-def _groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    # JSON knows no tuples; torch's optimizers only have one, the betas of Adam.
-    return [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
+def _undo_casts(optimizer: torch.optim.Optimizer, slots: dict[int, dict[str, Any]]) -> None:
+    # load_state_dict casts every slot to its parameter's dtype; NAdam and ASGD keep float32 scalars beside
+    # float64 or bfloat16 parameters, and a cast there would change the bits of every later step.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, saved in slots.items():
+        state = optimizer.state[parameters[index]]
+        for slot, value in saved.items():
+            if isinstance(value, torch.Tensor) and state[slot].dtype != value.dtype:
+                state[slot] = value.to(state[slot].device)

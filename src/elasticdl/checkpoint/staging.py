@@ -1,0 +1,115 @@
+"""A directory appears whole or not at all.
+
+It is written under a hidden name beside its place, synced and renamed. The writer holds a lock on the hidden
+directory: one whose lock is free belongs to a writer that died, and is swept away by the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from elasticdl.errors import CheckpointFailed
+
+PREFIX = ".staging-"
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """Yield a directory to fill; it becomes `target`, replacing what was there, when the block ends well.
+
+    Raises CheckpointFailed where the disk or the permissions do not allow it; nothing half-written stays.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep(target.parent)
+        staging, lock = _open(target)
+    except OSError as exc:
+        raise failed(target, exc) from exc
+    try:
+        yield staging
+        _sync(staging)
+        _replace(staging, target)
+        _sync(target.parent)
+    except OSError as exc:
+        raise failed(target, exc) from exc
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)  # gone already when all went well
+        os.close(lock)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what dead writers left in `directory`."""
+    for path in directory.glob(PREFIX + "*"):
+        lock = _try_lock(path)
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def failed(path: Path, exc: OSError) -> CheckpointFailed:
+    """What went wrong at `path`, how much room there is, and what to do."""
+    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    return CheckpointFailed(
+        f"cannot write {path}: {exc.strerror or exc} ({free / 1e6:,.1f} MB free at {place}). "
+        "Free some space, allow writing there, or name another directory with --checkpoint_dir or --output"
+    )
+
+
+def _open(target: Path) -> tuple[Path, int]:
+    while True:
+        staging = _hidden(target)
+        staging.mkdir()
+        lock = _try_lock(staging)
+        if lock is not None and staging.exists():
+            return staging, lock
+        if lock is not None:  # someone swept between the two calls
+            os.close(lock)
+
+
+def _try_lock(path: Path) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _replace(staging: Path, target: Path) -> None:
+    while True:
+        try:
+            staging.rename(target)  # also over an empty directory
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            # Hidden and without a lock: a crash between the two renames leaves it to the next sweep.
+            old = _hidden(target)
+            with suppress(FileNotFoundError):  # another writer was just as far
+                target.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            return
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _hidden(target: Path) -> Path:
+    return target.parent / f"{PREFIX}{target.name}-{secrets.token_hex(4)}"

@@ -1,0 +1,108 @@
+"""Checkpoints on disk: written atomically, verified when read, the newest few kept."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from elasticdl.checkpoint import manifest, staging, tensors
+from elasticdl.checkpoint.image import MODEL, OPTIMIZER, Image
+from elasticdl.checkpoint.manifest import Manifest
+from elasticdl.errors import CheckpointCorrupt, SpecError
+
+MODEL_FILE = "model.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+
+logger = logging.getLogger(__name__)
+
+
+def write(directory: Path, image: Image, extra: dict[str, Any], keep: int, best_step: int | None = None) -> Path:
+    """Write `image` as a checkpoint of `directory`, then remove all but the newest `keep` and the best.
+
+    `extra` (JSON values) comes back from `read`. A checkpoint of the same step is replaced. Raises
+    CheckpointFailed when the disk is full or not writable; then nothing of it stays, and the older ones do.
+    """
+    target = directory / manifest.name_of(image.step)
+    with staging.staged(target) as place:
+        parts = {MODEL_FILE: MODEL, OPTIMIZER_FILE: OPTIMIZER}
+        files = {
+            name: tensors.write(
+                place / name,
+                {key.removeprefix(prefix): t for key, t in image.tensors.items() if key.startswith(prefix)},
+            )
+            for name, prefix in parts.items()
+        }
+        write_manifest(
+            place / manifest.FILE, Manifest("checkpoint", image.step, image.records, files, image.meta, extra)
+        )
+    prune(directory, image.step, keep, best_step)
+    return target
+
+
+def write_manifest(path: Path, document: Manifest) -> None:
+    """The last file of a checkpoint: what it says is on the disk by now."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write(document.render())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def prune(directory: Path, step: int, keep: int, best_step: int | None) -> None:
+    """Remove all but the newest `keep` up to `step`, and the best. Later ones are another run's: they stay."""
+    steps = {path: found for path in manifest.checkpoints(directory) if (found := manifest.step_of(path)) is not None}
+    past = [path for path, found in steps.items() if found <= step]
+    for path in past[keep:]:
+        if steps[path] != best_step:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def read(path: Path) -> tuple[Image, dict[str, Any]]:
+    """The image and the extra of one checkpoint, verified; raises CheckpointCorrupt."""
+    document = manifest.read(path / manifest.FILE)
+    if set(document.files) != {MODEL_FILE, OPTIMIZER_FILE}:
+        raise CheckpointCorrupt(f"{path} is no checkpoint: it holds {', '.join(document.files) or 'no files'}")
+    manifest.verify(path, document)
+    loaded = {
+        prefix + name: tensor
+        for file, prefix in ((MODEL_FILE, MODEL), (OPTIMIZER_FILE, OPTIMIZER))
+        for name, tensor in tensors.read(path / file).items()
+    }
+    return Image(document.step, document.records, loaded, document.meta), document.extra
+
+
+def newest(directory: Path) -> tuple[Image, dict[str, Any], Path] | None:
+    """The newest usable checkpoint, or None where there is none at all.
+
+    A torn or corrupt one is passed over with a warning. Raises CheckpointCorrupt when not one is usable:
+    to start over would lose what was promised to be kept.
+    """
+    found = manifest.checkpoints(directory)
+    problems: list[str] = []
+    for path in found:
+        try:
+            image, extra = read(path)
+        except CheckpointCorrupt as exc:
+            problems.append(str(exc))
+            logger.warning("%s; using the checkpoint before it", exc)
+        else:
+            return image, extra, path
+    if problems:
+        raise CheckpointCorrupt(f"none of the {len(found)} checkpoints in {directory} is usable: {'; '.join(problems)}")
+    return None
+
+
+def find(path: Path) -> tuple[Image, dict[str, Any], Path]:
+    """The checkpoint at `path`, or the newest usable one in it; raises SpecError where there is none."""
+    if (path / manifest.FILE).exists() or manifest.step_of(path) is not None:
+        image, extra = read(path)
+        return image, extra, path
+    found = newest(path)
+    if found is None:
+        raise SpecError(
+            f"no checkpoint at {path}: expected a directory with {manifest.FILE}, or one that holds "
+            f"{manifest.name_of(120)} and the like"
+        )
+    return found

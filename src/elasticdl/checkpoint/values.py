@@ -1,0 +1,55 @@
+"""Python values as JSON and tensors, and back, without loss.
+
+JSON knows neither tuples nor tensors: they become `{"tuple": [...]}` and `{"tensor": name}`, and a
+dict `{"dict": [[key, value], ...]}`, so that nothing a module or optimizer keeps can be mistaken for another thing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl.errors import CheckpointFailed
+
+
+def copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy in host memory, sharing nothing."""
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """`value` as JSON; tensors found in it are copied into `tensors` under names that begin with `name`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.Tensor):
+        tensors[name] = copy(value)
+        return {"tensor": name}
+    if isinstance(value, list):
+        return [pack(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": [pack(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
+    if isinstance(value, dict):
+        pairs = [[pack(key, name, tensors), pack(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+        return {"dict": pairs}
+    raise CheckpointFailed(
+        f"{name}: cannot keep a {type(value).__name__} in a checkpoint; "
+        "expected tensors, numbers, text, None, or lists, tuples and dicts of them"
+    )
+
+
+def unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """The inverse of `pack`; tensors are copies."""
+    if isinstance(value, list):
+        return [unpack(item, tensors) for item in value]
+    if isinstance(value, dict):
+        ((kind, content),) = value.items()
+        if kind == "tensor":
+            return tensors[content].clone()
+        if kind == "tuple":
+            return tuple(unpack(item, tensors) for item in content)
+        return {unpack(key, tensors): unpack(item, tensors) for key, item in content}
+    return value

@@ -1,0 +1,260 @@
+"""Checkpoints: exact round trips, damage that is always seen, failures that leave nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
+
+from elasticdl.checkpoint import image, manifest, store, tensors
+from elasticdl.checkpoint.image import Image
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError
+
+
+def small_image(step: int = 3) -> Image:
+    values = {"model/weight": torch.arange(6.0).reshape(2, 3) + step, "optimizer/0/step": torch.tensor(float(step))}
+    return Image(step, step * 10, values, {"param_groups": [], "scalars": {}})
+
+
+def assert_same(left: Image, right: Image) -> None:
+    assert (left.step, left.records, left.meta) == (right.step, right.records, right.meta)
+    assert left.tensors.keys() == right.tensors.keys()
+    for name, tensor in left.tensors.items():
+        other = right.tensors[name]
+        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
+        assert tensor.reshape(-1).view(torch.uint8).equal(other.reshape(-1).view(torch.uint8)), name
+
+
+def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
+    path = store.write(tmp_path, small_image(120), {"seed": 7, "plan": {"epochs": 2}}, keep=3)
+
+    found, extra = store.read(path)
+
+    assert path.name == "checkpoint-000000120"
+    assert_same(found, small_image(120))
+    assert extra == {"seed": 7, "plan": {"epochs": 2}}
+
+
+def test_the_model_file_is_readable_without_us(tmp_path: Path) -> None:
+    path = store.write(tmp_path, small_image(), {}, keep=3)
+
+    assert load_file(path / "model.safetensors")["weight"].equal(small_image().tensors["model/weight"])
+
+
+@pytest.mark.parametrize("dtype", list(tensors.DTYPES), ids=str)
+def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
+    bits = torch.randint(0, 2 if dtype is torch.bool else 256, (24, dtype.itemsize), dtype=torch.uint8)
+    values = {
+        "model/many": bits.view(dtype).reshape(4, 6),
+        "model/scalar": bits[0].view(dtype).reshape(()),
+        "model/none": torch.empty((0, 3), dtype=dtype),
+        "model/odd": torch.tensor([True, False, True]),
+    }
+    before = Image(1, 1, values, {})
+
+    after, _ = store.read(store.write(tmp_path, before, {}, keep=1))
+
+    assert_same(before, after)
+
+
+def test_the_newest_few_and_the_best_are_kept(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40, 50):
+        store.write(tmp_path, small_image(step), {}, keep=2, best_step=20)
+
+    assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [50, 40, 20]
+
+
+def test_a_checkpoint_just_written_is_never_pruned_for_one_of_another_run(tmp_path: Path) -> None:
+    for step in (500, 600, 10):
+        store.write(tmp_path, small_image(step), {}, keep=1)
+
+    assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [600, 10]
+
+
+def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
+    store.write(tmp_path, small_image(3), {"seed": 1}, keep=3)
+    store.write(tmp_path, small_image(3), {"seed": 2}, keep=3)
+
+    found = store.newest(tmp_path)
+
+    assert found is not None and found[1] == {"seed": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_flipped_bit_or_missing_end_is_seen(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = store.write(tmp_path_factory.mktemp("damage"), small_image(), {"seed": 7}, keep=3)
+    victim = path / data.draw(st.sampled_from(sorted(file.name for file in path.iterdir())))
+    content = bytearray(victim.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content[position] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del content[position:]
+    victim.write_bytes(content)
+
+    with pytest.raises(CheckpointCorrupt, match=str(victim)):
+        store.read(path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "optimizer.safetensors"])
+def test_a_missing_file_is_seen_and_the_checkpoint_before_is_used(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.write(tmp_path, small_image(10), {}, keep=3)
+    (store.write(tmp_path, small_image(20), {}, keep=3) / name).unlink()
+
+    with caplog.at_level(logging.WARNING):
+        found = store.newest(tmp_path)
+
+    assert found is not None and found[0].step == 10
+    assert name in caplog.text and "using the checkpoint before it" in caplog.text
+
+
+def test_a_directory_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
+    assert store.newest(tmp_path) is None
+    assert store.newest(tmp_path / "absent") is None
+
+
+def test_checkpoints_of_which_none_is_usable_are_an_error_not_a_fresh_start(tmp_path: Path) -> None:
+    (store.write(tmp_path, small_image(), {}, keep=3) / "manifest.json").unlink()
+
+    with pytest.raises(CheckpointCorrupt, match="none of the 1 checkpoints"):
+        store.newest(tmp_path)
+
+
+def test_find_takes_one_checkpoint_or_a_directory_of_them(tmp_path: Path) -> None:
+    first = store.write(tmp_path, small_image(1), {}, keep=3)
+    store.write(tmp_path, small_image(2), {}, keep=3)
+
+    assert store.find(first)[0].step == 1
+    assert store.find(tmp_path)[0].step == 2
+    with pytest.raises(SpecError, match="no checkpoint at"):
+        store.find(tmp_path / "absent")
+
+
+def test_a_full_disk_leaves_nothing_behind_and_the_older_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(tmp_path, small_image(1), {}, keep=1)
+    monkeypatch.setattr(os, "write", _raise(OSError(errno.ENOSPC, "No space left on device")))
+
+    with pytest.raises(CheckpointFailed, match=r"checkpoint-000000002: No space left on device .*MB free"):
+        store.write(tmp_path, small_image(2), {}, keep=1)
+
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001"]
+    assert store.find(tmp_path)[0].step == 1
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(CheckpointFailed, match="cannot write .*name another directory"):
+        store.write(tmp_path / "file" / "checkpoints", small_image(), {}, keep=1)
+
+
+def test_what_a_dead_writer_left_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    dead = tmp_path / ".staging-checkpoint-000000001-dead"
+    dead.mkdir()
+    (dead / "model.safetensors").write_text("half")
+    with store.staging.staged(tmp_path / "checkpoint-000000009") as living:
+        store.write(tmp_path, small_image(2), {}, keep=1)
+
+        assert living.exists() and not dead.exists()
+
+
+def _raise(error: OSError) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+class Tied(nn.Module):
+    """Shared weights, integer and bfloat16 buffers, and state of its own."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4, dtype=dtype)
+        self.norm = nn.BatchNorm1d(4, dtype=dtype)
+        self.head = nn.Linear(4, 5, bias=False, dtype=dtype)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("scale", torch.tensor(0.1, dtype=torch.bfloat16))
+        self.calls = 0
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"calls": self.calls, "trace": (1.5, [None, "x"], torch.tensor([self.calls]))}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.calls = state["calls"]
+        assert state["trace"][:2] == (1.5, [None, "x"]) and state["trace"][2].item() == self.calls
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        out: torch.Tensor = self.head(self.norm(self.embedding(ids)) * self.scale)
+        return out
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, amsgrad=True),
+    "adam with tensor lr": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.003), foreach=False),
+    "adamw": lambda p: torch.optim.AdamW(p, betas=(0.8, 0.95)),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "adadelta": lambda p: torch.optim.Adadelta(p),
+    "adamax": lambda p: torch.optim.Adamax(p),
+    "asgd": lambda p: torch.optim.ASGD(p),
+    "nadam": lambda p: torch.optim.NAdam(p),
+    "radam": lambda p: torch.optim.RAdam(p),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
+    "rprop": lambda p: torch.optim.Rprop(p),
+    "adafactor": lambda p: torch.optim.Adafactor(p),
+    "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3),
+}
+
+
+def train(model: Tied, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(torch.tensor([0, 1, 2, 3])), torch.tensor([1, 2, 3, 4]))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    for _ in range(steps):
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = Tied(dtype)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    train(model, optimizer, 3)
+    saved = image.capture(model, optimizer, 3, 12)
+    store.write(tmp_path, saved, {}, keep=1)
+    train(model, optimizer, 3)
+
+    loaded, _, _ = store.find(tmp_path)
+    other = Tied(dtype)
+    other_optimizer = OPTIMIZERS[name](other.parameters())
+    image.restore(loaded, other, other_optimizer)
+    assert_same(saved, image.capture(other, other_optimizer, 3, 12))
+    train(other, other_optimizer, 3)
+
+    assert_same(image.capture(model, optimizer, 6, 24), image.capture(other, other_optimizer, 6, 24))
+    assert_same(saved, loaded)  # training did not write into the image it began from
+    assert other.head.weight is other.embedding.weight
