@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from elasticdl.checkpoint import image, manifest, store, tensors
+from elasticdl.checkpoint import image, manifest, staging, store, tensors
 from elasticdl.checkpoint.image import Image
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError
 
@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_older_checkpoint_alone(
 def test_a_directory_that_cannot_be_made_is_a_clear_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
-    with pytest.raises(CheckpointFailed, match="cannot write .*name another directory"):
+    with pytest.raises(CheckpointFailed, match=r"cannot write .*name another directory"):
         store.write(tmp_path / "file" / "checkpoints", small_image(), {}, keep=1)
 
 
@@ -169,7 +169,7 @@ def test_what_a_dead_writer_left_is_swept_and_a_living_ones_is_not(tmp_path: Pat
     dead = tmp_path / ".staging-checkpoint-000000001-dead"
     dead.mkdir()
     (dead / "model.safetensors").write_text("half")
-    with store.staging.staged(tmp_path / "checkpoint-000000009") as living:
+    with staging.staged(tmp_path / "checkpoint-000000009") as living:
         store.write(tmp_path, small_image(2), {}, keep=1)
 
         assert living.exists() and not dead.exists()
