@@ -1,0 +1,113 @@
+"""One process under watch. Its pidfd becomes readable when it ends: no polling, no pid reuse."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from elasticdl.launcher.interface import Exited, Running
+from elasticdl.launcher.record import start_ticks
+
+# Who a process is must never be inherited: neither from another job nor from a torchrun we may run under.
+IDENTITY = frozenset(
+    {
+        "ELASTICDL_JOB_DIRECTORY",
+        "ELASTICDL_WORKER",
+        "ELASTICDL_ADDRESS",
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    }
+)
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The person's environment without the names that say who a process is."""
+    return {name: value for name, value in environ.items() if name not in IDENTITY}
+
+
+class Child:
+    """A process this launcher started, or adopted from the launcher before it."""
+
+    def __init__(self, running: Running, pidfd: int, process: subprocess.Popen[bytes] | None) -> None:
+        self.running = running
+        self._pidfd = pidfd
+        self._process = process  # None: adopted, hence not ours to wait for
+
+    @classmethod
+    def spawn(
+        cls,
+        name: str,
+        argv: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        log: Path,
+        now: float,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        """Start `argv` in a session of its own, its output appended to `log`. OSError if it cannot be executed."""
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                list(argv),
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+            )
+        # Not yet waited for, so pid and start time are its own even if it has already ended.
+        ticks = start_ticks(process.pid) or 0
+        return cls(Running(name, process.pid, now, ticks), os.pidfd_open(process.pid), process)
+
+    @classmethod
+    def adopt(cls, running: Running) -> Child | None:
+        """Watch a process someone else started; None if it has ended."""
+        try:
+            pidfd = os.pidfd_open(running.pid)
+        except ProcessLookupError:
+            return None
+        if start_ticks(running.pid) != running.start_ticks:
+            os.close(pidfd)
+            return None
+        return cls(running, pidfd, None)
+
+    def fileno(self) -> int:
+        return self._pidfd
+
+    def signal(self, number: int) -> None:
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return
+        if number == signal.SIGKILL:
+            self._kill_group()
+
+    def await_end(self, timeout_s: float) -> None:
+        """Return when it has ended (or after `timeout_s`) and stop watching it."""
+        select.select([self._pidfd], [], [], timeout_s)
+        os.close(self._pidfd)
+
+    def reap(self, now: float) -> Exited:
+        """How it ended. To be called once, when the pidfd is readable."""
+        # A replica is its process group, as a pod is: whatever it started ends with it.
+        self._kill_group()
+        code = self._process.wait() if self._process else None
+        os.close(self._pidfd)
+        name, pid = self.running.replica, self.running.pid
+        if code is not None and code < 0:
+            return Exited(name, pid, None, -code, now)
+        return Exited(name, pid, code, None, now)
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.running.pid, signal.SIGKILL)

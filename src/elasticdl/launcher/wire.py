@@ -1,0 +1,114 @@
+"""JSON lines between master and launcher, over a socketpair that one of them inherited from the other.
+
+launcher to master, first and again to every new master:
+    {"event": "replicas", "running": [{"replica", "pid", "started_at"}],
+                          "exited": [{"replica", "pid", "code", "signal", "at"}]}
+then as it happens:
+    {"event": "started", "replica", "pid", "at"}
+    {"event": "exited", "replica", "pid", "code", "signal", "at"}    code and signal null: nobody could know
+    {"event": "detached"}                                            the attached command line is gone
+master to launcher:
+    {"command": "launch", "replica", "role", "argv", "environ"}
+    {"command": "signal", "replica", "signal"}
+    {"command": "over", "exit_code", "grace_s"}                      grace_s may be left out: timing.grace_s
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from elasticdl.launcher.interface import Exited, Replica, Running
+
+CHUNK_BYTES = 1 << 16
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def replicas(running: Iterable[Running], exited: Iterable[Exited]) -> dict[str, Any]:
+    alive = [{"replica": one.replica, "pid": one.pid, "started_at": one.started_at} for one in running]
+    return {"event": "replicas", "running": alive, "exited": [asdict(one) for one in exited]}
+
+
+def started(one: Running) -> dict[str, Any]:
+    return {"event": "started", "replica": one.replica, "pid": one.pid, "at": one.started_at}
+
+
+def exited(one: Exited) -> dict[str, Any]:
+    return {"event": "exited"} | asdict(one)
+
+
+def launch(replica: Replica) -> dict[str, Any]:
+    return {
+        "command": "launch",
+        "replica": replica.name,
+        "role": replica.role,
+        "argv": list(replica.argv),
+        "environ": dict(replica.environ),
+    }
+
+
+class Lines:
+    """Bytes in, whole documents out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, received: bytes) -> list[dict[str, Any]]:
+        *whole, self._rest = (self._rest + received).split(b"\n")
+        return [json.loads(line) for line in whole if line]
+
+
+class Connection:
+    """One end of the socketpair that never blocks: what cannot be sent yet is kept."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._end = end
+        self._lines = Lines()
+        self._unsent = bytearray()
+        self.is_open = True  # false once the other end is gone
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent) and self.is_open
+
+    def send(self, document: dict[str, Any]) -> None:
+        self._unsent += encode(document)
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._end.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # The other end is gone. What it missed is in the `replicas` event its successor gets.
+            self._unsent.clear()
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Everything that has arrived."""
+        documents: list[dict[str, Any]] = []
+        while self.is_open:
+            try:
+                received = self._end.recv(CHUNK_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                received = b""
+            documents += self._lines.feed(received)
+            self.is_open = bool(received)
+        return documents
+
+    def close(self) -> None:
+        self.is_open = False
+        self._end.close()
