@@ -30,9 +30,8 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 proto: setup
-	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc --mypy_out=src/elasticdl/rpc \
-		--grpc_python_out=src/elasticdl/rpc elasticdl.proto
-	sed -i 's/^import elasticdl_pb2/from elasticdl.rpc import elasticdl_pb2/' src/elasticdl/rpc/elasticdl_pb2_grpc.py
+	PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc \
+		--mypy_out=src/elasticdl/rpc elasticdl.proto
 
 chaos: setup
 	$(BIN)/python -m pytest -m slow tests/chaos

@@ -1,0 +1,142 @@
+"""The master as people and lease takers see it: plain calls, our errors, one reconnect after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import grpc
+
+from elasticdl.errors import MasterUnreachable
+from elasticdl.rpc import channel as channels
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc import methods, security
+from elasticdl.spec.directory import JobDirectory
+
+Reply = TypeVar("Reply")
+
+# Reconnecting: short at first, since a master that is started again is back within a second.
+_BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5)
+# Phases after which the master says no more.
+_OVER = frozenset({"stopped", "succeeded", "failed"})
+
+
+class MasterClient:
+    """Calls to the master of one job. Every call waits up to `timeout_s` for a master that is away.
+
+    Raises MasterUnreachable after that, AccessDenied for a wrong token, SpecError for a wrong argument.
+    """
+
+    def __init__(self, directory: JobDirectory, timeout_s: float) -> None:
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._spec = directory.load_spec()
+        self._metadata = security.metadata(directory.load_token())
+        self._channel: Any = None
+        self._address = ""
+
+    @classmethod
+    @contextmanager
+    def connect(cls, directory: JobDirectory, timeout_s: float) -> Iterator[MasterClient]:
+        client = cls(directory, timeout_s)
+        try:
+            yield client
+        finally:
+            client._disconnect()
+
+    def watch(self, max_hz: float, once: bool = False) -> Iterator[pb.JobStatus]:
+        """The job now, and again whenever it changed; ends after a status whose phase is final.
+
+        Survives a restart of the master. Ends silently, too, when the master is gone and the job has its result.
+        """
+        request = pb.WatchRequest(max_hz=max_hz, once=once)
+        away = _Away(self._timeout_s)
+        while True:
+            try:
+                for status in self._bind(methods.WATCH)(request, metadata=self._metadata):
+                    away.is_back()
+                    yield status
+                    if once or status.phase in _OVER:
+                        return
+                away.wait(MasterUnreachable(f"the master at {self._address} ended the stream"))
+            except grpc.RpcError as exc:
+                if self._is_over():
+                    return
+                away.wait(channels.translate(exc, self._address), exc)
+            except MasterUnreachable as exc:
+                if self._is_over():
+                    return
+                away.wait(exc)
+            self._disconnect()
+
+    def status(self) -> pb.JobStatus:
+        for status in self.watch(max_hz=1.0, once=True):
+            return status
+        raise MasterUnreachable(f"the job in {self._directory.root} is over; its result is in {self._directory.result}")
+
+    def scale(self, workers: int) -> str:
+        """Wish for another number of workers. Returns what the master makes of it."""
+        reply: pb.Accepted = self._call(methods.SCALE, pb.ScaleRequest(workers=workers))
+        return reply.message
+
+    def stop(self, at_once: bool, reason: str) -> str:
+        """End the job: with a checkpoint, or at once."""
+        reply: pb.Accepted = self._call(methods.STOP, pb.StopRequest(at_once=at_once, reason=reason))
+        return reply.message
+
+    def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
+        """Report on leases and take more. Repeats the same request while the master is away: it counts once."""
+        reply: pb.ExchangeReply = self._call(methods.EXCHANGE, request)
+        return reply
+
+    def _call(self, method: methods.Method, request: Any) -> Any:
+        return self._retrying(
+            lambda: self._bind(method)(request, timeout=self._spec.timing.rpc_s, metadata=self._metadata)
+        )
+
+    def _retrying(self, attempt: Callable[[], Reply]) -> Reply:
+        away = _Away(self._timeout_s)
+        while True:
+            try:
+                return attempt()
+            except grpc.RpcError as exc:
+                away.wait(channels.translate(exc, self._address), exc)
+            except MasterUnreachable as exc:
+                away.wait(exc)
+            self._disconnect()
+
+    def _bind(self, method: methods.Method) -> Any:
+        if self._channel is None:
+            self._address = channels.address(self._directory)
+            self._channel = channels.open_channel(self._address, self._spec)
+        return method.bind(self._channel)
+
+    def _disconnect(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _is_over(self) -> bool:
+        return self._directory.result.exists()
+
+
+class _Away:
+    """How long the master has been away, and how long to wait before the next attempt."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.is_back()
+
+    def is_back(self) -> None:
+        self._since = time.monotonic()
+        self._attempts = 0
+
+    def wait(self, error: Exception, cause: Exception | None = None) -> None:
+        """Sleep before the next attempt; raises `error` where no attempt can help or time is up."""
+        pause_s = _BACKOFF_S[min(self._attempts, len(_BACKOFF_S) - 1)]
+        if not isinstance(error, MasterUnreachable) or time.monotonic() - self._since + pause_s > self._timeout_s:
+            raise error from cause
+        self._attempts += 1
+        time.sleep(pause_s)

@@ -1,0 +1,52 @@
+"""The method table of the Master service: what grpc's generated stubs would say, without their version lock.
+
+The messages come from `elasticdl.proto`; the five methods are few enough to be written by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+SERVICE = "elasticdl.Master"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One call of the service and the shape of both directions."""
+
+    name: str
+    request: type[Message]
+    reply: type[Message]
+    streams_requests: bool = False
+    streams_replies: bool = False
+
+    @property
+    def path(self) -> str:
+        return f"/{SERVICE}/{self.name}"
+
+    def bind(self, channel: Any) -> Any:
+        """The callable of this method on a grpc channel."""
+        factory = getattr(channel, f"{_arity(self.streams_requests)}_{_arity(self.streams_replies)}")
+        return factory(
+            self.path,
+            request_serializer=self.request.SerializeToString,
+            response_deserializer=self.reply.FromString,
+        )
+
+
+def _arity(streams: bool) -> str:
+    return "stream" if streams else "unary"
+
+
+SESSION = Method("Session", pb.WorkerMessage, pb.MasterMessage, streams_requests=True, streams_replies=True)
+EXCHANGE = Method("Exchange", pb.ExchangeRequest, pb.ExchangeReply)
+WATCH = Method("Watch", pb.WatchRequest, pb.JobStatus, streams_replies=True)
+SCALE = Method("Scale", pb.ScaleRequest, pb.Accepted)
+STOP = Method("Stop", pb.StopRequest, pb.Accepted)
+
+METHODS = (SESSION, EXCHANGE, WATCH, SCALE, STOP)

@@ -1,0 +1,165 @@
+"""A worker's side of its one stream to the master: messages that take effect exactly once, and heartbeats.
+
+What is sent is kept until the master has acknowledged it, and sent again after every reconnect, so a
+master that dies at any moment loses nothing. Nothing here ever blocks the training loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import grpc
+
+from elasticdl.errors import AccessDenied, MasterUnreachable
+from elasticdl.rpc import channel as channels
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc import methods, security
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+
+_FIRST_BACKOFF_S = 0.02
+_LAST_BACKOFF_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerSession:
+    """The stream of one worker. `on_message` is called from the session's own reading thread."""
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        spec: JobSpec,
+        hello: Callable[[], pb.Hello],
+        heartbeat: Callable[[], pb.Heartbeat],
+        on_message: Callable[[pb.MasterMessage], None],
+    ) -> None:
+        self._directory = directory
+        self._spec = spec
+        self._hello = hello
+        self._heartbeat = heartbeat
+        self._on_message = on_message
+        self._changed = threading.Condition()
+        self._kept: deque[pb.WorkerMessage] = deque()  # sent or not, but not acknowledged
+        self._sequence = 0
+        self._beat_due = False
+        self._connection = 0  # which connection may send; an older one's writer sees it and ends
+        self._closed = threading.Event()
+        self._channel: grpc.Channel | None = None
+        self._reader = threading.Thread(target=self._run, name="elasticdl-session", daemon=True)
+
+    def start(self) -> None:
+        self._reader.start()
+
+    def send(self, message: pb.WorkerMessage) -> None:
+        """Queue a message. Returns at once; the message takes effect exactly once, in the order of sending."""
+        with self._changed:
+            self._sequence += 1
+            message.sequence = self._sequence
+            self._kept.append(message)
+            self._changed.notify_all()
+
+    def beat(self) -> None:
+        """Send a heartbeat now, besides the regular ones."""
+        with self._changed:
+            self._beat_due = True
+            self._changed.notify_all()
+
+    def close(self, goodbye_reason: str, timeout_s: float) -> bool:
+        """Say Goodbye and wait until the master has everything. False: it did not within `timeout_s`."""
+        self.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason=goodbye_reason)))
+        with self._changed:
+            acknowledged = self._changed.wait_for(lambda: not self._kept, timeout=timeout_s)
+            self._closed.set()
+            self._connection += 1
+            self._changed.notify_all()
+            channel = self._channel
+        if channel is not None:
+            channel.close()
+        if self._reader is not threading.current_thread():
+            self._reader.join(timeout=1.0)
+        return acknowledged
+
+    def _run(self) -> None:
+        backoff_s = _FIRST_BACKOFF_S
+        while not self._closed.is_set():
+            try:
+                heard = self._connect()
+            except (AccessDenied, MasterUnreachable) as exc:
+                _log.debug("no session: %s", exc)
+                if isinstance(exc, AccessDenied):
+                    _log.error("%s", exc)
+                heard = False
+            backoff_s = _FIRST_BACKOFF_S if heard else min(2 * backoff_s, _LAST_BACKOFF_S)
+            self._closed.wait(backoff_s)
+
+    def _connect(self) -> bool:
+        """Hold one connection until it breaks. True if the master was heard on it."""
+        where = channels.address(self._directory)
+        heard = False
+        channel = channels.open_channel(where, self._spec)
+        with self._changed:
+            if self._closed.is_set():
+                channel.close()
+                return False
+            self._connection += 1
+            self._channel = channel
+            writer = self._outgoing(self._connection)
+        try:
+            metadata = security.metadata(self._directory.load_token())
+            for message in methods.SESSION.bind(channel)(writer, metadata=metadata):
+                heard = True
+                if message.WhichOneof("message") == "acknowledged":
+                    self._acknowledge(message.acknowledged.sequence)
+                else:
+                    self._on_message(message)
+        except grpc.RpcError as exc:
+            if not heard:
+                raise channels.translate(exc, where) from exc
+        except ValueError:
+            # grpc's way to say that another thread closed the channel under us: close() did.
+            if not self._closed.is_set():
+                raise
+        finally:
+            with self._changed:
+                self._connection += 1
+                self._changed.notify_all()
+            channel.close()
+        return heard
+
+    def _acknowledge(self, sequence: int) -> None:
+        with self._changed:
+            while self._kept and self._kept[0].sequence <= sequence:
+                self._kept.popleft()
+            self._changed.notify_all()
+
+    def _outgoing(self, connection: int) -> Iterator[pb.WorkerMessage]:
+        """Hello, then all that is kept, then what comes; a heartbeat whenever one is due."""
+        yield pb.WorkerMessage(hello=self._hello())
+        sent = 0
+        beat_at = time.monotonic()
+        while True:
+            message: pb.WorkerMessage | None = None
+            with self._changed:
+                while self._connection == connection:
+                    message = next((kept for kept in self._kept if kept.sequence > sent), None)
+                    wait_s = beat_at - time.monotonic()
+                    if message is not None or self._beat_due or wait_s <= 0:
+                        break
+                    self._changed.wait(wait_s)
+                if self._connection != connection:
+                    return
+                if message is None:
+                    self._beat_due = False
+            if message is not None:
+                sent = message.sequence
+                yield message
+                continue
+            yield pb.WorkerMessage(heartbeat=self._heartbeat())
+            # A steady schedule: late once does not mean late ever after, and missed beats are not made up for.
+            now = time.monotonic()
+            beat_at = max(beat_at + self._spec.timing.heartbeat_s, now) if beat_at <= now else beat_at
