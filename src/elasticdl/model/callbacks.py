@@ -1,0 +1,124 @@
+"""Callbacks: a person's code at fixed moments of the training.
+
+Every worker has its own copy of each callback and calls it for the same steps in the same order, so a callback must
+decide by its arguments alone. A worker that joins late receives `state()` of the others and
+repeats the updates it missed, gradient hooks included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torch import nn
+
+
+class Callback:
+    """Does nothing; override what you need. Set `stop_reason` to end the training after the running step."""
+
+    stop_reason: str | None = None
+
+    def on_train_begin(self, model: nn.Module) -> None:
+        """Before the first step of this worker, with the weights it begins from."""
+
+    def on_gradients(self, model: nn.Module, step: int) -> None:
+        """The reduced gradients are in `parameter.grad`; may change them. Deterministic: runs on every worker."""
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        """Step number `step` (0, 1, …) was applied; `loss` is that of the whole global batch."""
+
+    def on_epoch_end(self, epoch: int) -> None:
+        """The last step of `epoch` (0, 1, …) was applied."""
+
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The weights after `step` steps were evaluated. The training may be some steps further by now."""
+
+    def on_train_end(self, model: nn.Module) -> None:
+        """After the last step, before the export."""
+
+    def state(self) -> dict[str, Any]:
+        """What to keep in checkpoints and hand to newcomers, as JSON values."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+
+
+class ClipGradientNorm(Callback):
+    """Scales the gradient so that its norm over all parameters is at most `max_norm`."""
+
+    def __init__(self, max_norm: float) -> None:
+        if not max_norm > 0:
+            raise ValueError(f"max_norm: expected a number above 0. Received: {max_norm}")
+        self.max_norm = max_norm
+
+    def on_gradients(self, model: nn.Module, step: int) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), self.max_norm)
+
+
+class BestMetric(Callback):
+    """Knows the best value of a metric so far and its step: that step's checkpoint is kept."""
+
+    def __init__(self, metric: str, mode: Literal["max", "min"] = "max", min_delta: float = 0.0) -> None:
+        if mode not in ("max", "min"):
+            raise ValueError(f'mode: expected "max" or "min". Received: {mode!r}')
+        if min_delta < 0:
+            raise ValueError(f"min_delta: expected 0 or more. Received: {min_delta}")
+        self.metric = metric
+        self.mode = mode
+        self.min_delta = min_delta
+        self.best_value: float | None = None
+        self.best_step: int | None = None
+
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        value = self._value(metrics)
+        if self._is_better(value):
+            self.best_value, self.best_step = value, step
+
+    def state(self) -> dict[str, Any]:
+        return {"best_value": self.best_value, "best_step": self.best_step}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.best_value, self.best_step = state["best_value"], state["best_step"]
+
+    def _value(self, metrics: Mapping[str, float]) -> float:
+        if self.metric not in metrics:
+            known = ", ".join(sorted(metrics)) or "none"
+            raise KeyError(f"{type(self).__name__} watches {self.metric!r}, but the evaluation has: {known}")
+        return metrics[self.metric]
+
+    def _is_better(self, value: float) -> bool:
+        if math.isnan(value):
+            return False
+        if self.best_value is None:
+            return True
+        gain = value - self.best_value if self.mode == "max" else self.best_value - value
+        return gain > self.min_delta
+
+
+class EarlyStopping(BestMetric):
+    """Stops the training when `patience` evaluations in a row were no better than the best by `min_delta`."""
+
+    def __init__(
+        self, metric: str, patience: int = 3, mode: Literal["max", "min"] = "max", min_delta: float = 0.0
+    ) -> None:
+        super().__init__(metric, mode, min_delta)
+        if patience < 1:
+            raise ValueError(f"patience: expected 1 or more evaluations. Received: {patience}")
+        self.patience = patience
+        self.waited = 0
+
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        super().on_evaluation(step, metrics)
+        self.waited = 0 if self.best_step == step else self.waited + 1
+        if self.waited >= self.patience:
+            best = "nothing" if self.best_value is None else f"{self.best_value:.6g} at step {self.best_step}"
+            self.stop_reason = f"{self.metric} has not improved on {best} for {self.waited} evaluations"
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "waited": self.waited}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.waited = state["waited"]

@@ -1,0 +1,113 @@
+"""The contract checked in the source, before anything is launched: nothing is imported, nothing is run.
+
+What the source cannot tell (names that are imported or assigned, decorated functions) is left to `contract.load`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from elasticdl.errors import SpecError
+from elasticdl.model import definition, signature, source, terms
+from elasticdl.model.source import Bound
+from elasticdl.spec import JobKind, JobSpec
+
+NEAR = 0.85
+
+
+def check(spec: JobSpec) -> list[str]:
+    """Raise one ModelError with all problems of the job's model file; return remarks that do not stop it."""
+    if spec.kind is JobKind.SCRIPT:
+        assert spec.script is not None
+        if not Path(spec.script.path).is_file():
+            raise SpecError(f"{spec.script.path}: no such script")
+        source.parse(Path(spec.script.path))
+        return []
+    assert spec.model is not None
+    found = definition.locate(spec.model)
+    bound, is_complete = source.bindings(source.parse(found.file))
+    problems = [
+        *_missing(found.function, spec.kind, bound if is_complete else None),
+        *_signature_problems(found.function, bound),
+        *_keyword_problems(found.function, spec, bound),
+    ]
+    if problems:
+        raise definition.report(found.file, problems)
+    return list(_remarks(found.function, bound))
+
+
+def _missing(function: str, kind: JobKind, bound: dict[str, Bound] | None) -> Iterator[str]:
+    if bound is None:  # `from x import *` may bind anything
+        return
+    for term in (terms.model_term(function), *terms.TERMS):
+        if kind in term.needed_by and term.name not in bound:
+            free = set(bound) - {known.name for known in terms.TERMS}
+            yield f"{term.name}: expected {term.expected}; found no such function{terms.nearest(term.name, free)}"
+    if kind is JobKind.EVALUATION and not {terms.LOSS.name, terms.METRICS.name} & set(bound):
+        yield f"nothing to evaluate: expected {terms.METRICS.expected} or {terms.LOSS.expected}; found neither"
+
+
+def _signature_problems(function: str, bound: dict[str, Bound]) -> Iterator[str]:
+    for term in (terms.model_term(function), *terms.TERMS):
+        binding = bound.get(term.name)
+        if binding is None:
+            continue
+        where = f"line {binding.line}, {term.name}: expected {term.expected}"
+        if isinstance(binding.node, ast.AsyncFunctionDef):
+            yield f"{where}; found async def: write a plain def"
+        if binding.signature is not None and (problem := terms.signature_problem(term, binding.signature)):
+            yield f"{where}; found {term.name}({binding.signature.text}), which {problem}"
+        if term is terms.PROCESSOR and isinstance(binding.node, ast.ClassDef):
+            yield from _process_problems(binding.node)
+
+
+def _process_problems(node: ast.ClassDef) -> Iterator[str]:
+    methods = {child.name: child for child in node.body if isinstance(child, ast.FunctionDef)}
+    where = f"line {node.lineno}, {node.name}: expected a method {terms.PROCESS.expected}"
+    if terms.PROCESS.name in methods:
+        found = signature.from_source(methods[terms.PROCESS.name].args, is_method=True)
+        if problem := terms.signature_problem(terms.PROCESS, found):
+            yield f"{where}; found process({found.text}), which {problem}"
+    elif not node.bases:
+        yield f"{where}; found none{terms.nearest('process', methods)}"
+
+
+def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound]) -> Iterator[str]:
+    assert spec.model is not None
+    params, rate = spec.model.params, spec.plan.learning_rate
+    if rate is not None and "lr" in params:
+        yield f"model_params: lr={params['lr']!r} and --learning_rate={rate!r} say two things; give one of them"
+    if rate is not None and terms.LEARNING_RATE.name in bound:
+        yield f"learning_rate(step) sets the rate of every step: leave out --learning_rate={rate!r}"
+    if function not in bound or (spec.kind is JobKind.TRAINING and terms.OPTIMIZER.name not in bound):
+        return
+    model = bound[function].signature
+    optimizer = bound[terms.OPTIMIZER.name].signature if terms.OPTIMIZER.name in bound else None
+    is_known = terms.OPTIMIZER.name not in bound or optimizer is not None
+    for key in terms.split_params(params, model, optimizer)[2] if is_known else ():
+        yield terms.unknown_param_problem(key, model, optimizer)
+    if model and (problem := terms.keyword_problem(terms.model_term(function), model, params, "--model_params")):
+        yield f"line {bound[function].line}, {function}({model.text}) {problem}"
+    if optimizer and spec.kind is JobKind.TRAINING:
+        given = {*params, *(("lr",) if rate is not None or terms.LEARNING_RATE.name in bound else ())}
+        if problem := terms.keyword_problem(terms.OPTIMIZER, optimizer, given, "--model_params"):
+            yield f"line {bound[terms.OPTIMIZER.name].line}, optimizer({optimizer.text}) {problem}"
+        if rate is not None and not optimizer.any_keyword and "lr" not in optimizer.names(1):
+            yield f"optimizer({optimizer.text}) does not take lr, so --learning_rate={rate!r} would be ignored"
+    reader = bound[terms.READER.name].signature if terms.READER.name in bound else None
+    if reader and (problem := reader.call_problem(1, spec.data.reader_params)):
+        where = f"line {bound[terms.READER.name].line}, custom_data_reader({reader.text})"
+        yield f"{where} {problem} (reader_params: {', '.join(spec.data.reader_params) or 'none'})"
+
+
+def _remarks(function: str, bound: dict[str, Bound]) -> Iterator[str]:
+    # A misspelt optional function would be ignored in silence.
+    known = {function, *(term.name for term in terms.TERMS)}
+    for name, binding in bound.items():
+        for optional in (term.name for term in terms.TERMS if not term.needed_by):
+            is_near = SequenceMatcher(None, name.lower(), optional.lower()).ratio() >= NEAR
+            if name not in known and optional not in bound and is_near:
+                yield f"line {binding.line}: {name} is not in the contract, so never called; did you mean {optional}?"

@@ -1,0 +1,60 @@
+"""Where a model file lies: `mnist.mnist.forward` in the zoo directory `zoo` is `forward` in zoo/mnist/mnist.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.errors import ModelError
+from elasticdl.model import terms
+from elasticdl.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    zoo: Path
+    file: Path
+    function: str
+
+
+def locate(model: ModelSpec) -> Definition:
+    """The file and the function a job names; ModelError says what is missing and what is there instead."""
+    zoo = Path(model.zoo)
+    parts = model.definition.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise ModelError(
+            f"--model_def={model.definition}: expected file.function or directory.file.function, "
+            "for instance mnist.mnist.forward"
+        )
+    if not zoo.is_dir():
+        raise ModelError(f"--model_zoo={model.zoo}: expected a directory, found {'a file' if zoo.exists() else 'none'}")
+    *folders, function = parts
+    for file in _candidates(zoo, folders):
+        if file.is_file():
+            return Definition(zoo.resolve(), file.resolve(), function)
+    raise ModelError(
+        f"--model_def={model.definition}: {_candidates(zoo, folders)[0]} does not exist{_hint(zoo, parts)}"
+    )
+
+
+def _candidates(zoo: Path, folders: Sequence[str]) -> tuple[Path, Path]:
+    place = zoo.joinpath(*folders)
+    return place.with_suffix(".py"), place / "__init__.py"
+
+
+def _hint(zoo: Path, parts: Sequence[str]) -> str:
+    if any(file.is_file() for file in _candidates(zoo, parts)):
+        return f"; did you forget the function, as in {'.'.join(parts)}.forward?"
+    found = {".".join(path.relative_to(zoo).with_suffix("").parts) for path in (*zoo.glob("*.py"), *zoo.glob("*/*.py"))}
+    near = terms.nearest(".".join(parts[:-1]), found)
+    return (
+        near.replace("?", f".{parts[-1]}?") if near else f"; {zoo} holds {', '.join(sorted(found)) or 'no model files'}"
+    )
+
+
+def report(file: Path, problems: Sequence[str]) -> ModelError:
+    """All problems of one model file as one error."""
+    if len(problems) == 1:
+        return ModelError(f"{file}: {problems[0]}")
+    return ModelError(f"{file} does not keep the contract, {len(problems)} problems:\n  " + "\n  ".join(problems))
