@@ -1,1 +1,31 @@
+"""Readers of records, the order they are trained in, and the dataset a model file builds upon."""
 
+from elasticdl.data.collate import Stack, stack_arrays
+from elasticdl.data.dataset import Batch, Dataset, Metadata
+from elasticdl.data.interface import Indices, Progress, Record, RecordSource
+from elasticdl.data.mapped import as_source
+from elasticdl.data.mode import Mode
+from elasticdl.data.open import open_source
+from elasticdl.data.plan import Plan, plan_of
+from elasticdl.data.prefetch import Prefetcher
+from elasticdl.data.shards import shard_count, shards_of
+
+__all__ = [
+    "Batch",
+    "Dataset",
+    "Indices",
+    "Metadata",
+    "Mode",
+    "Plan",
+    "Prefetcher",
+    "Progress",
+    "Record",
+    "RecordSource",
+    "Stack",
+    "as_source",
+    "open_source",
+    "plan_of",
+    "shard_count",
+    "shards_of",
+    "stack_arrays",
+]

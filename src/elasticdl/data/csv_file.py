@@ -1,0 +1,157 @@
+"""CSV files: a record is a dict from column to text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from elasticdl.data import lines
+from elasticdl.data.files import StoredFile
+from elasticdl.data.header import listed, resolve
+from elasticdl.data.index import OffsetIndex, offset_index
+from elasticdl.data.interface import Indices, Progress, Record, checked
+from elasticdl.errors import DataError
+
+# The module's limit of 128 KiB a field guards readers of endless streams; ours are bounded by the index,
+# and the text of one document is often longer.
+csv.field_size_limit(sys.maxsize)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSource:
+    """One CSV file, opened by `open_csv`."""
+
+    file: StoredFile
+    index: OffsetIndex
+    delimiter: str
+    fields: tuple[str, ...]  # all of the file's
+    columns: tuple[str, ...]  # those that are read
+    header_lines: int
+    can_read_ahead: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.file.path
+
+    def __len__(self) -> int:
+        return self.index.records - self.header_lines
+
+    def read(self, indices: Indices) -> list[Record]:
+        wanted, back = np.unique(checked(indices, len(self), self.name), return_inverse=True)
+        rows = self._rows(wanted)
+        if self.columns == self.fields:
+            return [dict(zip(self.columns, rows[at], strict=True)) for at in back.tolist()]
+        select = self._selection()
+        return [dict(zip(self.columns, select(rows[at]), strict=True)) for at in back.tolist()]
+
+    def place(self, index: int) -> str:
+        starts, _ = self.index.ranges(np.array([index + self.header_lines]))
+        return f"{self.name}, line {self.file.line_of(int(starts[0]))}"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _rows(self, wanted: Indices) -> list[list[str]]:
+        """The fields of each record; `wanted` is sorted, each once, so that neighbours are read together."""
+        if not len(wanted):
+            return []
+        starts, stops = self.index.ranges(wanted + self.header_lines)
+        breaks = np.flatnonzero(np.diff(wanted) != 1)
+        chunks = self.file.read_ranges(starts[np.r_[0, breaks + 1]], stops[np.r_[breaks, len(wanted) - 1]])
+        try:
+            rows = parse(b"".join(chunks).decode(), self.delimiter)
+        except (UnicodeDecodeError, csv.Error):
+            rows = []
+        if len(rows) != len(wanted) or any(len(row) != len(self.fields) for row in rows):
+            self._complain(wanted, starts, stops)
+        return rows
+
+    def _complain(self, wanted: Indices, starts: Indices, stops: Indices) -> None:
+        for index, chunk in zip(wanted.tolist(), self.file.read_ranges(starts, stops), strict=True):
+            try:
+                rows = parse(chunk.decode(), self.delimiter)
+            except UnicodeDecodeError as exc:
+                at = int(starts[wanted.searchsorted(index)]) + exc.start
+                raise DataError(f"{self.place(index)}, byte {at}: not UTF-8 ({exc.reason}); convert the file") from exc
+            except csv.Error as exc:
+                raise DataError(f"{self.place(index)}: not a CSV record: {exc}") from exc
+            if len(rows) != 1:
+                raise DataError(f"{self.place(index)}: a carriage return inside a record; end lines with \\n or \\r\\n")
+            if len(rows[0]) != len(self.fields):
+                raise DataError(
+                    f"{self.place(index)}: expected {len(self.fields)} fields ({listed(self.fields)}), "
+                    f"got {len(rows[0])}; correct or remove the line, or quote fields with {self.delimiter!r} in them"
+                )
+        raise AssertionError("no record is at fault alone, but all together are")
+
+    def _selection(self) -> Callable[[list[str]], tuple[str, ...]]:
+        places = [self.fields.index(column) for column in self.columns]
+        if len(places) == 1:
+            return lambda row: (row[places[0]],)
+        select: Any = itemgetter(*places)
+        return select  # type: ignore[no-any-return]
+
+
+def open_csv(
+    file: StoredFile,
+    columns: tuple[str, ...] = (),
+    index_directory: Path | None = None,
+    progress: Progress | None = None,
+) -> CsvSource:
+    """Index the file and find its columns."""
+    delimiter = delimiter_of(file)
+
+    def watched() -> Iterator[bytes]:
+        done = 0
+        for block in file.blocks():
+            yield block
+            done += len(block)
+            if progress is not None:
+                progress(done, file.size)
+
+    kind = "csv" if delimiter == "," else "tsv"
+    try:
+        index = offset_index(file, kind, lambda: lines.record_starts(watched(), delimiter.encode()), index_directory)
+    except lines.UnclosedQuoteError as exc:
+        raise DataError(
+            f'{file.path}, line {file.line_of(exc.offset)}: a quote (") is opened in this record and never closed; '
+            f"the file is truncated, or the quote should be doubled"
+        ) from exc
+    if index.records == 0:
+        raise DataError(f"{file.path}: the file has only empty lines; remove it or leave it out of the data path")
+    starts, stops = index.ranges(np.array([0]))
+    first = _first_line(file, file.read_ranges(starts, stops)[0], delimiter)
+    fields, selected, header_lines = resolve(file.path, first, columns)
+    return CsvSource(file, index, delimiter, fields, selected, header_lines)
+
+
+def delimiter_of(file: StoredFile) -> str:
+    """A comma in .csv, a tab in .tsv; with another name a tab if the first line has one, else a comma."""
+    extension = PurePosixPath(file.path).suffix.lower()
+    if extension in (".csv", ".tsv"):
+        return "," if extension == ".csv" else "\t"
+    head = next(file.blocks(1 << 16))
+    return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
+
+
+def parse(text: str, delimiter: str) -> list[list[str]]:
+    """The rows of `text`, without the empty ones."""
+    return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+
+
+def _first_line(file: StoredFile, chunk: bytes, delimiter: str) -> list[str]:
+    try:
+        rows = parse(chunk.decode(), delimiter)
+    except (UnicodeDecodeError, csv.Error) as exc:
+        raise DataError(f"{file.path}, line 1: not a CSV file in UTF-8: {exc}") from exc
+    if len(rows) != 1:
+        raise DataError(f"{file.path}, line 1: a carriage return inside a record; end lines with \\n or \\r\\n")
+    return rows[0]

@@ -1,0 +1,172 @@
+"""The dataset a person's `dataset_fn(dataset, mode, metadata)` builds upon: records, and what is done to them.
+
+Nothing runs until a batch is wanted. `shuffle` only asks for shuffling: whole epochs are shuffled by the plan,
+before any function runs, so its place among the others does not matter (a permutation commutes with map and filter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from elasticdl.data.collate import Stack, collate, columns_of, leading, stack_arrays
+from elasticdl.data.interface import Indices, Record, RecordSource
+from elasticdl.data.mode import Mode
+from elasticdl.errors import DataError, ElasticDLError, ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What dataset_fn may want to know of the data."""
+
+    columns: tuple[str, ...]
+    records: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`size` records, ready for the model. `labels` is None where prediction has none."""
+
+    features: Any
+    labels: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    kind: Literal["map", "filter", "map_batches"]
+    function: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return f"{self.kind}({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Immutable: each method gives a new dataset."""
+
+    source: RecordSource
+    mode: Mode = Mode.TRAINING
+    stack: Stack = stack_arrays
+    stages: tuple[Stage, ...] = ()
+    is_shuffled: bool = False
+    window_records: int = 0  # of the shuffling; 0: the default
+
+    @property
+    def metadata(self) -> Metadata:
+        return Metadata(self.source.columns, len(self.source), self.source.name)
+
+    def map(self, function: Callable[[Any], Any]) -> Dataset:
+        """Each item becomes function(item)."""
+        return self._then(Stage("map", function))
+
+    def filter(self, function: Callable[[Any], bool]) -> Dataset:
+        """Only items for which function(item) is true are kept. Batches then differ in size."""
+        return self._then(Stage("filter", function))
+
+    def map_batches(self, function: Callable[[Any], Any]) -> Dataset:
+        """A whole batch becomes function(batch), which gives (features, labels), or features in prediction.
+
+        The batch is a dict from column to array where items are dicts, else the list of items; a second
+        map_batches gets what the first one gave. Only map_batches may follow.
+        """
+        return self._then(Stage("map_batches", function))
+
+    def shuffle(self, window_records: int | None = None) -> Dataset:
+        """Ask for shuffled epochs; records meet others within a window of about `window_records`."""
+        if window_records is not None and window_records < 1:
+            raise ModelError(f"dataset.shuffle: window_records must be 1 or more, got {window_records}")
+        return replace(self, is_shuffled=True, window_records=window_records or 0)
+
+    def items(self, indices: Indices) -> list[Any]:
+        """What the stages for single records make of the records of these numbers."""
+        indices = np.asarray(indices, dtype=np.int64)
+        return self.items_of(self.source.read(indices), indices)
+
+    def batch(self, indices: Indices) -> Batch | None:
+        """The records of these numbers as one batch; None when no record is left of them."""
+        indices = np.asarray(indices, dtype=np.int64)
+        return self.batch_of(self.source.read(indices), indices)
+
+    def items_of(self, records: list[Record], indices: Indices) -> list[Any]:
+        """As `items`, of records that are read already; `indices` are their numbers, for messages."""
+        stages = [stage for stage in self.stages if stage.kind != "map_batches"]
+        if not stages:
+            return records
+        return list(self._run(stages, records, indices))
+
+    def batch_of(self, records: list[Record], indices: Indices) -> Batch | None:
+        """As `batch`, of records that are read already."""
+        items = self.items_of(records, indices)
+        if not items:
+            return None
+        late = [stage for stage in self.stages if stage.kind == "map_batches"]
+        if late:
+            return self._split(self._run_late(late, items, indices), late[-1])
+        if isinstance(items[0], tuple) and len(items[0]) == 2:
+            features, labels = collate(items, self.stack, "what dataset_fn gives")
+            return Batch(features, labels, len(items))
+        if self.mode == Mode.PREDICTION:
+            return Batch(collate(items, self.stack, "what dataset_fn gives"), None, len(items))
+        raise ModelError(
+            f"dataset_fn: expected each record to become (features, labels), got {_described(items[0])}; "
+            f"end with dataset.map(lambda record: (features, labels))"
+        )
+
+    def _then(self, stage: Stage) -> Dataset:
+        if not callable(stage.function):
+            raise ModelError(f"dataset.{stage.kind}: expected a function, got {type(stage.function).__name__}")
+        if stage.kind != "map_batches" and self.stages and self.stages[-1].kind == "map_batches":
+            raise ModelError(
+                f"dataset: {stage} follows {self.stages[-1]}, after which there are no single records; "
+                f"put it before, or use map_batches again"
+            )
+        return replace(self, stages=(*self.stages, stage))
+
+    def _run(self, stages: list[Stage], records: list[Record], indices: Indices) -> Iterable[Any]:
+        for number, record in zip(indices.tolist(), records, strict=True):
+            item, kept = record, True
+            for stage in stages:
+                try:
+                    result = stage.function(item)
+                    kept = stage.kind == "map" or bool(result)
+                except ElasticDLError:
+                    raise
+                except Exception as exc:
+                    where = f"{self.source.place(number)}: {stage} of dataset_fn failed"
+                    raise DataError(f"{where}: {type(exc).__name__}: {exc}") from exc
+                if not kept:
+                    break
+                item = result if stage.kind == "map" else item
+            if kept:
+                yield item
+
+    def _run_late(self, stages: list[Stage], items: list[Any], indices: Indices) -> Any:
+        batch: Any = columns_of(items) if isinstance(items[0], dict) else items
+        for stage in stages:
+            try:
+                batch = stage.function(batch)
+            except ElasticDLError:
+                raise
+            except Exception as exc:
+                where = f"{self.source.place(int(indices[0]))} and {len(indices) - 1} more records"
+                raise DataError(f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}") from exc
+        return batch
+
+    def _split(self, batch: Any, stage: Stage) -> Batch | None:
+        where = f"what {stage} of dataset_fn gives"
+        if isinstance(batch, tuple) and len(batch) == 2:
+            size = leading(batch, where)
+            return Batch(batch[0], batch[1], size) if size else None
+        if self.mode == Mode.PREDICTION:
+            size = leading(batch, where)
+            return Batch(batch, None, size) if size else None
+        raise ModelError(f"{where}: expected (features, labels), got {_described(batch)}")
+
+
+def _described(value: Any) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

@@ -1,0 +1,56 @@
+"""Whether the first line of a CSV file is a header, and which columns are read.
+
+Without given columns it is. With given columns it is if every given name occurs in it, and those columns are read;
+else the file has no header, and the given names are those of its fields, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticdl.errors import DataError
+
+
+def resolve(path: str, first: list[str], given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+    """All fields, the columns to read and the number of header lines, from the first line and the given names."""
+    if len(set(given)) != len(given):
+        raise DataError(f"data.columns names a column twice: {listed(given)}; name each once")
+    if not given:
+        if len(set(first)) != len(first):
+            raise DataError(f"{path}, line 1: the header names a column twice: {listed(first)}; {_NAME_THEM}")
+        if all(_is_number(name) for name in first):
+            raise DataError(f"{path}, line 1: expected a header, got numbers: {listed(first)}; {_NAME_THEM}")
+        return tuple(first), tuple(first), 1
+    missing = [name for name in given if name not in first]
+    if not missing:
+        return tuple(first), given, 1
+    if any(name in first and not _is_number(name) for name in given):
+        raise DataError(
+            f"{path}, line 1: no column {listed(missing)} in the header {listed(first)}; correct data.columns"
+        )
+    if len(given) != len(first):
+        raise DataError(
+            f"{path}, line 1: data.columns gives {len(given)} names ({listed(given)}) and the line, which has none of "
+            f"them, has {len(first)} fields ({listed(first)}); name every field, or columns that the header has"
+        )
+    return given, given, 0
+
+
+_NAME_THEM = (
+    "if the file has no header line, give the names of all its columns in data.columns; "
+    "if it has, give those to read, each once"
+)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, for a message."""
+    shown = ", ".join(repr(name) for name in names[:8])
+    return shown + (f", … {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,56 @@
+"""What a reader offers: records by their number, in any order, without loading what was not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Record: TypeAlias = Any
+"""A dict from column to value (CSV: text; Parquet: typed), the bytes (TFRecord), or the item itself (Python)."""
+
+Indices: TypeAlias = NDArray[np.int64]
+"""Numbers of records, 0 … len(source) - 1."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with bytes looked at so far and bytes in all while a source is opened."""
+
+
+@runtime_checkable
+class RecordSource(Protocol):
+    """Records with numbers 0 … len - 1. May be read by several threads at once.
+
+    `can_read_ahead` is False where reading runs a person's own code, which then
+    runs only in the thread that trains, so that its random numbers stay in order.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Empty where records are not dicts."""
+
+    @property
+    def can_read_ahead(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The records of these numbers, in this order; DataError names file and position."""
+
+    def place(self, index: int) -> str:
+        """Where record `index` stands, for messages: "train.csv, line 17"."""
+
+    def close(self) -> None:
+        """Free what is held; the source is not read again."""
+
+
+def checked(indices: Indices, records: int, name: str) -> Indices:
+    """`indices` as int64; IndexError where one is outside 0 … records - 1."""
+    indices = np.asarray(indices, dtype=np.int64)
+    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= records):
+        raise IndexError(f"{name} has records 0 … {records - 1}, asked for {indices.min()} … {indices.max()}")
+    return indices

@@ -1,0 +1,124 @@
+"""Parquet files: a record is a dict from column to typed value. Read by row group, only the columns asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elasticdl.data.files import StoredFile
+from elasticdl.data.interface import Indices, Record, checked
+from elasticdl.errors import DataError
+
+CACHE_BYTES = 256 << 20
+
+
+@dataclass(slots=True)
+class RowGroupCache:
+    """The row groups decoded last, as many as fit into `max_bytes`, and always the newest one."""
+
+    max_bytes: int = CACHE_BYTES
+    _tables: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, path: str, group: int) -> Any | None:
+        with self._lock:
+            table = self._tables.get((path, group))
+            if table is not None:
+                self._tables.move_to_end((path, group))
+            return table
+
+    def put(self, path: str, group: int, table: Any) -> None:
+        with self._lock:
+            if (path, group) in self._tables:
+                return
+            self._tables[path, group] = table
+            self._bytes += table.nbytes
+            while self._bytes > self.max_bytes and len(self._tables) > 1:
+                _, oldest = self._tables.popitem(last=False)
+                self._bytes -= oldest.nbytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._tables.clear()
+            self._bytes = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSource:
+    """One Parquet file, opened by `open_parquet`."""
+
+    file: StoredFile
+    metadata: Any
+    columns: tuple[str, ...]
+    ends: Indices  # number past the last record of each row group
+    cache: RowGroupCache
+    can_read_ahead: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.file.path
+
+    def __len__(self) -> int:
+        return int(self.metadata.num_rows)
+
+    def read(self, indices: Indices) -> list[Record]:
+        indices = checked(indices, len(self), self.name)
+        owners = np.searchsorted(self.ends, indices, side="right")
+        records: list[Record] = [None] * len(indices)
+        for owner in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == owner)
+            rows = self._row_group(owner).take(pa.array(indices[places] - self._start(owner))).to_pylist()
+            for place, row in zip(places.tolist(), rows, strict=True):
+                records[place] = row
+        return records
+
+    def place(self, index: int) -> str:
+        owner = int(np.searchsorted(self.ends, index, side="right"))
+        return f"{self.name}, row group {owner}, row {index - self._start(owner)} of it"
+
+    def close(self) -> None:
+        self.cache.clear()
+
+    def _start(self, owner: int) -> int:
+        return int(self.ends[owner - 1]) if owner else 0
+
+    def _row_group(self, number: int) -> Any:
+        table = self.cache.get(self.file.path, number)
+        if table is not None:
+            return table
+        try:
+            with self.file.open() as stored, pq.ParquetFile(stored, metadata=self.metadata) as opened:
+                table = opened.read_row_group(number, columns=list(self.columns))
+        except (pa.ArrowException, OSError) as exc:
+            raise DataError(f"{self.name}, row group {number}: damaged or truncated, write it anew: {exc}") from exc
+        self.cache.put(self.file.path, number, table)
+        return table
+
+
+def open_parquet(file: StoredFile, columns: tuple[str, ...] = (), cache: RowGroupCache | None = None) -> ParquetSource:
+    """Read the footer and check the columns."""
+    try:
+        with file.open() as stored, pq.ParquetFile(stored) as opened:
+            metadata, there = opened.metadata, opened.schema_arrow.names
+    except (pa.ArrowException, OSError) as exc:
+        raise DataError(
+            f"{file.path}, byte {max(0, file.size - 8)}: no whole Parquet file ends here; it is truncated, or of "
+            f"another format (then choose it with data.format): {exc}"
+        ) from exc
+    for column in columns:
+        if column not in there:
+            near = get_close_matches(column, there, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise DataError(f"{file.path}: no column {column!r}{hint} It has: {', '.join(map(repr, there))}")
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    return ParquetSource(
+        file, metadata, columns or tuple(there), np.cumsum(rows, dtype=np.int64), cache or RowGroupCache()
+    )

@@ -1,0 +1,113 @@
+"""The plan: which records each step trains and which of them each logical rank takes, whoever computes it.
+
+A pure function of the job. Step s of an epoch trains positions [s·B, (s+1)·B) of the epoch's order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from elasticdl.data.interface import Indices
+from elasticdl.data.order import WINDOW_SHARDS, EpochOrder
+from elasticdl.errors import DataError
+from elasticdl.spec import DataSpec, PlanSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps are counted from 0 over all epochs. A batch never crosses the end of an epoch: the last may be short."""
+
+    records: int
+    global_batch: int
+    logical_ranks: int
+    epochs: int = 1
+    seed: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+    max_steps: int = 0  # 0: no limit
+    shard_records: int = 1024
+    window_shards: int = WINDOW_SHARDS
+
+    def __post_init__(self) -> None:
+        if self.records < 1:
+            raise DataError("the data set has zero records; a plan needs at least one")
+        if self.steps_per_epoch == 0:
+            raise DataError(
+                f"plan.drop_last: {self.records} records are less than one global batch of {self.global_batch}, so "
+                f"every epoch would be empty; use a smaller --global_batch_size or do not drop the last batch"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        whole, rest = divmod(self.records, self.global_batch)
+        return whole + (1 if rest and not self.drop_last else 0)
+
+    @property
+    def records_per_epoch(self) -> int:
+        return min(self.records, self.steps_per_epoch * self.global_batch)
+
+    @property
+    def total_steps(self) -> int:
+        steps = self.epochs * self.steps_per_epoch
+        return min(steps, self.max_steps) if self.max_steps else steps
+
+    @property
+    def total_records(self) -> int:
+        return self.records_until(self.total_steps)
+
+    def records_until(self, step: int) -> int:
+        """How many records steps 0 … step - 1 train."""
+        epochs, steps = divmod(step, self.steps_per_epoch)
+        return epochs * self.records_per_epoch + steps * self.global_batch
+
+    def epoch_of(self, step: int) -> int:
+        return step // self.steps_per_epoch
+
+    def batch(self, step: int) -> Indices:
+        """The records of step `step`, in order."""
+        if not 0 <= step < self.total_steps:
+            raise IndexError(f"step {step} of a plan of {self.total_steps} steps")
+        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
+        start = step_of_epoch * self.global_batch
+        order = _order(self.records, self.seed, epoch, self.shuffle, self.shard_records, self.window_shards)
+        return order.at(start, min(start + self.global_batch, self.records))
+
+    def slice_of(self, step: int, logical_rank: int) -> Indices:
+        """The records of the batch that `logical_rank` takes; empty for late ranks where the batch is small."""
+        return self.ranks(step, logical_rank, 1)[0]
+
+    def ranks(self, step: int, first: int, count: int) -> list[Indices]:
+        """The slices of logical ranks first … first + count - 1."""
+        if not (first >= 0 and count >= 0 and first + count <= self.logical_ranks):
+            raise IndexError(f"logical ranks {first} … {first + count} of {self.logical_ranks}")
+        batch = self.batch(step)
+        bounds = [self._bound(len(batch), rank) for rank in range(first, first + count + 1)]
+        return [batch[start:stop] for start, stop in pairwise(bounds)]
+
+    def _bound(self, size: int, rank: int) -> int:
+        """Where the slice of `rank` begins: sizes differ by one at most, earlier ranks have the larger ones."""
+        each, rest = divmod(size, self.logical_ranks)
+        return rank * each + min(rank, rest)
+
+
+def plan_of(records: int, spec: PlanSpec, data: DataSpec, shuffle: bool = False, window_records: int = 0) -> Plan:
+    """The plan of a job. `shuffle` and `window_records` (0: the default) are what dataset_fn asked for."""
+    window_shards = -(-window_records // data.shard_records) if window_records else WINDOW_SHARDS
+    return Plan(
+        records=records,
+        global_batch=spec.global_batch_size or spec.minibatch_size,
+        logical_ranks=spec.logical_ranks or 1,
+        epochs=spec.epochs,
+        seed=spec.seed,
+        shuffle=spec.shuffle or shuffle,
+        drop_last=spec.drop_last,
+        max_steps=spec.max_steps,
+        shard_records=data.shard_records,
+        window_shards=window_shards,
+    )
+
+
+# The keys of an epoch are the same for all its steps.
+_order = lru_cache(maxsize=8)(EpochOrder)
