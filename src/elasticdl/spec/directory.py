@@ -77,8 +77,26 @@ class JobDirectory:
     def create(self, spec: JobSpec) -> None:
         """Make the directory with the spec and a fresh token in it."""
         self.root.mkdir(parents=True, mode=0o700)
+        self._furnish(spec)
+
+    def create_again(self, spec: JobSpec) -> Path:
+        """Make room for a job that goes on from its checkpoints; returns where its former files lie now.
+
+        Checkpoints, indexes and TensorBoard files stay in place; all else moves into `previous-N`.
+        """
+        numbers = [int(path.name.removeprefix("previous-")) for path in self.root.glob("previous-[0-9]*")]
+        previous = self.root / f"previous-{max(numbers, default=0) + 1}"
+        previous.mkdir()
+        kept = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
+        for path in sorted(self.root.iterdir()):
+            if path.name not in kept and not path.name.startswith("previous-"):
+                path.rename(previous / path.name)
+        self._furnish(spec)
+        return previous
+
+    def _furnish(self, spec: JobSpec) -> None:
         self.logs.mkdir()
-        self.index.mkdir()
+        self.index.mkdir(exist_ok=True)
         write_private(self.spec, spec.model_dump_json(indent=2))
         write_private(self.token, secrets.token_urlsafe(32))
 

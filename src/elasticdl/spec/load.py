@@ -63,10 +63,19 @@ def anchor(document: Mapping[str, Any], directory: Path) -> Document:
         for parent in parents:
             place = place.get(parent) if isinstance(place, dict) else None
         value = place.get(leaf) if isinstance(place, dict) else None
-        is_named = path.startswith("data.") and place is not None and place.get("format") == "python"
-        if isinstance(value, str) and value and "://" not in value and not is_named:
-            place[leaf] = os.path.normpath(directory / Path(value).expanduser())
+        if not isinstance(value, str) or not value:
+            continue
+        if not path.startswith("data."):
+            place[leaf] = _anchored(value, directory)
+        elif place.get("format") != "python":
+            # Data may be several paths with commas between, unless a file is really called so.
+            parts = [value] if (directory / value).exists() else value.split(",")
+            place[leaf] = ",".join(_anchored(part.strip(), directory) for part in parts)
     return result
+
+
+def _anchored(path: str, directory: Path) -> str:
+    return path if not path or "://" in path else os.path.normpath(directory / Path(path).expanduser())
 
 
 def merge(*layers: Mapping[str, Any]) -> Document:

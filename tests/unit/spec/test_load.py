@@ -128,6 +128,15 @@ def test_paths_in_a_file_are_meant_from_the_file(tmp_path: Path) -> None:
     assert document["output"] == "/o"
 
 
+def test_several_data_paths_are_each_meant_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "c,d.csv").touch()
+
+    document = load.anchor({"data": {"training": "a.csv, s3://x/b.csv", "validation": "c,d.csv"}}, tmp_path)
+
+    assert document["data"]["training"] == f"{tmp_path}/a.csv,s3://x/b.csv"
+    assert document["data"]["validation"] == f"{tmp_path}/c,d.csv"
+
+
 def test_later_layers_win_place_by_place() -> None:
     assert load.merge({"plan": {"epochs": 1, "seed": 2}}, {"plan": {"epochs": 3}}) == {"plan": {"epochs": 3, "seed": 2}}
 

@@ -1,0 +1,5 @@
+"""`python -m elasticdl.cli` is `elasticdl`."""
+
+from elasticdl.cli.main import main
+
+main()

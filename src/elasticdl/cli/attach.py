@@ -1,0 +1,135 @@
+"""Stay with a job until it is over: show it, pass signals on, end with its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from types import FrameType
+
+from rich.console import Console
+
+from elasticdl.cli import feed, summary
+from elasticdl.cli.screen import Screen
+from elasticdl.errors import ElasticDLError
+from elasticdl.spec.directory import JobDirectory, read_json, write_private
+
+STOPPED = 130
+HZ = 4.0
+LINGER_S = 10.0  # how long the last processes of a finished job may take to end
+
+_STOPPING = "stopping: the running step ends, a checkpoint is written. Ctrl-C again kills all processes at once"
+
+
+def attach(directory: JobDirectory, console: Console, launcher_pid: int | None = None) -> int:
+    """The job's exit code. Ctrl-C stops it with a checkpoint, a second one kills it."""
+    news: SimpleQueue[feed.News] = SimpleQueue()
+    with _signals(news), Screen.open(console) as screen:
+        feed.follow(directory, news, HZ)
+        code = watch(directory, news, screen, launcher_pid)
+    if code == STOPPED and not directory.result.exists():
+        _kill(directory, console)
+        return STOPPED
+    _await_end(launcher_pid)
+    summary.finish(directory, console)
+    return code
+
+
+def watch(directory: JobDirectory, news: SimpleQueue[feed.News], screen: Screen, launcher_pid: int | None) -> int:
+    """Show the news until the job is over; STOPPED before that is a second Ctrl-C."""
+    interrupts = 0
+    while True:
+        match news.get():
+            case feed.Changed(status):
+                screen.show(status, time.time())
+            case feed.MasterAway():
+                if launcher_pid is not None and _has_ended(launcher_pid) and not directory.result.exists():
+                    raise ElasticDLError(f"the launcher ended at once; see {directory.log('launcher')}")
+                screen.say_away(directory.master.exists())
+            case feed.Over(problem):
+                result = read_json(directory.result)
+                if result is None:
+                    raise ElasticDLError(f"lost sight of the job: {problem}; see the logs in {directory.logs}")
+                return int(result.get("exit_code", 1))
+            case feed.Interrupted(number):
+                interrupts += number == signal.SIGINT
+                if interrupts > 1:
+                    return STOPPED
+                screen.say(_STOPPING)
+                threading.Thread(target=_stop, args=(directory, screen, number), daemon=True).start()
+
+
+def _stop(directory: JobDirectory, screen: Screen, number: int) -> None:
+    from elasticdl.rpc.client import MasterClient
+
+    try:
+        with MasterClient.connect(directory, timeout_s=30.0) as client:
+            client.stop(at_once=False, reason=f"{signal.Signals(number).name} at the command line")
+    except ElasticDLError as exc:
+        screen.say(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
+
+
+def kill(directory: JobDirectory) -> None:
+    """End every process of the job and leave a result that says so."""
+    from elasticdl.launcher import process
+
+    process.kill_all(directory)
+    if not directory.result.exists():
+        result = {"phase": "stopped", "reason": "killed at once by the person", "exit_code": STOPPED}
+        write_private(directory.result, json.dumps(result))
+
+
+def _kill(directory: JobDirectory, console: Console) -> None:
+    kill(directory)
+    console.print(
+        f"killed. Checkpoints written so far are kept; "
+        f"go on with `elasticdl train --resume --job_name={directory.root.name}`",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether our own child has ended; it stays waitable."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _await_end(launcher_pid: int | None) -> None:
+    """The launcher is the last to go: after it, nothing of the job runs any more."""
+    if launcher_pid is None:
+        return
+    try:
+        descriptor = os.pidfd_open(launcher_pid)
+    except ProcessLookupError:
+        return
+    try:
+        if select.select([descriptor], [], [], LINGER_S)[0]:
+            os.waitpid(launcher_pid, 0)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _signals(news: SimpleQueue[feed.News]) -> Iterator[None]:
+    """While open, signals become news."""
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        # SimpleQueue.put may be called from a handler that interrupts a get of the same queue.
+        news.put(feed.Interrupted(number))
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, heard) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,128 @@
+"""What all commands share: options made from the table, help in sections, refusals with the nearest name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import click
+
+from elasticdl.spec import options
+from elasticdl.spec.options import Form
+from elasticdl.spec.refused import REFUSED
+from elasticdl.spec.text import parse_mapping
+
+STRATEGIES = ("AllreduceStrategy", "Local")
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def one_spelling(token: str) -> str:
+    """`--model_def` and `--model-def` are the same option."""
+    return token.replace("_", "-")
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """`; did you mean 'train'?` for the closest known word, else `otherwise`."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise
+
+
+class JobOption(click.Option):
+    """An option with a heading to stand under in the help."""
+
+    def __init__(self, *declarations: Any, section: str = "", **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.section = section
+
+
+class Command(click.Command):
+    """A command whose help has sections and shows its examples as written."""
+
+    def __init__(self, *arguments: Any, examples: str = "", **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            raise click.UsageError(self._refusal(ctx, exc.option_name), ctx) from exc
+
+    def _refusal(self, ctx: click.Context, flag: str) -> str:
+        name = flag.lstrip("-").replace("-", "_")
+        if name in REFUSED:
+            return f"--{name} is not an option here: {REFUSED[name]}"
+        spelled = {one_spelling(flag): flag for param in self.get_params(ctx) for flag in _flags(param)}
+        near = get_close_matches(one_spelling(flag), spelled, n=1)
+        hint = f"did you mean {spelled[near[0]]}?" if near else f"see `{ctx.command_path} --help`"
+        return f"no such option --{name}; {hint}" if flag.startswith("--") else f"no such option {flag}; {hint}"
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                section = param.section if isinstance(param, JobOption) else ""
+                sections.setdefault(section or "Options", []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records, col_max=34)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples.strip().splitlines():
+                    formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+
+def _flags(param: click.Parameter) -> list[str]:
+    return [flag for flag in (*param.opts, *param.secondary_opts) if flag.startswith("--")]
+
+
+def job_options(command: str) -> Callable[[Decorated], Decorated]:
+    """Give a command all options of the table that are for it. Not given means None."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for option in reversed(options.of(command)):
+            function = _decorator(option)(function)
+        return function
+
+    return decorate
+
+
+def _decorator(option: options.Option) -> Callable[[Decorated], Decorated]:
+    common: dict[str, Any] = {"cls": JobOption, "section": option.section, "help": option.help, "default": None}
+    if option.form is Form.SWITCH:
+        return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
+    flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
+    return click.option(
+        *flags, option.name, multiple=option.form is Form.MAPPING, metavar=option.metavar, type=str, **common
+    )
+
+
+def parsed(values: dict[str, Any]) -> dict[str, Any]:
+    """The given options by name, lists and mappings parsed; those not given left out."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        option = options.named(name)
+        if option is None or value is None or value == ():
+            continue
+        if option.form is Form.MAPPING:
+            value = parse_mapping(value, option.flag)
+        elif option.form is Form.LIST:
+            value = [item.strip() for item in value.split(",")]
+        result[name] = value
+    return result
+
+
+def strategy_option(function: Decorated) -> Decorated:
+    """`--distribution_strategy`, for the habits of the original; see `submit.describe`."""
+    return click.option(
+        "--distribution_strategy",
+        cls=JobOption,
+        section="Workers",
+        metavar="NAME",
+        help=f"{STRATEGIES[0]} (default) or {STRATEGIES[1]}, which is one worker.",
+    )(function)

@@ -1,0 +1,93 @@
+"""File and options become the one job they describe: explicit option, then file, then default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from elasticdl.cli import naming
+from elasticdl.cli.command import STRATEGIES, nearest, parsed
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobKind, JobSpec, load, options
+from elasticdl.spec.directory import JobDirectory
+
+VERB_OF = {
+    JobKind.TRAINING: "train",
+    JobKind.EVALUATION: "evaluate",
+    JobKind.PREDICTION: "predict",
+    JobKind.SCRIPT: "run",
+}
+
+
+def describe(
+    kind: JobKind,
+    file: Path | None,
+    values: dict[str, Any],
+    *,
+    working_directory: Path,
+    now: datetime,
+    random: Random,
+    directory_of: Callable[[str], JobDirectory],
+    extra: dict[str, Any] | None = None,
+) -> JobSpec:
+    """The resolved job. A resumed job takes what neither option nor file says from its own earlier description."""
+    from_file = load.load_file(file) if file else {}
+    given = parsed(values)
+    if isinstance(given.get("log_level"), str):
+        given["log_level"] = given["log_level"].upper()
+    from_options = load.merge(options.document(given), extra or {})
+    data_format = load.merge(from_file, from_options).get("data", {})
+    if isinstance(data_format, dict) and data_format.get("format") == "python":
+        from_options.setdefault("data", {}).setdefault("format", "python")
+    from_options = load.anchor(from_options, working_directory)
+    document = load.merge(from_file, from_options)
+    document = load.merge(document, _strategy(values.get("distribution_strategy"), document))
+    if document.setdefault("kind", kind.value) != kind.value:
+        verb = VERB_OF.get(document["kind"], "another command")
+        raise SpecError(f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF[kind]}`; use `elasticdl {verb}`")
+    document = load.merge(_earlier(document, directory_of), document)
+    if isinstance(document.get("model"), dict):
+        document["model"].setdefault("zoo", str(file.absolute().parent if file else working_directory))
+    if not document.get("name"):
+        if _section(document, "checkpoint").get("resume") and not _section(document, "checkpoint").get("directory"):
+            raise SpecError("--resume: which job? Give its --job_name, or the --checkpoint_dir to go on from")
+        stem = naming.stem_of({key: _section(document, key) for key in ("model", "script")})
+        document["name"] = naming.generate(stem, now, random, lambda name: directory_of(name).root.exists())
+    return load.resolve(document, str(file) if file else "")
+
+
+def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
+    section = document.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _earlier(document: dict[str, Any], directory_of: Callable[[str], JobDirectory]) -> dict[str, Any]:
+    """What a job that is resumed was before: its plan must not change with the number of workers."""
+    name = document.get("name")
+    if not isinstance(name, str) or not _section(document, "checkpoint").get("resume"):
+        return {}
+    directory = directory_of(name)
+    if not directory.spec.exists():
+        return {}
+    return directory.load_spec().model_dump(mode="json", exclude_none=True)
+
+
+def _strategy(strategy: str | None, document: dict[str, Any]) -> dict[str, Any]:
+    """The original's --distribution_strategy, as far as it exists here."""
+    if strategy is None or strategy == STRATEGIES[0]:
+        return {}
+    if strategy == "ParameterServerStrategy":
+        raise SpecError(
+            f"--distribution_strategy: ParameterServerStrategy is not available yet; use {STRATEGIES[0]}, "
+            "which keeps the model in every worker"
+        )
+    if strategy != STRATEGIES[1]:
+        expected = f"expected {' or '.join(STRATEGIES)}; received {strategy!r}"
+        raise SpecError(f"--distribution_strategy: {expected}{nearest(strategy, STRATEGIES)}")
+    workers = _section(document, "workers")
+    if any(str(workers.get(key, 1)) not in ("0", "1") for key in ("wish", "min", "max")):
+        raise SpecError(f"--distribution_strategy: Local is one worker; leave out --num_workers or use {STRATEGIES[0]}")
+    return {"workers": {"wish": 1, "min": 1, "max": 1}}

@@ -1,0 +1,73 @@
+"""A job's status as plain JSON values: the stable form that scripts read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.cli import words
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory
+
+
+def of(status: pb.JobStatus, directory: JobDirectory) -> dict[str, Any]:
+    """Every key is always there; what is not known is null."""
+    return {
+        "name": status.name,
+        "kind": status.kind,
+        "phase": status.phase,
+        "reason": status.reason,
+        "exit_code": status.exit_code if status.phase in words.OVER else None,
+        "step": status.step,
+        "total_steps": status.total_steps or None,
+        "records": status.records,
+        "total_records": status.total_records or None,
+        "epoch": status.epoch,
+        "epochs": status.epochs,
+        "loss": status.loss if status.step > 0 else None,
+        "records_per_s": status.records_per_s,
+        "metrics": dict(status.metrics),
+        "metrics_step": status.metrics_step if status.metrics else None,
+        "best": status.best or None,
+        "shards_done": status.shards_done,
+        "shards": status.shards,
+        "round": status.round,
+        "wished_workers": status.wished_workers,
+        "min_workers": status.min_workers,
+        "max_workers": status.max_workers,
+        "started_at": status.started_at,
+        "now": status.now,
+        "checkpoint_step": status.checkpoint_step if status.checkpoint_step >= 0 else None,
+        "checkpoint": status.checkpoint_path or None,
+        "output": status.output or None,
+        "directory": str(directory.root),
+        "workers": [worker(one) for one in status.workers],
+        "events": [event(one) for one in status.events],
+    }
+
+
+def worker(status: pb.WorkerStatus) -> dict[str, Any]:
+    is_member = status.rank >= 0
+    return {
+        "id": status.id,
+        "pid": status.pid or None,
+        "state": status.state,
+        "since": status.since,
+        "rank": status.rank if is_member else None,
+        "logical_ranks": status.logical_ranks if is_member else 0,
+        "step": status.step if status.step >= 0 else None,
+        "step_s": status.step_s or None,
+        "host": status.host,
+        "reason": status.reason,
+    }
+
+
+def event(status: pb.EventStatus) -> dict[str, Any]:
+    return {
+        "at": status.at,
+        "kind": status.kind,
+        "worker": status.worker or None,
+        "reason": status.reason,
+        "round": status.round,
+        "step": status.step,
+        "cost_s": status.cost_s,
+    }

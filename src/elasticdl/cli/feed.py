@@ -1,0 +1,68 @@
+"""What happens to a job, as a queue of news for whoever shows it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from elasticdl.cli import home
+from elasticdl.errors import ElasticDLError, MasterUnreachable
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory
+
+AWAY_S = 0.7  # a master that does not answer for so long is said to be away
+START_S = 60.0  # a master takes seconds to start; on a machine that starts many at once, more
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    status: pb.JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class MasterAway:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The result is written, or nobody is left to write one; `problem` says why the job cannot be watched."""
+
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A signal to the viewer."""
+
+    number: int
+
+
+News = Changed | MasterAway | Over | Interrupted
+
+
+def follow(directory: JobDirectory, news: SimpleQueue[News], max_hz: float) -> threading.Thread:
+    """Feed `news` from a thread of its own until the job is over. It ends with the process."""
+    thread = threading.Thread(target=_follow, args=(directory, news, max_hz), name="feed", daemon=True)
+    thread.start()
+    return thread
+
+
+def _follow(directory: JobDirectory, news: SimpleQueue[News], max_hz: float) -> None:
+    from elasticdl.rpc.client import MasterClient
+
+    while not directory.result.exists():
+        try:
+            with MasterClient.connect(directory, timeout_s=AWAY_S) as client:
+                for status in client.watch(max_hz):
+                    news.put(Changed(status))
+        except MasterUnreachable:
+            if not home.is_starting_or_alive(directory):
+                news.put(Over("" if directory.result.exists() else "its processes are gone and left no result"))
+                return
+            news.put(MasterAway())
+        except ElasticDLError as exc:
+            news.put(Over(str(exc)))
+            return
+    news.put(Over())

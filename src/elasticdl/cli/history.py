@@ -1,0 +1,103 @@
+"""A job without a master, told from what it left: spec.json, result.json and events.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory, read_json
+
+# Keys of result.json that are fields of a JobStatus too.
+_WORDS = ("reason", "checkpoint_path", "output", "best")
+_COUNTS = ("step", "total_steps", "records", "total_records", "epoch", "epochs", "round", "exit_code", "shards")
+_MORE_COUNTS = ("metrics_step", "checkpoint_step", "shards_done")
+_MEASURES = ("loss", "records_per_s", "started_at")
+
+
+def read_events(directory: JobDirectory) -> list[dict[str, Any]]:
+    """Every line of the event log. A last line that was cut off by a crash is left out."""
+    try:
+        lines = directory.events.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            document = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(document, dict):
+            found.append(document)
+    return found
+
+
+def event(document: Mapping[str, Any]) -> pb.EventStatus:
+    return pb.EventStatus(
+        at=float(document.get("at") or 0.0),
+        kind=str(document.get("kind") or ""),
+        worker=str(document.get("worker") or ""),
+        reason=str(document.get("reason") or ""),
+        round=int(document.get("round") or 0),
+        step=int(document.get("step") or 0),
+        cost_s=float(document.get("cost_s") or 0.0),
+    )
+
+
+def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
+    """The job as its files tell it; `is_alive` says whether someone still keeps it going."""
+    spec = directory.load_spec()
+    result = read_json(directory.result) or {}
+    log = read_events(directory)
+    told = pb.JobStatus(
+        name=spec.name,
+        kind=spec.kind.value,
+        phase=str(result.get("phase") or ("starting" if is_alive else "failed")),
+        epochs=spec.plan.epochs,
+        wished_workers=spec.workers.wish,
+        min_workers=spec.workers.min,
+        max_workers=spec.workers.max,
+        checkpoint_step=-1,
+        output=spec.output,
+        started_at=directory.spec.stat().st_mtime,
+        events=[event(document) for document in log],
+    )
+    for names, convert in ((_WORDS, str), ((*_COUNTS, *_MORE_COUNTS), int), (_MEASURES, float)):
+        for name in names:
+            if result.get(name) is not None:
+                setattr(told, name, convert(result[name]))
+    for name, value in (result.get("metrics") or {}).items():
+        told.metrics[str(name)] = float(value)
+    ended_at = result.get("ended_at")
+    if ended_at is None and directory.result.exists():
+        ended_at = directory.result.stat().st_mtime
+    told.now = float(ended_at or (log[-1].get("at") if log else None) or told.started_at)
+    told.workers.extend(_workers(result.get("workers") or [], told.events))
+    if not result and not is_alive:
+        told.reason = "its processes are gone and left no result; go on with --resume"
+    return told
+
+
+def _workers(written: list[Mapping[str, Any]], events: Any) -> list[pb.WorkerStatus]:
+    """As the result lists them, or as the last event of each leaves them."""
+    if written:
+        return [
+            pb.WorkerStatus(
+                id=str(worker.get("id", "")),
+                pid=int(worker.get("pid") or 0),
+                state=str(worker.get("state", "")),
+                since=float(worker.get("since") or 0.0),
+                rank=int(worker.get("rank", -1)),
+                logical_ranks=int(worker.get("logical_ranks") or 0),
+                step=int(worker.get("step") or 0),
+                host=str(worker.get("host", "")),
+                reason=str(worker.get("reason", "")),
+            )
+            for worker in written
+        ]
+    last = {event.worker: event for event in events if event.worker}
+    return [
+        pb.WorkerStatus(id=name, state="left", since=event.at, rank=-1, step=event.step, reason=event.reason)
+        for name, event in last.items()
+    ]

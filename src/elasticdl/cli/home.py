@@ -1,0 +1,56 @@
+"""The jobs of this person on this machine, found by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from elasticdl.cli.command import nearest
+from elasticdl.errors import SpecError
+from elasticdl.spec import env
+from elasticdl.spec.directory import JobDirectory
+
+
+def jobs_directory() -> Path:
+    return env.home(os.environ).absolute() / "jobs"
+
+
+def directory_of(name: str) -> JobDirectory:
+    """Where a job of this name lies, or would lie."""
+    return JobDirectory(jobs_directory() / name)
+
+
+def names() -> list[str]:
+    """All jobs, the newest last."""
+    root = jobs_directory()
+    if not root.is_dir():
+        return []
+    found = [(path.stat().st_mtime, path.parent.name) for path in root.glob("*/spec.json")]
+    return [name for _, name in sorted(found)]
+
+
+def find(name: str) -> JobDirectory:
+    """The job called `name`; an error with the nearest name if there is none."""
+    directory = directory_of(name)
+    if "/" in name or name in ("", ".", "..") or not directory.spec.exists():
+        known = names()
+        raise SpecError(
+            f"no job {name!r} in {jobs_directory()}"
+            + nearest(name, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+        )
+    return directory
+
+
+def is_starting_or_alive(directory: JobDirectory) -> bool:
+    """A launcher that was just started has not written down yet that it lives."""
+    return not directory.launcher.exists() or is_alive(directory)
+
+
+def is_alive(directory: JobDirectory) -> bool:
+    """Whether a launcher or a master keeps the job going."""
+    from elasticdl.launcher.record import Record, start_ticks
+
+    record = Record.load(directory.launcher)
+    if record is None:
+        return False
+    return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))

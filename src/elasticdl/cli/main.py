@@ -1,0 +1,105 @@
+"""`elasticdl`: one verb, one file. A verb's file is imported only when it is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import takewhile
+from typing import Any, NoReturn
+
+import click
+
+import elasticdl
+from elasticdl.errors import ElasticDLError
+
+STOPPED = 130
+
+# The help lists them in this order without importing any.
+VERBS = {
+    "train": "Train a model with workers that come and go.",
+    "run": "Run a training script of your own elastically.",
+    "evaluate": "Evaluate a trained model.",
+    "predict": "Predict with a trained model.",
+    "jobs": "List the jobs of this machine.",
+    "status": "Show how a job stands: workers, progress, events.",
+    "scale": "Change how many workers a job has.",
+    "stop": "Stop a job, with a checkpoint.",
+    "logs": "Show what the processes of a job wrote.",
+    "timeline": "Draw who worked when, and the loss, as a PNG.",
+    "zoo": "Make a starter model that trains at once.",
+}
+
+
+class Root(click.Group):
+    """Imports verbs lazily; turns errors into one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command = import_module(f"elasticdl.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            from elasticdl.cli.command import nearest
+
+            raise click.UsageError(f"no such command {name!r}" + nearest(name, VERBS, "; see `elasticdl --help`"))
+        return super().resolve_command(ctx, args)
+
+    def main(self, args: Sequence[str] | None = None, *unused: Any, **extra: Any) -> NoReturn:
+        words = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in takewhile(lambda word: word.startswith("-"), words)
+        extra |= {"prog_name": "elasticdl", "standalone_mode": False}
+        try:
+            code = super().main(words, **extra)
+        except click.ClickException as exc:
+            code = exc.exit_code
+            _report(exc.format_message(), debug)
+        except ElasticDLError as exc:
+            code = exc.exit_code
+            _report(str(exc), debug)
+        except (click.Abort, KeyboardInterrupt):
+            code = STOPPED
+        except BrokenPipeError:
+            # The reader of our output went away, as `| head` does: nobody to tell anything.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+@click.group(
+    cls=Root,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+        "max_content_width": 110,
+    },
+)
+@click.version_option(elasticdl.__version__, prog_name="elasticdl", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Elastic distributed deep learning: workers come and go, the job goes on and ends with the same model."""
+
+
+def main() -> NoReturn:
+    cli.main()

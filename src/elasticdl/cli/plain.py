@@ -1,0 +1,62 @@
+"""How a job looks where there is no terminal: one line now and then, one line per event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elasticdl.cli import words
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+
+def progress_line(status: pb.JobStatus) -> str:
+    """12:30:01 digits running: 640 of 1,797 records, epoch 1 of 3, step 10 of 85, loss 0.5000, …"""
+    parts = []
+    if status.kind in ("", "training", "script"):
+        total = f" of {status.total_records:,}" if status.total_records else ""
+        parts.append(f"{status.records:,}{total} records")
+        if status.epochs:
+            parts.append(f"epoch {min(status.epoch + 1, status.epochs)} of {status.epochs}")
+        steps = f" of {status.total_steps:,}" if status.total_steps else ""
+        parts.append(f"step {status.step:,}{steps}")
+    elif status.shards:
+        parts.append(f"{status.shards_done} of {status.shards} shards")
+    if status.step > 0:
+        parts.append(f"loss {status.loss:.4f}")
+    if status.metrics:
+        parts.append(f"{words.metrics(status)} at step {status.metrics_step:,}")
+    if status.records_per_s > 0:
+        parts.append(f"{words.count(status.records_per_s)} records/s")
+    parts.append(f"{len(words.living(status))} workers")
+    left_s = words.remaining_s(status)
+    if left_s is not None:
+        parts.append(f"{words.duration(left_s)} to go")
+    return f"{words.clock(status.now)} {status.name} {status.phase}: {', '.join(parts)}"
+
+
+def event_line(event: pb.EventStatus) -> str:
+    """12:30:01 lost worker-1: killed by signal 9 (step 12, cost 180 ms)"""
+    about = [f"step {event.step:,}"] if event.step > 0 else []
+    if event.cost_s > 0:
+        about.append(f"cost {words.cost(event.cost_s)}")
+    subject = f" {event.worker}" if event.worker else ""
+    reason = f": {event.reason}" if event.reason else ""
+    return f"{words.clock(event.at)} {event.kind}{subject}{reason}" + (f" ({', '.join(about)})" if about else "")
+
+
+class Lines:
+    """Which lines are due: every event once, progress every `every_s` seconds."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._next_at = 0.0
+        self._seen: set[tuple[float, str, str, int]] = set()
+
+    def due(self, status: pb.JobStatus, now: float) -> Iterator[str]:
+        for event in status.events:
+            key = (event.at, event.kind, event.worker, event.step)
+            if key not in self._seen:
+                self._seen.add(key)
+                yield event_line(event)
+        if now >= self._next_at or status.phase in words.OVER:
+            self._next_at = now + self._every_s
+            yield progress_line(status)

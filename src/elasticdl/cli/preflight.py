@@ -1,0 +1,121 @@
+"""What is checked before anything is launched: a wrong job ends here, with nothing left behind."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from elasticdl.cli import home
+from elasticdl.cli.command import nearest
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec.directory import JobDirectory
+
+# What each kind of job reads, and the checkpoint it cannot do without.
+_DATA = {
+    JobKind.TRAINING: ("training", "--training_data"),
+    JobKind.EVALUATION: ("validation", "--validation_data"),
+    JobKind.PREDICTION: ("prediction", "--prediction_data"),
+}
+
+
+def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path) -> None:
+    """Raise an error for the first thing that cannot work; `index` keeps what was learnt about the data files."""
+    _check_name(spec, directory)
+    _check_needs(spec)
+    from elasticdl.model import check as model
+
+    for remark in model.check(spec):
+        console.print(f"note: {remark}", highlight=False, markup=False, soft_wrap=True)
+    _check_writable("output (--output)", spec.output)
+    _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
+    if spec.kind is not JobKind.SCRIPT:
+        _check_data(spec, console, index)
+
+
+def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
+    if not directory.root.exists():
+        if spec.checkpoint.resume and not spec.checkpoint.directory:
+            known = nearest(spec.name, home.names(), "; see `elasticdl jobs`")
+            raise SpecError(f"--resume: there is no job {spec.name!r} to go on with{known}")
+        return
+    if home.is_alive(directory):
+        raise SpecError(
+            f"job {spec.name!r} is running; look at it with `elasticdl status {spec.name}`, "
+            "end it with `elasticdl stop`, or choose another --job_name"
+        )
+    if not spec.checkpoint.resume:
+        raise SpecError(
+            f"job {spec.name!r} exists already in {directory.root}; go on from its newest checkpoint with --resume, "
+            "or choose another --job_name"
+        )
+
+
+def _check_needs(spec: JobSpec) -> None:
+    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
+        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
+    if spec.checkpoint.initial and "://" not in spec.checkpoint.initial and not Path(spec.checkpoint.initial).is_dir():
+        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): no directory {spec.checkpoint.initial}")
+    if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
+        raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
+
+
+def _check_writable(what: str, path: str) -> None:
+    """Whether files can be made in the directory `path`, or in the nearest one above it that exists."""
+    if not path or "://" in path:
+        return
+    place = Path(path)
+    if place.exists() and not place.is_dir():
+        raise SpecError(f"{what}: {path} is a file; name a directory")
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise SpecError(f"{what}: {place} is a file, so {path} cannot be made; name another directory")
+    try:
+        # Asking the permissions is not enough: root, read-only mounts and full disks answer differently.
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"x")
+    except OSError as exc:
+        reason = f"{place} is not writable ({exc.strerror})"
+        raise SpecError(f"{what}: {reason}; change that, or name another directory") from exc
+
+
+def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
+    """Open what will be read: a missing, empty or truncated file is found now."""
+    if _has_own_reader(spec):
+        return
+    field, option = _DATA[spec.kind]
+    if not getattr(spec.data, field):
+        raise SpecError(f"data.{field} ({option}): {spec.kind} needs data; give a file, a directory or a glob")
+    from elasticdl.data.open import open_source
+
+    uris = {uri for uri in (getattr(spec.data, field), spec.data.validation) if uri}
+    with Progress(
+        TextColumn("looking at {task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        for uri in sorted(uris):
+            show = partial(_show, bars, bars.add_task(uri, total=None))
+            open_source(uri, spec.data, index, show).close()
+
+
+def _show(bars: Progress, bar: TaskID, done: int, total: int) -> None:
+    bars.update(bar, completed=done, total=total)
+
+
+def _has_own_reader(spec: JobSpec) -> bool:
+    from elasticdl.model import definition, source
+
+    assert spec.model is not None
+    bound, is_complete = source.bindings(source.parse(definition.locate(spec.model).file))
+    # Names that a star import may bring are not seen here: the worker will.
+    return "custom_data_reader" in bound or not is_complete

@@ -1,0 +1,53 @@
+"""`elasticdl run`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from elasticdl.cli.command import Command, JobOption, job_options
+from elasticdl.cli.submit import submit, submit_options
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobKind
+
+EXAMPLES = """
+elasticdl run --workers 1:4 train.py --epochs 3
+elasticdl run --workers 2 --checkpoint_steps 100 train.py
+"""
+
+
+@click.command("run", cls=Command, examples=EXAMPLES, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--workers",
+    cls=JobOption,
+    section="Workers",
+    metavar="N or MIN:MAX",
+    help="How many workers; with MIN:MAX as many as MAX, and the job waits only for MIN.",
+)
+@submit_options
+@job_options("run")
+@click.argument("script", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    workers: str | None, dry_run: bool, detach: bool, script: str, arguments: tuple[str, ...], **values: Any
+) -> int:
+    """Run your own training SCRIPT elastically, with its ARGUMENTS.
+
+    Options of elasticdl stand before the script, all that follows it is the script's.
+    The same script also runs alone, as `python SCRIPT`.
+    """
+    extra: dict[str, Any] = {"script": {"path": script, "arguments": list(arguments)}}
+    if workers is not None:
+        extra["workers"] = parse_workers(workers)
+    return submit(JobKind.SCRIPT, None, values, dry_run=dry_run, detach=detach, extra=extra)
+
+
+def parse_workers(text: str) -> dict[str, int]:
+    """`2` is exactly two wished for, `1:4` four wished for and one enough."""
+    match = re.fullmatch(r"(?:(\d+):)?(\d+)", text.strip())
+    if match is None or int(match[2]) < 1:
+        raise SpecError(f"--workers: expected a number such as 2, or min:max such as 1:4; received {text!r}")
+    high = int(match[2])
+    return {"wish": high, "max": high} | ({"min": int(match[1])} if match[1] else {})

@@ -1,0 +1,77 @@
+"""Where a running job is shown: redrawn in a terminal, in lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from elasticdl.cli import view
+from elasticdl.cli.plain import Lines
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+EVERY_S = 2.0  # between two lines of progress
+
+
+class Screen:
+    """Shows statuses and notices. A terminal that went away is not an error: the job goes on without it."""
+
+    def __init__(self, console: Console, live: Live | None) -> None:
+        self._console = console
+        self._live = live
+        self._lines = Lines(EVERY_S)
+        self._status: pb.JobStatus | None = None
+        self._notice = ""  # what the person asked for
+        self._away = ""  # the master does not answer
+        self._lock = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def open(cls, console: Console) -> Iterator[Screen]:
+        if not console.is_terminal:
+            yield cls(console, None)
+            return
+        # The last picture stays; rich's own refresh thread is not needed, each piece of news is drawn at once.
+        with Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live:
+            yield cls(console, live)
+
+    def show(self, status: pb.JobStatus, now: float) -> None:
+        with self._lock:
+            self._status, self._away = status, ""
+            if self._live:
+                self._draw()
+            else:
+                for line in self._lines.due(status, now):
+                    self._print(line)
+
+    def say(self, notice: str) -> None:
+        with self._lock:
+            self._notice = notice
+            self._draw() if self._live else self._print(notice)
+
+    def say_away(self, was_there: bool) -> None:
+        """The master does not answer (yet). Said once, until it is back."""
+        with self._lock:
+            if self._away:
+                return
+            self._away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
+            self._draw() if self._live else self._print(self._away)
+
+    def _draw(self) -> None:
+        assert self._live is not None
+        notice = "\n".join(part for part in (self._away, self._notice) if part)
+        picture = view.job(self._status, notice) if self._status is not None else Text(notice or "starting…")
+        try:
+            self._live.update(picture, refresh=True)
+        except OSError:
+            self._console.quiet = True
+
+    def _print(self, line: str) -> None:
+        try:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        except OSError:
+            self._console.quiet = True

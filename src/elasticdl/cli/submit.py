@@ -1,0 +1,141 @@
+"""From a resolved job to a running one: check, make its directory, launch, stay with it or not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import click
+
+from elasticdl.cli import home
+from elasticdl.cli.command import Decorated, JobOption
+from elasticdl.cli.describe import describe
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec.directory import JobDirectory
+
+
+def submit_options(function: Decorated) -> Decorated:
+    """--dry-run and --detach."""
+    dry = click.option(
+        "--dry-run", is_flag=True, cls=JobOption, section="Job", help="Print the resolved job as YAML, run nothing."
+    )
+    detach = click.option(
+        "--detach", is_flag=True, cls=JobOption, section="Job", help="Return at once; the job runs on by itself."
+    )
+    return dry(detach(function))
+
+
+def submit(
+    kind: JobKind,
+    file: Path | None,
+    values: dict[str, Any],
+    *,
+    dry_run: bool,
+    detach: bool,
+    extra: dict[str, Any] | None = None,
+) -> int:
+    """Run the described job; its exit code."""
+    spec = describe(
+        kind,
+        file,
+        values,
+        working_directory=Path.cwd(),
+        now=datetime.now(),
+        random=SystemRandom(),
+        directory_of=home.directory_of,
+        extra=extra,
+    )
+    if dry_run:
+        import yaml
+
+        click.echo(yaml.safe_dump(spec.model_dump(mode="json", exclude_none=True), sort_keys=False), nl=False)
+        return 0
+    return run(spec, detach=detach)
+
+
+def run(spec: JobSpec, *, detach: bool) -> int:
+    from rich.console import Console
+
+    from elasticdl.cli import attach, preflight
+    from elasticdl.launcher import process
+
+    console = Console()
+    directory = home.directory_of(spec.name)
+    _make_home(directory.root.parent)
+    with tempfile.TemporaryDirectory(prefix=".index-", dir=directory.root.parent) as staging:
+        index = Path(staging) / "index"
+        index.mkdir()
+        if directory.index.is_dir():
+            shutil.copytree(directory.index, index, dirs_exist_ok=True)
+        preflight.check(spec, directory, console, index)
+        _create(directory, spec)
+        for path in index.iterdir():
+            path.replace(directory.index / path.name)
+    if detach:
+        process.start(directory, attached_fd=None)
+        _await_acceptance(directory)
+        click.echo(_farewell(spec.name, directory))
+        return 0
+    reading, writing = os.pipe()
+    try:
+        pid = process.start(directory, attached_fd=reading)
+        os.close(reading)
+        console.print(f"job {spec.name} in {directory.root}", highlight=False, markup=False, soft_wrap=True)
+        return attach.attach(directory, console, pid)
+    finally:
+        # Whatever ends us, the end of this pipe tells the launcher to stop the job.
+        os.close(writing)
+
+
+def _make_home(jobs: Path) -> None:
+    try:
+        jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as exc:
+        raise SpecError(f"{jobs}: cannot be made ({exc.strerror}); set ELASTICDL_HOME to a writable place") from exc
+
+
+def _create(directory: JobDirectory, spec: JobSpec) -> None:
+    if directory.root.exists():
+        directory.create_again(spec)
+        return
+    try:
+        directory.create(spec)
+    except FileExistsError as exc:
+        raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
+
+
+def _await_acceptance(directory: JobDirectory) -> None:
+    """Return once the master has taken the job on; raise if it has refused it."""
+    from elasticdl.cli import feed
+    from elasticdl.errors import ElasticDLError
+    from elasticdl.rpc.client import MasterClient
+    from elasticdl.spec.directory import read_json
+
+    try:
+        with MasterClient.connect(directory, timeout_s=feed.START_S) as client:
+            client.status()
+    except ElasticDLError:
+        result = read_json(directory.result)
+        if result is None:
+            raise
+        if result.get("exit_code"):
+            error = SpecError if result["exit_code"] == SpecError.exit_code else ElasticDLError
+            raise error(str(result.get("reason", "the job failed at once"))) from None
+
+
+def _farewell(name: str, directory: JobDirectory) -> str:
+    return "\n".join(
+        (
+            f"job {name} runs on by itself in {directory.root}",
+            f"  look at it   elasticdl status {name}",
+            f"  read along   elasticdl logs {name} -f",
+            f"  change it    elasticdl scale {name} --workers N",
+            f"  end it       elasticdl stop {name}",
+        )
+    )

@@ -1,0 +1,83 @@
+"""What a person is told when a job is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from elasticdl.cli import history, words
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory
+
+_TITLES = {"succeeded": ("done", "bold green"), "stopped": ("stopped", "bold yellow")}
+
+
+def finish(directory: JobDirectory, console: Console) -> None:
+    """Draw the timeline of a job that is over and print its summary."""
+    # matplotlib takes a second to import and may lack its cache directory; the job is over all the same.
+    from elasticdl.cli import timeline
+
+    timeline.draw_quietly(directory)
+    status = history.status(directory, is_alive=False)
+    console.print(render(status, directory))
+
+
+def render(status: pb.JobStatus, directory: JobDirectory) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows(status, directory):
+        grid.add_row(label, value)
+    title, style = _TITLES.get(status.phase, ("failed", "bold red"))
+    heading = Text.assemble((status.name, "bold"), " ", (title, style))
+    return Panel(grid, title=heading, title_align="left", border_style="bright_black", expand=False)
+
+
+def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]:
+    """Label and text of each line; only what there is."""
+    lines = [("why", status.reason)] if status.reason and status.phase != "succeeded" else []
+    if status.metrics:
+        lines.append(("metrics", f"{words.metrics(status)} (step {status.metrics_step:,})"))
+    if status.best:
+        lines.append(("best", status.best))
+    if status.kind == "training":
+        lines.append(("records", records(status)))
+        lines.append(
+            ("steps", f"{status.step:,} of {status.total_steps:,}" if status.total_steps else f"{status.step:,}")
+        )
+    elif status.shards:
+        lines.append(("shards", f"{status.shards_done} of {status.shards}"))
+    if status.step > 0 and status.kind == "training":
+        lines.append(("loss", f"{status.loss:.4f}"))
+    lines.append(("took", words.duration(status.now - status.started_at)))
+    places = (
+        ("model" if status.kind == "training" else "output", status.output),
+        ("checkpoint", status.checkpoint_path),
+        ("timeline", str(directory.timeline)),
+        ("TensorBoard", str(directory.tensorboard)),
+        ("logs", str(directory.logs)),
+    )
+    lines += [(label, path) for label, path in places if path and ("://" in path or Path(path).exists())]
+    if status.phase != "succeeded" and status.kind in ("training", "script"):
+        verb = "train" if status.kind == "training" else "run"
+        lines.append(("go on", f"elasticdl {verb} --resume --job_name={status.name}"))
+    return lines
+
+
+def records(status: pb.JobStatus) -> str:
+    """Records trained against records planned, and what that says."""
+    if not status.total_records:
+        return f"{status.records:,}"
+    if status.epochs > 1 and status.total_records % status.epochs == 0:
+        planned = f"{status.total_records // status.epochs:,} records x {status.epochs} epochs"
+    else:
+        planned = f"{status.total_records:,} records"
+    if status.records == status.total_records:
+        return f"{status.records:,} trained = {planned}, none lost, none twice"
+    if status.records > status.total_records:
+        return f"{status.records:,} trained, {status.records - status.total_records:,} too many for {planned}"
+    return f"{status.records:,} trained of {planned}, {status.total_records - status.records:,} to go"

@@ -1,0 +1,56 @@
+"""`elasticdl timeline`, and the picture that every job leaves at its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from elasticdl.cli import history, home
+from elasticdl.cli.command import Command
+from elasticdl.spec.directory import JobDirectory
+
+EXAMPLES = """
+elasticdl timeline mnist
+elasticdl timeline mnist -o mnist.png
+"""
+
+
+@click.command("timeline", cls=Command, examples=EXAMPLES)
+@click.argument("job")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PNG", help="Default: in the job directory.")
+def command(job: str, output: Path | None) -> None:
+    """Draw who worked when, how each worker ended, the loss and the speed, as a PNG."""
+    directory = home.find(job)
+    path = output or directory.timeline
+    if not path.absolute().parent.is_dir():
+        raise click.UsageError(f"--output: no directory {path.absolute().parent}")
+    draw(directory, path)
+    click.echo(path)
+
+
+def draw(directory: JobDirectory, path: Path) -> None:
+    """Draw the job as it is known now."""
+    # matplotlib keeps a cache of fonts; a home that cannot be written to must not cost a warning.
+    if not os.access(Path.home(), os.W_OK):
+        os.environ.setdefault("MPLCONFIGDIR", tempfile.mkdtemp(prefix="elasticdl-fonts-"))
+    from elasticdl.cli import chart, story
+
+    told = story.tell(
+        directory.root.name,
+        history.read_events(directory),
+        story.read_curves(directory),
+        history.status(directory, is_alive=True).started_at,
+    )
+    chart.draw(told, path)
+
+
+def draw_quietly(directory: JobDirectory) -> None:
+    """At the end of a job: a picture that cannot be drawn is a pity, not a failure."""
+    try:
+        draw(directory, directory.timeline)
+    except (OSError, ValueError) as exc:
+        logging.getLogger("elasticdl").warning("no timeline: %s", exc)

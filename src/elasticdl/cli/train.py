@@ -1,0 +1,33 @@
+"""`elasticdl train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elasticdl.cli.command import Command, job_options, strategy_option
+from elasticdl.cli.submit import submit, submit_options
+from elasticdl.spec import JobKind
+
+EXAMPLES = """
+elasticdl train --model_zoo=zoo --model_def=mnist.mnist.forward --training_data=train.csv --num_workers=2
+elasticdl train job.yaml --num_epochs=3
+elasticdl train job.yaml --dry-run
+elasticdl train --resume --job_name=mnist-20261115-1307-x3
+"""
+
+
+@click.command("train", cls=Command, examples=EXAMPLES)
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
+@submit_options
+@strategy_option
+@job_options("train")
+def command(file: Path | None, dry_run: bool, detach: bool, **values: Any) -> int:
+    """Train a model with workers that come and go.
+
+    What the job is comes from the options, then from JOB.yaml, then from the defaults.
+    Every option may be written with _ or -. Ctrl-C stops the job with a checkpoint.
+    """
+    return submit(JobKind.TRAINING, file, values, dry_run=dry_run, detach=detach)

@@ -1,0 +1,170 @@
+"""How a job looks in a terminal: pure functions from a JobStatus to what rich draws."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from elasticdl.cli import words
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+EVENTS = 8  # how many are shown
+ENDED_WORKERS = 3  # how many of those that are gone are shown
+
+_PHASES = {
+    "pending": "yellow",
+    "running": "green",
+    "stopping": "yellow",
+    "stopped": "yellow",
+    "succeeded": "bold green",
+    "failed": "bold red",
+}
+_STATES = {
+    "launching": "yellow",
+    "starting": "yellow",
+    "ready": "cyan",
+    "joining": "cyan",
+    "member": "green",
+    "leaving": "magenta",
+    "finished": "green",
+    "left": "bright_black",
+    "lost": "red",
+}
+
+
+def job(status: pb.JobStatus, notice: str = "") -> RenderableType:
+    """The whole view; `notice` is a line for the person, such as that the master is away."""
+    parts: list[RenderableType] = [progress(status), figures(status), Text(), workers(status)]
+    if status.events:
+        parts += [Text(), events(status)]
+    if notice:
+        parts += [Text(), Text(notice, style="bold yellow")]
+    return Panel(Group(*parts), title=title(status), title_align="left", border_style="bright_black")
+
+
+def title(status: pb.JobStatus) -> Text:
+    elapsed_s = status.now - status.started_at if status.started_at else 0.0
+    return Text.assemble(
+        (status.name or "job", "bold"),
+        "  ",
+        (status.phase or "starting", _PHASES.get(status.phase, "")),
+        f"  round {status.round}  {words.duration(elapsed_s)}",
+    )
+
+
+def progress(status: pb.JobStatus) -> RenderableType:
+    """One bar for the records, one for the epochs; leases have a bar of shards."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", style="bold")
+    grid.add_column()
+    grid.add_column()
+    is_training = status.kind in ("", "training", "script")
+    if is_training:
+        total = f" of {status.total_records:,}" if status.total_records else ""
+        steps = f" of {status.total_steps:,}" if status.total_steps else ""
+        grid.add_row(
+            "records",
+            _bar(status.records, status.total_records, status.phase),
+            f"{status.records:,}{total}  step {status.step:,}{steps}",
+        )
+    if is_training and status.epochs:
+        done = _epochs_done(status)
+        grid.add_row(
+            "epochs", _bar(done, status.epochs, status.phase), f"{min(int(done) + 1, status.epochs)} of {status.epochs}"
+        )
+    if not is_training and status.shards:
+        grid.add_row(
+            "shards", _bar(status.shards_done, status.shards, status.phase), f"{status.shards_done} of {status.shards}"
+        )
+    return grid
+
+
+def _epochs_done(status: pb.JobStatus) -> float:
+    """Epochs with their fraction, from the records where the plan is known."""
+    if status.total_records > 0:
+        return status.records / status.total_records * status.epochs
+    return float(status.epoch)
+
+
+def _bar(done: float, total: float, phase: str) -> ProgressBar:
+    return ProgressBar(total=total or None, completed=done, width=44, pulse=not total and phase == "running")
+
+
+def figures(status: pb.JobStatus) -> Text:
+    """Loss, metrics, speed, time to go, newest checkpoint: those that are known."""
+    parts: list[tuple[str, str]] = []
+    if status.step > 0:
+        parts.append(("loss", f"{status.loss:.4f}"))
+    if status.metrics:
+        parts.append((f"evaluation of step {status.metrics_step:,}", words.metrics(status)))
+    if status.records_per_s > 0:
+        parts.append(("speed", f"{words.count(status.records_per_s)} records/s"))
+    left_s = words.remaining_s(status)
+    if left_s is not None:
+        parts.append(("to go", words.duration(left_s)))
+    if status.checkpoint_step > 0:
+        parts.append(("checkpoint", f"step {status.checkpoint_step:,}"))
+    text = Text()
+    for label, value in parts:
+        text.append("   " if text else "")
+        text.append(f"{label} ", style="bright_black").append(value, style="bold")
+    if status.reason:
+        text.append("\n" if text else "").append(status.reason, style=_PHASES.get(status.phase, ""))
+    return text
+
+
+def workers(status: pb.JobStatus) -> RenderableType:
+    """Those that live, and the last few that are gone."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
+    table.add_column(f"{len(words.living(status))} workers ({words.bounds(status)})")
+    for column in ("pid", "state", "since", "rank", "logical ranks", "step"):
+        table.add_column(column, justify="left" if column == "state" else "right")
+    gone = [worker for worker in status.workers if worker.state in words.ENDED]
+    for worker in [*gone[len(gone) - min(len(gone), ENDED_WORKERS) :], *words.living(status)]:
+        is_member = worker.rank >= 0
+        table.add_row(
+            Text(worker.id, style="" if worker.state not in words.ENDED else "bright_black"),
+            str(worker.pid or ""),
+            Text(worker.state, style=_STATES.get(worker.state, "")),
+            words.duration(status.now - worker.since) if worker.since else "",
+            str(worker.rank) if is_member else "",
+            str(worker.logical_ranks) if is_member else "",
+            f"{worker.step:,}" if worker.step >= 0 and worker.state not in words.ENDED else "",
+        )
+    return table
+
+
+def events(status: pb.JobStatus) -> RenderableType:
+    """The newest events, each with its reason and what it cost."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
+    for column in ("time", "event", "worker", "reason"):
+        table.add_column(column, no_wrap=column != "reason")
+    table.add_column("cost", justify="right", no_wrap=True)
+    for event in status.events[-EVENTS:]:
+        table.add_row(
+            words.clock(event.at),
+            Text(event.kind, style=event_style(event.kind)),
+            event.worker,
+            Text(event.reason, style="bright_black"),
+            words.cost(event.cost_s),
+        )
+    return table
+
+
+def event_style(kind: str) -> str:
+    """Bad news in red, departures in magenta, arrivals in green."""
+    for part, style in (
+        ("lost", "red"),
+        ("fail", "red"),
+        ("expelled", "red"),
+        ("left", "magenta"),
+        ("leav", "magenta"),
+        ("join", "green"),
+        ("enter", "green"),
+    ):
+        if part in kind.lower():
+            return style
+    return ""
