@@ -1,11 +1,5 @@
-"""What a model file is used for at the moment: `dataset_fn` may read records differently for each."""
+"""What a model file is used for at the moment; `dataset_fn(dataset, mode, metadata)` is told. No torch here."""
 
-from __future__ import annotations
+from elasticdl.data.mode import Mode
 
-from enum import StrEnum
-
-
-class Mode(StrEnum):
-    TRAINING = "training"  # records with labels
-    EVALUATION = "evaluation"  # records with labels
-    PREDICTION = "prediction"  # records without labels
+__all__ = ["Mode"]

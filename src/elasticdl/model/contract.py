@@ -1,0 +1,212 @@
+"""The model file at work: loaded, checked once more as living functions, and called in one place.
+
+contract = contract.load(spec.model, spec.kind)
+module = contract.build_model()
+optimizer = contract.build_optimizer(module, spec.plan.learning_rate)
+loss = contract.loss(labels, module(features))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elasticdl.data import mapped
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.interface import RecordSource
+from elasticdl.data.mode import Mode
+from elasticdl.errors import ElasticDLError, ModelError
+from elasticdl.model import definition, loading, reduction, signature, tensors, terms
+from elasticdl.model.callbacks import Callback
+from elasticdl.model.definition import Definition
+from elasticdl.model.metrics import BatchMean, Metric
+from elasticdl.model.signature import Signature
+from elasticdl.model.terms import Term
+from elasticdl.spec import JobKind, ModelSpec
+
+LOSS_METRIC = "loss"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The functions of one model file. Whatever is wrong with what they return is a ModelError naming them."""
+
+    place: Definition
+    module: ModuleType
+    model_params: dict[str, Any]
+    optimizer_params: dict[str, Any]
+
+    def build_model(self) -> nn.Module:
+        """A new module; its weights come from torch's random numbers, so seed those first."""
+        term = terms.model_term(self.place.function)
+        built = self._call(term, **self.model_params)
+        if not isinstance(built, nn.Module):
+            raise self._wrong(term, built)
+        return built
+
+    def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
+        """The optimizer of `module`. `lr` is the job's learning rate; without it learning_rate(0) or its default."""
+        params = dict(self.optimizer_params)
+        found = signature.from_callable(self._function(terms.OPTIMIZER))
+        takes_lr = found is None or found.any_keyword or "lr" in found.names(1)
+        rate = lr if lr is not None else self.learning_rate(0)
+        if rate is not None and takes_lr:
+            params["lr"] = rate
+        elif lr is not None:
+            raise ModelError(
+                f"{self.place.file}: optimizer does not take lr, so the learning rate {lr} would be ignored"
+            )
+        built = self._call(terms.OPTIMIZER, list(module.parameters()), **params)
+        if not isinstance(built, torch.optim.Optimizer):
+            raise self._wrong(terms.OPTIMIZER, built)
+        return built
+
+    def loss(self, labels: Any, predictions: Any) -> Tensor:
+        """The mean loss of a batch, one number with a gradient."""
+        try:
+            value = self._function(terms.LOSS)(labels, predictions)
+        except Exception as exc:
+            exc.add_note(
+                f"in loss(labels, predictions) of {self.place.file}: "
+                f"labels {tensors.describe(labels)}, predictions {tensors.describe(predictions)}"
+            )
+            raise
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise self._wrong(terms.LOSS, value)
+        return value.reshape(())
+
+    def learning_rate(self, step: int) -> float | None:
+        """The rate of step `step`, or None where the file leaves it to the optimizer."""
+        if not self.has(terms.LEARNING_RATE):
+            return None
+        rate = self._call(terms.LEARNING_RATE, step)
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            raise self._wrong(terms.LEARNING_RATE, rate)
+        return float(rate)
+
+    def dataset(self, source: RecordSource, mode: Mode) -> Dataset:
+        """What dataset_fn makes of the records of `source`; its batches stack into tensors."""
+        plain = Dataset(source, mode, stack=tensors.stack)
+        built = self._call(terms.DATASET, plain, mode, plain.metadata)
+        if not isinstance(built, Dataset):
+            raise self._wrong(terms.DATASET, built)
+        return built
+
+    def metrics(self) -> dict[str, Metric]:
+        """What to measure in an evaluation, by name; always the loss too, where there is one."""
+        metrics: dict[str, Metric] = {}
+        if self.has(terms.LOSS):
+            metrics[LOSS_METRIC] = BatchMean(LOSS_METRIC, self.loss)
+        found = self._call(terms.METRICS) if self.has(terms.METRICS) else {}
+        if not isinstance(found, dict):
+            raise self._wrong(terms.METRICS, found)
+        for name, metric in found.items():
+            if not isinstance(name, str) or not name or reduction.SEPARATOR in name:
+                raise self._wrong(terms.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}")
+            metrics[name] = self._metric(name, metric)
+        return metrics
+
+    def callbacks(self) -> list[Callback]:
+        found = self._call(terms.CALLBACKS) if self.has(terms.CALLBACKS) else []
+        if not isinstance(found, list | tuple) or not all(isinstance(callback, Callback) for callback in found):
+            raise self._wrong(terms.CALLBACKS, found)
+        return list(found)
+
+    def processor(self) -> Any | None:
+        """A new PredictionOutputsProcessor, or None where the file has none."""
+        if not self.has(terms.PROCESSOR):
+            return None
+        built = self._call(terms.PROCESSOR)
+        if not callable(getattr(built, "process", None)):
+            raise self._wrong(terms.PROCESSOR, built)
+        return built
+
+    def reader(self, data_path: str, reader_params: dict[str, Any]) -> RecordSource | None:
+        """What custom_data_reader makes of `data_path`, or None where ElasticDL's own readers are used."""
+        if not self.has(terms.READER):
+            return None
+        return mapped.as_source(self._call(terms.READER, data_path, **reader_params), data_path)
+
+    def has(self, term: Term) -> bool:
+        return hasattr(self.module, term.name)
+
+    def _metric(self, name: str, metric: object) -> Metric:
+        if isinstance(metric, Metric) and not isinstance(metric, type):
+            if metric.reduction not in reduction.REDUCTIONS:
+                known = ", ".join(reduction.REDUCTIONS)
+                raise self._wrong(terms.METRICS, f"{name} with reduction {metric.reduction!r}; known are {known}")
+            return metric
+        if callable(metric) and not isinstance(metric, type):
+            return BatchMean(name, metric)
+        raise self._wrong(terms.METRICS, {name: metric})
+
+    def _function(self, term: Term) -> Callable[..., Any]:
+        try:
+            function: Callable[..., Any] = getattr(self.module, term.name)
+        except AttributeError:
+            raise ModelError(
+                f"{self.place.file}: {term.name}: expected {term.expected}; found no such function"
+            ) from None
+        return function
+
+    def _call(self, term: Term, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return self._function(term)(*arguments, **keywords)
+        except ElasticDLError:
+            raise
+        except Exception as exc:
+            raise ModelError(f"{self.place.file}: {term.name} failed: {loading.told(exc, self.place.file)}") from exc
+
+    def _wrong(self, term: Term, received: object) -> ModelError:
+        shown = tensors.describe(received) if isinstance(received, Tensor) else repr(received)
+        return ModelError(f"{self.place.file}: {term.name}: expected {term.expected}. Received: {shown[:200]}")
+
+
+def load(model: ModelSpec, kind: JobKind) -> Contract:
+    """Import the model file of a job and check all its functions; one ModelError tells all problems."""
+    place = definition.locate(model)
+    module = loading.load(place)
+    model_term = terms.model_term(place.function)
+    problems = [
+        problem
+        for term in (model_term, *terms.TERMS)
+        for problem in _problems(term, kind, getattr(module, term.name, None))
+    ]
+    if kind is JobKind.EVALUATION and not (hasattr(module, terms.LOSS.name) or hasattr(module, terms.METRICS.name)):
+        problems.append(
+            f"nothing to evaluate: expected {terms.METRICS.expected} or {terms.LOSS.expected}; found neither"
+        )
+    if problems:
+        raise definition.report(place.file, problems)
+    of_model = signature.from_callable(getattr(module, place.function))
+    of_optimizer = _signature(getattr(module, terms.OPTIMIZER.name, None))
+    to_model, to_optimizer, unknown = terms.split_params(model.params, of_model, of_optimizer)
+    problems = [terms.unknown_param_problem(key, of_model, of_optimizer) for key in unknown]
+    if of_model and (problem := terms.keyword_problem(model_term, of_model, to_model, "--model_params")):
+        problems.append(f"{place.function}({of_model.text}) {problem}")
+    if problems:
+        raise definition.report(place.file, problems)
+    return Contract(place, module, to_model, to_optimizer)
+
+
+def _problems(term: Term, kind: JobKind, function: object) -> list[str]:
+    if function is None:
+        return [f"{term.name}: expected {term.expected}; found none"] if kind in term.needed_by else []
+    if not callable(function):
+        return [f"{term.name}: expected {term.expected}; found {type(function).__name__}, which cannot be called"]
+    found = _signature(function)
+    problem = terms.signature_problem(term, found) if found else None
+    return (
+        [f"{term.name}: expected {term.expected}; found {term.name}({found.text}), which {problem}"] if problem else []
+    )
+
+
+def _signature(function: object) -> Signature | None:
+    # An nn.Module is called through *args; its forward says what it takes.
+    living = function.forward if isinstance(function, nn.Module) else function
+    return signature.from_callable(living) if callable(living) else None

@@ -1,0 +1,173 @@
+"""Metrics as parts that add up: every worker measures its records, the master adds, `reduction` finishes.
+
+A plain function `(labels, predictions) -> scalar` is a mean over a batch; it is averaged by the number of records.
+A `Metric` yields the parts itself and names the reduction that turns their sum into the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from elasticdl.errors import ModelError
+from elasticdl.model import reduction, tensors
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """Something to measure in an evaluation. `reduction` is a name in `reduction.REDUCTIONS`."""
+
+    @property
+    def reduction(self) -> str: ...
+
+    def update(self, labels: Any, predictions: Any) -> list[float]:
+        """The additive parts of one batch."""
+
+
+@dataclass(frozen=True)
+class BatchMean:
+    """A plain function whose value is a mean over the batch."""
+
+    name: str
+    function: Callable[[Any, Any], Any]
+    reduction: str = reduction.MEAN
+
+    def update(self, labels: Any, predictions: Any) -> list[float]:
+        value = self.function(labels, predictions)
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ModelError(
+                f"metric {self.name}: expected one number for a batch. Received: a tensor of shape {list(value.shape)}"
+            )
+        return [float(value) * tensors.batch_size(labels)]
+
+
+class Accuracy:
+    """The share of records whose class is predicted: highest score, or above `threshold` where there is one score."""
+
+    reduction = reduction.MEAN
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self.threshold = threshold
+
+    def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
+        if predictions.ndim == labels.ndim + 1 and predictions.shape[-1] > 1:
+            chosen = predictions.argmax(-1)
+        else:
+            chosen = (predictions.reshape(labels.shape) > self.threshold).to(labels.dtype)
+        # A record with many labels (the tokens of a text) counts by its share of right ones.
+        return [float((chosen == labels).double().reshape(len(labels), -1).mean(1).sum())]
+
+
+class MeanLoss:
+    """The mean of a loss `(labels, predictions) -> mean of the batch` over all records."""
+
+    reduction = reduction.MEAN
+
+    def __init__(self, loss: Callable[[Any, Any], Tensor]) -> None:
+        self.loss = loss
+
+    def update(self, labels: Any, predictions: Any) -> list[float]:
+        return [float(self.loss(labels, predictions)) * tensors.batch_size(labels)]
+
+
+class Perplexity:
+    """e to the mean negative log-likelihood of a token; labels are token ids, predictions their scores."""
+
+    reduction = "perplexity"
+
+    def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
+        scores = predictions.reshape(-1, predictions.shape[-1])
+        loss = torch.nn.functional.cross_entropy(scores, labels.reshape(-1), reduction="sum")
+        return [float(loss), float(labels.numel())]
+
+
+class AUC:
+    """Area under the ROC curve from histograms of the score with `bins` bins; exact up to pairs in one bin."""
+
+    reduction = "auc"
+
+    def __init__(self, bins: int = 1000, *, from_logits: bool = False) -> None:
+        if bins < 2:
+            raise ValueError(f"bins: expected 2 or more. Received: {bins}")
+        self.bins = bins
+        self.from_logits = from_logits
+
+    def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
+        scores = predictions.reshape(-1).double()
+        scores = scores.sigmoid() if self.from_logits else scores
+        low, high = (float(scores.min()), float(scores.max())) if scores.numel() else (0.0, 1.0)
+        if not 0.0 <= low <= high <= 1.0:
+            raise ModelError(
+                f"AUC: expected scores between 0 and 1. Received: {low:.3g} … {high:.3g}; "
+                "use AUC(from_logits=True) where predictions are logits"
+            )
+        bins = (scores * self.bins).long().clamp(max=self.bins - 1)
+        positive = labels.reshape(-1) > 0.5
+        counts = torch.bincount(bins + self.bins * positive.long(), minlength=2 * self.bins)
+        return [float(count) for count in counts.tolist()]
+
+
+class Precision:
+    """Of the records predicted positive, the share that is."""
+
+    reduction = "ratio"
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self.threshold = threshold
+
+    def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
+        true_positives, false_positives, _ = _confusion(labels, predictions, self.threshold)
+        return [true_positives, true_positives + false_positives]
+
+
+class Recall(Precision):
+    """Of the positive records, the share that is predicted so."""
+
+    def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
+        true_positives, _, false_negatives = _confusion(labels, predictions, self.threshold)
+        return [true_positives, true_positives + false_negatives]
+
+
+class F1(Precision):
+    """The harmonic mean of precision and recall."""
+
+    reduction = "f1"
+
+    def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
+        return list(_confusion(labels, predictions, self.threshold))
+
+
+def parts_of(name: str, metric: Metric, labels: Any, predictions: Any) -> list[float]:
+    """The parts of one batch, checked: finite-length list of plain floats."""
+    parts = metric.update(labels, predictions)
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, int | float) for part in parts):
+        raise ModelError(f"metric {name}: expected update() to return a list of numbers. Received: {parts!r}")
+    return [float(part) for part in parts]
+
+
+def _confusion(labels: Tensor, predictions: Tensor, threshold: float) -> tuple[float, float, float]:
+    is_positive = labels.reshape(-1) > 0.5
+    chosen = predictions.reshape(-1) > threshold
+    return (
+        float((chosen & is_positive).sum()),
+        float((chosen & ~is_positive).sum()),
+        float((~chosen & is_positive).sum()),
+    )
+
+
+__all__ = [
+    "AUC",
+    "F1",
+    "Accuracy",
+    "BatchMean",
+    "MeanLoss",
+    "Metric",
+    "Perplexity",
+    "Precision",
+    "Recall",
+    "parts_of",
+]

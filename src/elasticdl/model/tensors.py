@@ -1,0 +1,72 @@
+"""Batches as tensors: nested dicts and tuples of them, with one row for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elasticdl.data.collate import leading, stack_arrays
+from elasticdl.data.dataset import Batch
+
+
+def stack(values: list[Any]) -> Any:
+    """Equal-shaped values, at least one, as one tensor; text stays a list. What a torch job's Dataset stacks with."""
+    if isinstance(values[0], Tensor):
+        return torch.stack(values)
+    return to_tensors(stack_arrays(values))
+
+
+def to_tensors(value: Any) -> Any:
+    """The same structure with tensors for numpy's arrays; arrays of text and objects become lists."""
+    return _each(value, _to_tensor)
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """The same structure with its tensors on `device`; what is no tensor stays as it is."""
+    return _each(value, lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf)
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch as a Dataset gives it, ready for the model."""
+    features = to_device(to_tensors(batch.features), device)
+    labels = to_device(to_tensors(batch.labels), device)
+    return Batch(features, labels, batch.size)
+
+
+def batch_size(value: Any) -> int:
+    """How many records a batch is of; DataError where its parts do not agree."""
+    return leading(value, "the batch")
+
+
+def describe(value: Any) -> str:
+    """The structure of a batch for messages: `{image: float32[64, 1, 8, 8]}`."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {describe(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(describe(item) for item in value) + ")"
+    return f"list[{len(value)}]" if isinstance(value, list) else repr(value)
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _each(item, function) for key, item in value.items()}
+    if isinstance(value, tuple):
+        items = [_each(item, function) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return function(value)
+
+
+def _to_tensor(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    if leaf.dtype.kind not in "biufc":
+        return leaf.tolist()
+    # torch cannot share an array that is read-only (mapped from a file) or of another byte order.
+    is_native = leaf.dtype.isnative and leaf.flags.writeable
+    return torch.from_numpy(leaf if is_native else leaf.astype(leaf.dtype.newbyteorder("="), copy=True))
