@@ -1,0 +1,93 @@
+"""The benchmarks' model: an MLP on records that are made up, small (1.3 M weights) or large (25 M).
+
+It is a model file for `elasticdl train`, and the peers' scripts import it too, so that all train the same thing.
+Every finished step is written to a file of the process in $BENCH_STEPS_DIR.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+FEATURES = 512
+CLASSES = 10
+RECORDS = 1 << 20  # an epoch longer than any benchmark
+KEPT = 4096  # distinct records; the rest repeats them
+WIDTHS = {"small": (896, 896), "large": (3400, 3400, 3400)}
+
+Record = tuple[Tensor, Tensor]
+
+
+class MadeUp(torch.utils.data.Dataset[Record]):
+    """Records in memory: reading them is not what is measured."""
+
+    def __init__(self, records: int = RECORDS) -> None:
+        generator = torch.Generator().manual_seed(7)
+        self._features = torch.randn(KEPT, FEATURES, generator=generator)
+        self._labels = torch.randint(CLASSES, (KEPT,), generator=generator)
+        self._records = records
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __getitem__(self, index: int) -> Record:
+        return self._features[index % KEPT], self._labels[index % KEPT]
+
+
+def forward(size: str = "small") -> nn.Module:
+    layers: list[nn.Module] = []
+    inputs = FEATURES
+    for width in WIDTHS[size]:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, CLASSES))
+
+
+def loss(labels: Tensor, predictions: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(predictions, labels)
+
+
+def optimizer(parameters: Any, lr: float = 1e-3) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=lr)
+
+
+def dataset_fn(dataset: Any, mode: Any, metadata: Any) -> Any:
+    return dataset
+
+
+def custom_data_reader(records: int = RECORDS, **_: Any) -> MadeUp:
+    return MadeUp(records)
+
+
+class StepLog:
+    """One line per finished step: the monotonic clock in nanoseconds (the same for all processes) and the step."""
+
+    def __init__(self, directory: Path) -> None:
+        # Unbuffered: what a killed process had finished must be in the file.
+        self._file = (directory / f"{os.getpid()}.steps").open("ab", buffering=0)
+
+    def finished(self, step: int) -> None:
+        self._file.write(b"%d %d\n" % (time.monotonic_ns(), step))
+
+    @classmethod
+    def from_environ(cls) -> StepLog | None:
+        directory = os.environ.get("BENCH_STEPS_DIR")
+        return cls(Path(directory)) if directory else None
+
+
+def callbacks() -> list[Any]:
+    from elasticdl.model.callbacks import Callback
+
+    log = StepLog.from_environ()
+
+    class Recorder(Callback):
+        def on_step_end(self, step: int, loss: float) -> None:
+            if log is not None:
+                log.finished(step)
+
+    return [Recorder()]

@@ -1,0 +1,106 @@
+"""Ours, used as a person would: `elasticdl train --detach`, `scale`, `status --json`, and signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from peers.job import GLOBAL_BATCH, Job, Processes, Setting
+
+from elasticdl.launcher import process
+from elasticdl.spec import WorkerId
+from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.spec.env import HOME, WorkerEnv
+
+MODELS = Path(__file__).parents[1] / "models"
+NAME = "bench"
+
+
+class ElasticDL:
+    name = "elasticdl"
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
+
+    def start(self, setting: Setting) -> Job:
+        return _Job(setting, self._options)
+
+
+class _Job:
+    def __init__(self, setting: Setting, options: tuple[str, ...]) -> None:
+        self._setting = setting
+        self._environ = setting.environ | {HOME: str(setting.directory / "home")}
+        self._processes = Processes(setting.directory)
+        self._wish = setting.workers
+        self._outsider: subprocess.Popen[bytes] | None = None
+        train = ["train", "--detach", "--job_name", NAME, "--model_zoo", str(MODELS), "--model_def", "mlp.forward"]
+        train += ["--data_format", "python", "--num_epochs", "1000", "--threads", "1"]
+        train += ["--global_batch_size", str(GLOBAL_BATCH), "--min_workers", "1"]
+        train += ["--num_workers", str(setting.workers), "--max_workers", str(setting.max_workers), *options]
+        if setting.network:
+            train += ["--address", setting.network.address]
+        self._command(*train)
+        if setting.network:
+            self._start_outsider()
+
+    def join(self) -> None:
+        self._wish += 1
+        self._command("scale", NAME, "--workers", str(self._wish))
+
+    def leave(self) -> None:
+        os.kill(self._members()[-1]["pid"], signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self._members()[-1]["pid"], signal.SIGKILL)
+
+    def silence(self) -> int:
+        assert self._outsider is not None and self._setting.network is not None
+        self._setting.network.silence(self._setting.network.hosts[0])
+        return self._outsider.pid
+
+    def kill_coordinator(self) -> None:
+        master = read_json(self._directory.master)
+        assert master is not None, "the master has not written its address"
+        os.kill(master["pid"], signal.SIGKILL)
+
+    def close(self) -> None:
+        process.kill_all(self._directory)
+        self._processes.close()
+
+    @property
+    def _directory(self) -> JobDirectory:
+        (spec,) = (self._setting.directory / "home").rglob("spec.json")
+        return JobDirectory(spec.parent)
+
+    def _members(self) -> list[dict[str, Any]]:
+        status = json.loads(self._command("status", NAME, "--json"))
+        return [worker for worker in status["workers"] if worker["state"] == "member"]
+
+    def _start_outsider(self) -> None:
+        """A worker on a machine of its own: not launched by the job, but with its directory and token."""
+        host = self._setting.host(0)
+        assert host is not None
+        environ = WorkerEnv(self._directory.root, WorkerId("outsider"), host.address).to_environ()
+        argv = [sys.executable, "-m", "elasticdl.worker"]
+        interface = {"GLOO_SOCKET_IFNAME": host.interface}
+        self._outsider = self._processes.start("outsider", argv, self._setting.environ | environ | interface, host)
+
+    def _command(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "elasticdl.cli", *arguments],
+            env={**os.environ, **self._environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(
+                f"elasticdl {' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done.stdout

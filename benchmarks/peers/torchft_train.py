@@ -1,0 +1,97 @@
+"""The peer torchft: one replica group of one process, fault-tolerant DDP over gloo, as its README shows it.
+
+torchft_lighthouse --min_replicas 1 --quorum_tick_ms 100 --join_timeout_ms 1000
+TORCHFT_LIGHTHOUSE=http://127.0.0.1:29510 python benchmarks/peers/torchft_train.py --replica 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import TCPStore
+from torch.utils.data import DataLoader
+from torchft import DistributedDataParallel, DistributedSampler, Manager, Optimizer, ProcessGroupGloo
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+import mlp
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=mlp.WIDTHS, default="small")
+    parser.add_argument("--replica", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--address", default="127.0.0.1")
+    options = parser.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.manual_seed(0)
+    told_to_leave = leaves_on_sigterm()
+
+    module = mlp.forward(options.size)
+    inner = mlp.optimizer(module.parameters())
+
+    def state_dict() -> dict[str, Any]:
+        return {"model": module.state_dict(), "optimizer": inner.state_dict()}
+
+    def load_state_dict(state: dict[str, Any]) -> None:
+        module.load_state_dict(state["model"])
+        inner.load_state_dict(state["optimizer"])
+
+    store = TCPStore(options.address, 0, is_master=True, wait_for_workers=False)
+    manager = Manager(
+        # The timeouts of torchft's own DDP example.
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=5)),
+        timeout=timedelta(seconds=30),
+        min_replica_size=1,
+        load_state_dict=load_state_dict,
+        state_dict=state_dict,
+        replica_id=f"bench_{options.replica}",
+        store_addr=options.address,
+        store_port=store.port,
+        hostname=options.address,
+        rank=0,
+        world_size=1,
+    )
+    model = DistributedDataParallel(manager, module)
+    optimizer = Optimizer(manager, inner)
+    log = mlp.StepLog.from_environ()
+    for features, labels in records(options.replica, options.batch):
+        before = manager.current_step()
+        optimizer.zero_grad()
+        mlp.loss(labels, model(features)).backward()
+        optimizer.step()
+        # A step that was not committed is not a finished step.
+        if log is not None and manager.current_step() > before:
+            log.finished(before)
+        if told_to_leave:
+            break
+    manager.shutdown()
+
+
+def leaves_on_sigterm() -> list[int]:
+    """A list that stops being empty on SIGTERM."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    return told
+
+
+def records(replica: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    dataset = mlp.MadeUp()
+    sampler = DistributedSampler(
+        dataset, replica_rank=replica, num_replica_groups=16, group_rank=0, num_replicas=1, shuffle=True
+    )
+    while True:
+        yield from DataLoader(dataset, batch_size=batch, sampler=sampler, drop_last=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What a change of membership costs: the longest time in which no step is finished, ours beside the peers'.
+
+    python benchmarks/rescale.py [--quick] [--repeats N] [--json FILE]
+
+Every repetition starts a job, waits until it runs steadily, injects one thing and watches the steps of all workers.
+Reported is the longest gap beyond one ordinary step. The systems take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import netns
+import table
+from peers import environment, steps
+from peers.elasticdl_job import ElasticDL
+from peers.job import Job, Setting, System
+from peers.torchft_job import Torchft
+from peers.torchrun_job import Torchrun
+
+STEADY_S = 3.0  # undisturbed before, and steps of all again for so long after
+STEADY_STEPS = 15  # per worker in that time
+EFFECT_S = 6.0  # whatever is injected has had its effect by then, or steps have stopped
+START_S = 180.0
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    before: int  # workers
+    after: int  # at least so many train again in the end
+    goal_s: float
+    inject: Callable[[Job], int | None]  # the pid of a worker whose steps no longer count, if any
+    limit_s: float = 120.0
+    max_workers: int = 4
+    needs_network: bool = False
+
+
+CONTROL = Scenario("nothing", 3, 3, math.inf, lambda job: None)
+SCENARIOS = (
+    CONTROL,
+    Scenario("join", 2, 3, 0.05, lambda job: job.join()),
+    Scenario("graceful leave", 3, 2, 0.05, lambda job: job.leave()),
+    Scenario("SIGKILL of a worker", 3, 2, 0.2, lambda job: job.kill()),
+    Scenario("SIGKILL, 8 workers", 8, 7, 0.3, lambda job: job.kill(), max_workers=8),
+    Scenario("silent loss", 3, 2, 1.5, lambda job: job.silence(), needs_network=True),
+    # Its goal is no gap at all: not more than when nothing happens.
+    Scenario("SIGKILL of the coordinator", 3, 3, 0.0, lambda job: job.kill_coordinator()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds with no finished step beyond an ordinary one; infinite if no step came any more."""
+
+    gap_s: float
+    step_s: float
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one repetition")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", action="append", metavar="WORD", help="scenarios whose name has this word")
+    parser.add_argument("--systems", default="elasticdl,torchrun,torchft")
+    parser.add_argument("--limit", type=float, help="seconds after which a job that does not go on has stopped")
+    parser.add_argument("--venv", type=Path, default=environment.DEFAULT, help="environment for torchft")
+    parser.add_argument("--keep", type=Path, help="keep logs and step files of every repetition here")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    repeats = 1 if options.quick else options.repeats
+    systems = [_system(name, options.venv) for name in options.systems.split(",")]
+    scenarios = [one for one in SCENARIOS if not options.only or any(word in one.name for word in options.only)]
+
+    notes = []
+    if (missing := netns.why_not()) is not None:
+        notes.append(f"silent loss skipped: {missing}")
+        scenarios = [scenario for scenario in scenarios if not scenario.needs_network]
+    costs: dict[tuple[str, str], list[Cost]] = {}
+    for scenario in scenarios:
+        for repeat in range(repeats):
+            for system in systems:
+                cost = _repetition(system, scenario, options.limit or scenario.limit_s, options.keep)
+                costs.setdefault((scenario.name, system.name), []).append(cost)
+                _tell(f"{scenario.name:26} {repeat + 1}/{repeats} {system.name:15} {_seconds(cost.gap_s)}")
+    title = f"Longest time with no finished step, beyond an ordinary one ({repeats} repetitions)"
+    rows = _rows(scenarios, systems, costs)
+    table.show(title, rows, notes=notes)
+    if options.json:
+        table.write(options.json, title, rows, notes=notes)
+    return 0
+
+
+def _system(name: str, venv: Path) -> System:
+    match name:
+        case "elasticdl":
+            return ElasticDL()
+        case "torchrun":
+            return Torchrun()
+        case "torchrun-tuned":
+            return Torchrun("torchrun-tuned", "last_call_timeout=1")
+        case "torchft":
+            return Torchft(environment.torchft(venv))
+    raise SystemExit(f"--systems: expected elasticdl, torchrun, torchrun-tuned, torchft. Received: {name}")
+
+
+def _repetition(system: System, scenario: Scenario, limit_s: float, keep: Path | None) -> Cost:
+    with ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix=f"{system.name}-{scenario.name.replace(' ', '-')}-", dir=keep))
+        if keep is None:
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        network = stack.enter_context(netns.network(scenario.before)) if scenario.needs_network else None
+        setting = Setting(directory, scenario.before, scenario.max_workers, network)
+        setting.steps.mkdir()
+        job = system.start(setting)
+        stack.callback(job.close)
+        return _measure(job, scenario, setting, limit_s)
+
+
+def _measure(job: Job, scenario: Scenario, setting: Setting, limit_s: float) -> Cost:
+    if not _await_steady(setting, scenario.before, time.monotonic() + START_S):
+        raise RuntimeError(f"the job did not run steadily within {START_S:g} s; run with --keep DIR and see {setting}")
+    injected_at = time.monotonic()
+    step_s = steps.ordinary_step_s(steps.read(setting.steps), start=injected_at - STEADY_S, stop=injected_at)
+    silenced = scenario.inject(job)
+    time.sleep(EFFECT_S)
+    goes_on = _await_steady(setting, scenario.after, injected_at + limit_s)
+    seen = steps.without(steps.read(setting.steps), [silenced] if silenced else [], injected_at)
+    gap_s = steps.longest_gap_s(seen, start=injected_at, stop=time.monotonic()) if goes_on else math.inf
+    return Cost(max(0.0, gap_s - step_s), step_s)
+
+
+def _await_steady(setting: Setting, workers: int, deadline: float) -> bool:
+    """Whether so many workers train steadily before the deadline."""
+    began = time.monotonic()
+    while (now := time.monotonic()) < deadline:
+        seen = steps.read(setting.steps)
+        if now - began > STEADY_S and len(_steady(seen, now)) >= workers:
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _steady(seen: steps.Steps, now: float) -> set[int]:
+    halves = [(now - STEADY_S, now - STEADY_S / 2), (now - STEADY_S / 2, now)]
+    first, second = (steps.busy(seen, start=a, stop=b, at_least=STEADY_STEPS // 2) for a, b in halves)
+    return first & second
+
+
+def _rows(
+    scenarios: Sequence[Scenario], systems: Sequence[System], costs: dict[tuple[str, str], list[Cost]]
+) -> list[table.Row]:
+    rows = []
+    peers = [system.name for system in systems if system.name != "elasticdl"]
+    for scenario in scenarios:
+        for label, pick in (("median", statistics.median), ("worst", max)):
+            ours = _picked(costs.get((scenario.name, "elasticdl")), pick)
+            goal, met = _judge(scenario, ours, costs.get((CONTROL.name, "elasticdl")))
+            for peer in peers or ["none"]:
+                theirs = _picked(costs.get((scenario.name, peer)), pick)
+                rows.append(
+                    table.Row(
+                        f"{scenario.name}, {label}",
+                        "s",
+                        _cell(ours),
+                        _cell(theirs),
+                        peer,
+                        goal,
+                        met,
+                    )
+                )
+    return rows
+
+
+def _judge(scenario: Scenario, ours: float | None, control: Sequence[Cost] | None) -> tuple[str, bool | None]:
+    if scenario is CONTROL:
+        return "", None
+    if scenario.goal_s > 0:
+        return f"≤ {scenario.goal_s:g}", None if ours is None else ours <= scenario.goal_s
+    quiet = _picked(control, max)
+    return "as nothing", None if ours is None or quiet is None else ours <= quiet
+
+
+def _picked(costs: Sequence[Cost] | None, pick: Callable[[list[float]], float]) -> float | None:
+    return pick([cost.gap_s for cost in costs]) if costs else None
+
+
+def _cell(value: float | None) -> float | str | None:
+    return "stops" if value == math.inf else value
+
+
+def _seconds(value: float) -> str:
+    return "stops" if value == math.inf else f"{value:.3f} s"
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

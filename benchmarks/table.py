@@ -1,0 +1,56 @@
+"""One table per benchmark: what was measured, ours, the peer's in the same run, and the goal."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`goal` is empty where none was set; `met` is None then. A peer that never went on has no number: None."""
+
+    measure: str
+    unit: str
+    ours: float | str | None
+    peer: float | str | None
+    peer_name: str
+    goal: str = ""
+    met: bool | None = None
+
+
+def show(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
+    table = Table(title=title, title_justify="left")
+    for heading in ("measure", "unit", "ours", "peer", "peer's name", "goal", "met"):
+        table.add_column(
+            heading, justify="right" if heading in ("ours", "peer") else "left", no_wrap=heading == "measure"
+        )
+    for row in rows:
+        met = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[row.met]
+        table.add_row(row.measure, row.unit, _text(row.ours), _text(row.peer), row.peer_name, row.goal, met)
+    # As wide as the table needs when nobody watches: a log must not wrap its numbers.
+    console = Console() if os.isatty(1) else Console(width=200)
+    console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
+
+
+def write(path: Path, title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
+    machine = {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()}
+    document = {"title": title, "machine": machine, "rows": [asdict(row) for row in rows], "notes": list(notes)}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _text(value: float | str | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
