@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from torch import nn
 
+from elasticdl.errors import ModelError
+
 
 class Callback:
     """Does nothing; override what you need. Set `stop_reason` to end the training after the running step."""
@@ -85,7 +87,9 @@ class BestMetric(Callback):
     def _value(self, metrics: Mapping[str, float]) -> float:
         if self.metric not in metrics:
             known = ", ".join(sorted(metrics)) or "none"
-            raise KeyError(f"{type(self).__name__} watches {self.metric!r}, but the evaluation has: {known}")
+            raise ModelError(
+                f"callbacks: {type(self).__name__} watches {self.metric!r}, but the evaluation has: {known}"
+            )
         return metrics[self.metric]
 
     def _is_better(self, value: float) -> bool:
@@ -117,8 +121,8 @@ class EarlyStopping(BestMetric):
             self.stop_reason = f"{self.metric} has not improved on {best} for {self.waited} evaluations"
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "waited": self.waited}
+        return {**super().state(), "waited": self.waited, "stop_reason": self.stop_reason}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
-        self.waited = state["waited"]
+        self.waited, self.stop_reason = state["waited"], state["stop_reason"]

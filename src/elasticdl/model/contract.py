@@ -200,10 +200,9 @@ def _problems(term: Term, kind: JobKind, function: object) -> list[str]:
     if not callable(function):
         return [f"{term.name}: expected {term.expected}; found {type(function).__name__}, which cannot be called"]
     found = _signature(function)
-    problem = terms.signature_problem(term, found) if found else None
-    return (
-        [f"{term.name}: expected {term.expected}; found {term.name}({found.text}), which {problem}"] if problem else []
-    )
+    if found is not None and (problem := terms.signature_problem(term, found)):
+        return [f"{term.name}: expected {term.expected}; found {term.name}({found.text}), which {problem}"]
+    return []
 
 
 def _signature(function: object) -> Signature | None:

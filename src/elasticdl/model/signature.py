@@ -64,14 +64,15 @@ def from_source(arguments: ast.arguments, *, is_method: bool = False) -> Signatu
 def from_callable(function: Callable[..., Any]) -> Signature | None:
     """The signature of a living function or class; None where Python cannot tell."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        found = inspect.signature(function)
     except (TypeError, ValueError):
         return None
+    parameters = found.parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     kinds = {p.kind for p in parameters}
     return Signature(
-        text=", ".join(str(p) for p in parameters),
+        text=str(found.replace(return_annotation=found.empty))[1:-1],
         positional=tuple(p.name for p in positional),
         positional_required=sum(p.default is p.empty for p in positional),
         positional_only=sum(p.kind is p.POSITIONAL_ONLY for p in positional),

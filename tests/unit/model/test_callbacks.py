@@ -1,0 +1,95 @@
+"""Callbacks decide by their arguments, and their state can be handed over at any moment."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from elasticdl.errors import ModelError
+from elasticdl.model.callbacks import BestMetric, Callback, ClipGradientNorm, EarlyStopping
+
+
+def test_a_bare_callback_does_nothing() -> None:
+    callback, model = Callback(), nn.Linear(1, 1)
+
+    callback.on_train_begin(model)
+    callback.on_gradients(model, 0)
+    callback.on_step_end(0, 1.0)
+    callback.on_epoch_end(0)
+    callback.on_evaluation(1, {})
+    callback.on_train_end(model)
+    callback.load_state(callback.state())
+
+    assert callback.stop_reason is None
+
+
+def test_training_stops_after_patience_runs_out() -> None:
+    callback = EarlyStopping("accuracy", patience=2)
+
+    for step, accuracy in ((10, 0.5), (20, 0.7), (30, 0.6)):
+        callback.on_evaluation(step, {"accuracy": accuracy})
+        assert callback.stop_reason is None
+    callback.on_evaluation(40, {"accuracy": 0.7})
+
+    assert callback.stop_reason == "accuracy has not improved on 0.7 at step 20 for 2 evaluations"
+
+
+def test_an_improvement_below_min_delta_is_none() -> None:
+    callback = EarlyStopping("loss", patience=1, mode="min", min_delta=0.1)
+
+    callback.on_evaluation(1, {"loss": 1.0})
+    callback.on_evaluation(2, {"loss": 0.95})
+
+    assert callback.stop_reason is not None and callback.best_step == 1
+
+
+def test_not_a_number_is_never_the_best() -> None:
+    callback = EarlyStopping("loss", patience=1, mode="min")
+
+    callback.on_evaluation(1, {"loss": math.nan})
+
+    assert callback.best_step is None
+    assert callback.stop_reason == "loss has not improved on nothing for 1 evaluations"
+
+
+def test_a_metric_that_is_not_measured_is_named_with_those_that_are() -> None:
+    with pytest.raises(ModelError, match="'acuracy', but the evaluation has: accuracy, loss"):
+        BestMetric("acuracy").on_evaluation(1, {"accuracy": 1.0, "loss": 0.1})
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.data())
+def test_a_newcomer_with_the_state_of_another_decides_the_same(values: list[float], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(values)))
+    old, new = EarlyStopping("m", patience=3), EarlyStopping("m", patience=3)
+
+    for step, value in enumerate(values[:cut]):
+        old.on_evaluation(step, {"m": value})
+    new.load_state(json.loads(json.dumps(old.state())))
+    for step, value in enumerate(values[cut:], start=cut):
+        old.on_evaluation(step, {"m": value})
+        new.on_evaluation(step, {"m": value})
+
+    assert new.state() == old.state()
+    assert old.best_value == max(values)
+    assert new.stop_reason == old.stop_reason
+
+
+def test_the_gradient_is_scaled_to_the_norm() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    model.weight.grad = torch.tensor([[3.0, 4.0]])
+
+    ClipGradientNorm(1.0).on_gradients(model, 0)
+
+    torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.8]]))
+
+
+@pytest.mark.parametrize("wrong", [{"patience": 0}, {"mode": "best"}, {"min_delta": -1}])
+def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="Received"):
+        EarlyStopping("m", **wrong)  # type: ignore[arg-type]

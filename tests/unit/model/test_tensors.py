@@ -1,0 +1,69 @@
+"""Batches become tensors without losing their structure, their dtype or their text."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from elasticdl.data.dataset import Batch
+from elasticdl.errors import DataError
+from elasticdl.model import tensors
+
+CPU = torch.device("cpu")
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], torch.tensor([1, 2])),
+        ([0.5, 1.5], torch.tensor([0.5, 1.5])),
+        ([True, False], torch.tensor([True, False])),
+        ([[1.0, 2.0], [3.0, 4.0]], torch.tensor([[1.0, 2.0], [3.0, 4.0]])),
+        ([np.float64(1), np.float64(2)], torch.tensor([1.0, 2.0], dtype=torch.float64)),
+        ([np.zeros(2, np.uint8), np.ones(2, np.uint8)], torch.tensor([[0, 0], [1, 1]], dtype=torch.uint8)),
+        ([torch.tensor(1.0, dtype=torch.bfloat16)], torch.tensor([1.0], dtype=torch.bfloat16)),
+    ],
+)
+def test_values_stack_with_the_dtype_they_have(values: list[object], expected: torch.Tensor) -> None:
+    found = tensors.stack(values)
+
+    assert found.dtype == expected.dtype and found.equal(expected)
+
+
+def test_text_stays_a_list() -> None:
+    assert tensors.stack(["a", "b"]) == ["a", "b"]
+    assert tensors.to_tensors(np.array(["a", "b"])) == ["a", "b"]
+
+
+def test_structures_are_kept() -> None:
+    batch = Batch({"x": np.zeros((2, 3)), "t": ["a", "b"]}, Pair(np.ones(2), (np.zeros(2),)), 2)
+
+    found = tensors.on_device(batch, CPU)
+
+    assert tensors.describe(found.features) == "{x: float64[2, 3], t: list[2]}"
+    assert isinstance(found.labels, Pair) and tensors.describe(found.labels) == "(float64[2], (float64[2]))"
+    assert found.size == tensors.batch_size(found.features) == 2
+
+
+def test_a_read_only_or_foreign_array_is_copied() -> None:
+    array = np.arange(3, dtype=">i4")
+    array.flags.writeable = False
+
+    assert tensors.to_tensors(array).tolist() == [0, 1, 2]
+
+
+def test_no_labels_stay_none() -> None:
+    assert tensors.on_device(Batch(np.zeros(2), None, 2), CPU).labels is None
+
+
+def test_parts_that_disagree_are_refused() -> None:
+    with pytest.raises(DataError, match="different numbers"):
+        tensors.batch_size({"a": torch.zeros(2), "b": torch.zeros(3)})
