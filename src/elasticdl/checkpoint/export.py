@@ -1,0 +1,113 @@
+"""The trained model for others: weights, a description, and a program of torch.export where the model allows one.
+
+model.safetensors   parameters and buffers
+model.json          what they are: model_def, parameters, step, metrics; checksums of the other files
+model.pt2           torch.export.load("model.pt2").module()(features)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import image, manifest, output, staging, store, tensors
+from elasticdl.checkpoint.image import MODEL, Image
+from elasticdl.checkpoint.manifest import FileEntry, Manifest
+from elasticdl.errors import CheckpointCorrupt, SpecError
+
+PROGRAM_FILE = "model.pt2"
+
+
+def export(model: nn.Module, sample_features: Any | None, target: Path, extra: dict[str, Any]) -> list[Path]:
+    """Write `model` into the directory `target`; returns the files written.
+
+    `extra` (JSON values) describes it; its `step` and `records` count. `sample_features` is a batch
+    for torch.export; without one, or where the model does not allow it, model.json says why there is no program.
+    Raises SpecError where `target` is not ours to replace, CheckpointFailed where it cannot be written.
+    """
+    output.check(target)
+    captured = image.capture(model, None, int(extra.get("step", 0)), int(extra.get("records", 0)))
+    with staging.staged(target) as place:
+        weights = captured.weights()
+        files = {store.MODEL_FILE: tensors.write(place / store.MODEL_FILE, weights)}
+        reason = _write_program(model, sample_features, place / PROGRAM_FILE)
+        if reason is None:
+            files[PROGRAM_FILE] = _entry(place / PROGRAM_FILE)
+        description = {**extra, "program": PROGRAM_FILE if reason is None else None, "why_no_program": reason}
+        document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
+        store.write_manifest(place / output.DESCRIPTION_FILE, document)
+    return [target / name for name in (*files, output.DESCRIPTION_FILE)]
+
+
+def load_weights(path: Path) -> Image:
+    """The weights of an export, of a checkpoint, or of the newest checkpoint in a directory: what `restore` takes."""
+    description = path / output.DESCRIPTION_FILE
+    if not description.exists():
+        return _weights_of(path)
+    document = manifest.read(description)
+    if document.kind != "export" or store.MODEL_FILE not in document.files:
+        raise CheckpointCorrupt(f"{path} is no export: {output.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
+    manifest.verify(path, document)
+    found = {MODEL + name: tensor for name, tensor in tensors.read(path / store.MODEL_FILE).items()}
+    return Image(document.step, document.records, found, document.meta)
+
+
+def _weights_of(path: Path) -> Image:
+    try:
+        return store.find(path)[0]
+    except SpecError as exc:
+        raise SpecError(f"{exc}; or an export with {output.DESCRIPTION_FILE}") from exc
+
+
+def _write_program(model: nn.Module, sample_features: Any | None, path: Path) -> str | None:
+    """Write the program; returns why not where it cannot be had."""
+    if sample_features is None:
+        return "no sample of features was at hand"
+    was_training = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch.export about itself
+            program = _program(model, _at_least_two(sample_features))
+            torch.export.save(program, path)
+    except OSError:
+        raise
+    except Exception as exc:
+        # Whatever a model does that cannot be traced, its weights are still worth having.
+        path.unlink(missing_ok=True)
+        return f"torch.export refused the model: {type(exc).__name__}: {exc}"[:1000]
+    finally:
+        for part, mode in was_training:
+            part.training = mode
+    return None
+
+
+def _program(model: nn.Module, features: Any) -> torch.export.ExportedProgram:
+    any_size = torch.utils._pytree.tree_map(_first_dimension_free, features)
+    return torch.export.export(model, (features,), dynamic_shapes=(any_size,))
+
+
+def _first_dimension_free(leaf: Any) -> Any:
+    return {0: torch.export.Dim.AUTO} if isinstance(leaf, torch.Tensor) and leaf.ndim else None
+
+
+def _at_least_two(features: Any) -> Any:
+    # torch.export takes a first dimension of 1 for a constant.
+    def doubled(leaf: Any) -> Any:
+        is_single = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == 1
+        return torch.cat([leaf, leaf]) if is_single else leaf
+
+    return torch.utils._pytree.tree_map(doubled, features)
+
+
+def _entry(path: Path) -> FileEntry:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return FileEntry(path.stat().st_size, digest)
