@@ -1,0 +1,127 @@
+"""Staying with a job: what ends the watching, and what signals do."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from queue import SimpleQueue
+
+import pytest
+from rich.console import Console
+
+from elasticdl.cli import attach, feed
+from elasticdl.cli import home as jobs
+from elasticdl.cli.screen import Screen
+from elasticdl.errors import ElasticDLError
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import load
+from elasticdl.spec.directory import JobDirectory
+
+Stops = list[str]
+
+
+@pytest.fixture
+def directory() -> JobDirectory:
+    made = jobs.directory_of("digits")
+    made.create(load.resolve({"name": "digits", "model": {"definition": "m.f"}}))
+    return made
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
+    """The reasons the master was told to stop for."""
+    found: Stops = []
+
+    class Client:
+        def __init__(self, *arguments: object, **named: object) -> None:
+            pass
+
+        @classmethod
+        def connect(cls, *arguments: object, **named: object) -> Client:
+            return cls()
+
+        def __enter__(self) -> Client:
+            return self
+
+        def __exit__(self, *exception: object) -> None:
+            pass
+
+        def stop(self, at_once: bool, reason: str) -> str:
+            found.append(reason)
+            return ""
+
+    monkeypatch.setattr("elasticdl.rpc.client.MasterClient", Client)
+    return found
+
+
+def watch(directory: JobDirectory, *news: feed.News) -> tuple[int, str]:
+    queue: SimpleQueue[feed.News] = SimpleQueue()
+    for item in news:
+        queue.put(item)
+    console = Console(file=io.StringIO(), width=200)
+    with Screen.open(console) as screen:
+        code = attach.watch(directory, queue, screen, None)
+    assert isinstance(console.file, io.StringIO)
+    return code, console.file.getvalue()
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 130])
+def test_the_exit_code_is_the_jobs(directory: JobDirectory, status: pb.JobStatus, code: int) -> None:
+    directory.result.write_text(json.dumps({"phase": "ended", "exit_code": code}))
+
+    assert watch(directory, feed.Changed(status), feed.Over())[0] == code
+
+
+def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, status: pb.JobStatus) -> None:
+    directory.result.write_text(json.dumps({"phase": "succeeded", "exit_code": 0}))
+    directory.master.write_text("{}")
+
+    _, output = watch(directory, feed.MasterAway(), feed.MasterAway(), feed.Changed(status), feed.Over())
+
+    assert output.count("master restarting…") == 1
+    assert "digits running" in output
+
+
+def test_the_first_interrupt_asks_to_stop_and_says_how_to_kill(directory: JobDirectory, stops: Stops) -> None:
+    directory.result.write_text(json.dumps({"phase": "stopped", "exit_code": 130}))
+
+    code, output = watch(directory, feed.Interrupted(signal.SIGINT), feed.Over())
+
+    assert code == 130
+    assert "a checkpoint is written. Ctrl-C again kills" in output
+
+
+def test_the_second_interrupt_ends_the_watching_at_once(directory: JobDirectory, stops: Stops) -> None:
+    interrupt = feed.Interrupted(signal.SIGINT)
+
+    assert watch(directory, interrupt, interrupt)[0] == 130
+    assert not directory.result.exists()
+
+
+def test_a_repeated_termination_never_kills(directory: JobDirectory, stops: Stops) -> None:
+    directory.result.write_text(json.dumps({"phase": "stopped", "exit_code": 130}))
+    termination = feed.Interrupted(signal.SIGTERM)
+
+    code, _ = watch(directory, termination, feed.Interrupted(signal.SIGHUP), termination, feed.Over())
+
+    assert code == 130
+
+
+def test_a_job_that_vanishes_without_a_result_is_an_error_that_names_the_logs(directory: JobDirectory) -> None:
+    with pytest.raises(ElasticDLError, match=f"its processes are gone; see the logs in {directory.logs}"):
+        watch(directory, feed.Over("its processes are gone"))
+
+
+def test_a_killed_job_has_a_result_that_says_so(directory: JobDirectory) -> None:
+    attach.kill(directory)
+
+    assert json.loads(directory.result.read_text())["exit_code"] == 130
+
+
+def test_killing_does_not_touch_the_result_of_a_job_that_is_over(directory: JobDirectory) -> None:
+    directory.result.write_text('{"phase": "succeeded"}')
+
+    attach.kill(directory)
+
+    assert directory.result.read_text() == '{"phase": "succeeded"}'

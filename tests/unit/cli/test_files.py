@@ -1,0 +1,208 @@
+"""A job told from its files: status, jobs, logs, summary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.cli import history, summary
+from elasticdl.cli import home as jobs
+from elasticdl.cli.logs import Tail
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import load
+from elasticdl.spec.directory import JobDirectory
+from tests.unit.cli.conftest import Run
+
+EVENTS: list[dict[str, Any]] = [
+    {"at": 1002.0, "kind": "joined", "worker": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0.0},
+    {"at": 1008.0, "kind": "lost", "worker": "worker-1", "reason": "SIGKILL", "round": 2, "step": 18, "cost_s": 0.18},
+]
+RESULT: dict[str, Any] = {
+    "phase": "succeeded",
+    "reason": "",
+    "exit_code": 0,
+    "step": 85,
+    "total_steps": 85,
+    "records": 5391,
+    "total_records": 5391,
+    "metrics": {"accuracy": 0.97},
+    "metrics_step": 85,
+    "started_at": 1000.0,
+    "ended_at": 1030.0,
+}
+
+
+def ended(name: str = "digits", result: dict[str, Any] | None = None) -> JobDirectory:
+    directory = jobs.directory_of(name)
+    directory.create(load.resolve({"name": name, "model": {"definition": "m.f"}, "plan": {"epochs": 3}}))
+    directory.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    if result is not None:
+        directory.result.write_text(json.dumps(result))
+    return directory
+
+
+def test_the_status_of_an_ended_job_comes_from_its_files(elasticdl: Run) -> None:
+    directory = ended(result=RESULT)
+
+    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+
+    assert (told["phase"], told["exit_code"], told["records"]) == ("succeeded", 0, 5391)
+    assert told["events"] == [EVENTS[0], EVENTS[1]]
+    assert told["metrics"] == {"accuracy": 0.97}
+    assert told["directory"] == str(directory.root)
+    assert [worker["id"] for worker in told["workers"]] == ["worker-0", "worker-1"]
+
+
+def test_workers_in_the_status_have_everything_a_script_needs(elasticdl: Run) -> None:
+    worker = {"id": "worker-0", "pid": 7, "state": "left", "since": 3.0, "rank": 0, "logical_ranks": 2, "step": 85}
+    ended(result=RESULT | {"workers": [worker]})
+
+    told = json.loads(elasticdl("status", "digits", "--json").stdout)["workers"]
+
+    assert [worker.items() <= one.items() for one in told] == [True]
+    assert {"host", "reason", "step_s"} <= told[0].keys()
+
+
+def test_a_job_whose_processes_are_gone_is_told_as_failed(elasticdl: Run) -> None:
+    ended()
+
+    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+
+    assert told["phase"] == "failed"
+    assert "go on with --resume" in told["reason"]
+
+
+def test_the_result_of_a_launcher_that_gave_up_is_enough(elasticdl: Run) -> None:
+    ended(result={"phase": "failed", "reason": "the master refused the job", "exit_code": 2})
+
+    result = elasticdl("status", "digits")
+
+    assert result.exit_code == 0
+    assert "the master refused the job" in result.stdout
+
+
+def test_all_events_can_be_read_as_lines(elasticdl: Run) -> None:
+    ended(result=RESULT)
+
+    assert "lost worker-1: SIGKILL (step 18, cost 180 ms)" in elasticdl("status", "digits", "--events").stdout
+
+
+def test_jobs_lists_all_as_table_and_as_json(elasticdl: Run) -> None:
+    ended("first", RESULT)
+    ended("second")
+
+    table, told = elasticdl("jobs").stdout, json.loads(elasticdl("jobs", "--json").stdout)
+
+    assert "first" in table and "second" in table and "5,391 of 5,391" in table
+    assert {job["name"]: job["phase"] for job in told} == {"first": "succeeded", "second": "failed"}
+
+
+def test_without_jobs_a_person_is_told_how_to_begin(elasticdl: Run) -> None:
+    assert "elasticdl zoo init" in elasticdl("jobs").stdout
+    assert json.loads(elasticdl("jobs", "--json").stdout) == []
+
+
+@pytest.mark.parametrize("verb", [["status"], ["logs"], ["stop"], ["scale", "--workers=2"], ["timeline"]])
+def test_an_unknown_job_is_refused_with_the_nearest_name(elasticdl: Run, verb: list[str]) -> None:
+    ended("digits", RESULT)
+
+    result = elasticdl(*verb, "digist")
+
+    assert result.exit_code == 2
+    assert "no job 'digist'" in result.stderr
+    assert "did you mean 'digits'?" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["../digits", "", ".", "a/b"])
+def test_a_job_name_never_leads_out_of_the_home(elasticdl: Run, name: str) -> None:
+    assert "no job" in elasticdl("status", name).stderr
+
+
+@pytest.mark.parametrize("verb", [["stop"], ["scale", "--workers=2"]])
+def test_a_job_that_is_over_can_neither_be_stopped_nor_scaled(elasticdl: Run, verb: list[str]) -> None:
+    ended("over", RESULT)
+    ended("gone")
+
+    assert "job 'over' is over (succeeded)" in elasticdl(*verb, "over").stderr
+    assert "job 'gone' does not run" in elasticdl(*verb, "gone").stderr
+    assert elasticdl(*verb, "over").exit_code == 2
+
+
+def test_a_torn_last_line_of_the_event_log_is_left_out() -> None:
+    directory = ended()
+    with directory.events.open("a") as file:
+        file.write('{"at": 10')
+
+    assert history.read_events(directory) == EVENTS
+
+
+def test_logs_name_the_writer_of_each_line(elasticdl: Run) -> None:
+    directory = ended(result=RESULT)
+    directory.log("master").write_text("hello\n")
+    directory.log("worker-0").write_text("one\ntwo")
+
+    assert elasticdl("logs", "digits").stdout.splitlines() == [
+        "   master | hello",
+        " worker-0 | one",
+        " worker-0 | two",
+    ]
+    assert elasticdl("logs", "digits", "--worker=0").stdout == "one\ntwo\n"
+    assert elasticdl("logs", "digits", "--master").stdout == "hello\n"
+    assert "has no worker-7; did you mean 'worker-0'?" in elasticdl("logs", "digits", "--worker=7").stderr
+
+
+def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    tail = Tail(path)
+
+    seen = [list(tail.lines())]
+    for text in ("one\ntw", "o\n", ""):
+        with path.open("a") as file:
+            file.write(text)
+        seen.append(list(tail.lines()))
+
+    assert seen == [[], ["one"], ["two"], []]
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (5391, "5,391 trained = 1,797 records x 3 epochs, none lost, none twice"),
+        (5000, "5,000 trained of 1,797 records x 3 epochs, 391 to go"),
+        (5400, "5,400 trained, 9 too many for 1,797 records x 3 epochs"),
+    ],
+)
+def test_the_summary_says_whether_records_were_lost_or_doubled(records: int, expected: str) -> None:
+    assert summary.records(pb.JobStatus(records=records, total_records=5391, epochs=3)) == expected
+
+
+def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> None:
+    directory = ended(result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path)})
+
+    lines = dict(summary.rows(history.status(directory, is_alive=False), directory))
+
+    assert lines["why"] == "SIGINT"
+    assert lines["model"] == str(tmp_path)
+    assert lines["took"] == "30 s"
+    assert lines["metrics"] == "accuracy 0.9700 (step 85)"
+    assert lines["go on"] == "elasticdl train --resume --job_name=digits"
+    assert "timeline" not in lines
+
+
+def test_a_job_that_goes_on_keeps_its_checkpoints_and_sets_the_rest_aside() -> None:
+    directory = ended(result=RESULT)
+    checkpoint = directory.root / "checkpoints" / "step-5"
+    checkpoint.mkdir(parents=True)
+    token, spec = directory.load_token(), directory.load_spec()
+
+    first = directory.create_again(spec)
+    second = directory.create_again(spec)
+
+    assert checkpoint.is_dir()
+    assert not directory.result.exists() and not directory.events.exists()
+    assert (first / "result.json").exists() and (first / "events.jsonl").exists()
+    assert (first.name, second.name) == ("previous-1", "previous-2")
+    assert directory.load_token() != token

@@ -1,0 +1,66 @@
+"""The command line as a whole: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from elasticdl.cli.main import VERBS
+from tests.unit.cli.conftest import Run
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "zoo init"])
+def test_every_verb_has_help_with_examples(elasticdl: Run, verb: str) -> None:
+    result = elasticdl(*verb.split(), "--help")
+
+    assert result.exit_code == 0
+    assert "Usage: elasticdl" in result.output
+    assert verb == "zoo" or "Examples:" in result.output
+
+
+def test_a_misspelt_command_is_refused_with_the_nearest_one(elasticdl: Run) -> None:
+    result = elasticdl("trian")
+
+    assert (result.exit_code, result.stderr) == (2, "error: no such command 'trian'; did you mean 'train'?\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--modle-def=x", "no such option --modle_def; did you mean --model_def?"),
+        ("--no_shufle", "no such option --no_shufle; did you mean --no-shuffle?"),
+        ("--zzz", "no such option --zzz; see `elasticdl train --help`"),
+        ("--use_async", "--use_async is not an option here: it belongs to the parameter server, not available yet"),
+        ("--image-name=x", "--image_name is not an option here: it belongs to Kubernetes"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_what_to_do(elasticdl: Run, word: str, expected: str) -> None:
+    result = elasticdl("train", word)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {expected}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_tracebacks_are_shown_only_with_debug(elasticdl: Run) -> None:
+    plain, debug = elasticdl("status", "nothing"), elasticdl("--debug", "status", "nothing")
+
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+    assert plain.exit_code == debug.exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["jobs"]])
+def test_the_command_line_starts_without_the_heavy_packages(words: list[str]) -> None:
+    program = (
+        "import sys; from elasticdl.cli.main import cli\n"
+        f"try: cli.main({words!r})\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('torch', 'grpc', 'matplotlib', 'numpy', 'pyarrow') if name in sys.modules])"
+    )
+
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert output.splitlines()[-1] == "[]"

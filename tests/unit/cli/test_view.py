@@ -1,0 +1,118 @@
+"""What a person sees of a job."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console, RenderableType
+
+from elasticdl.cli import plain, view, words
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+# fmt: off
+GOLDEN = """\
+╭─ digits  running  round 3  12 s ─────────────────────────────────────────────────────────────────╮
+│ records ━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 1,920 of 5,391  step 30 of 85               │
+│  epochs ━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 2 of 3                                      │
+│ loss 0.2500   evaluation of step 29 accuracy 0.9150   speed 1,157 records/s   to go 3.0 s        │
+│ checkpoint step 20                                                                               │
+│                                                                                                  │
+│ 2 workers (2 wished, 1 to 4)  pid  state     since  rank  logical ranks  step                    │
+│ worker-1                       12  lost      4.0 s                                               │
+│ worker-0                       11  member     10 s     0              2    30                    │
+│ worker-2                       13  starting  3.5 s                                               │
+│                                                                                                  │
+│ time      event   worker    reason     cost                                                      │
+│ 00:16:42  joined  worker-0                                                                       │
+│ 00:16:48  lost    worker-1  SIGKILL  180 ms                                                      │
+│                                                                                                  │
+│ master restarting…                                                                               │
+╰──────────────────────────────────────────────────────────────────────────────────────────────────╯
+"""
+# fmt: on
+
+
+@pytest.fixture(autouse=True)
+def utc() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def text(renderable: RenderableType, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), record=True, width=width, force_terminal=True)
+    console.print(renderable)
+    return "".join(line.rstrip() + "\n" for line in console.export_text().splitlines())
+
+
+def test_a_running_job_looks_like_this(status: pb.JobStatus) -> None:
+    assert text(view.job(status, "master restarting…")) == GOLDEN
+
+
+def test_a_job_that_has_just_begun_can_be_drawn() -> None:
+    assert "0 workers" in text(view.job(pb.JobStatus(name="digits", phase="pending", checkpoint_step=-1)))
+
+
+def test_only_the_newest_events_and_the_last_of_the_dead_are_shown(status: pb.JobStatus) -> None:
+    status.workers.extend(pb.WorkerStatus(id=f"gone-{number}", state="left", rank=-1) for number in range(9))
+    status.events.extend(pb.EventStatus(at=1009, kind=f"event-{number}") for number in range(20))
+
+    shown = text(view.job(status))
+
+    assert [number for number in range(9) if f"gone-{number}" in shown] == [6, 7, 8]
+    assert "event-19" in shown and "event-12" in shown and "event-11 " not in shown
+
+
+def test_an_evaluation_shows_its_shards(status: pb.JobStatus) -> None:
+    status.kind, status.shards_done, status.shards = "evaluation", 3, 7
+
+    assert "shards" in text(view.progress(status))
+    assert "3 of 7" in text(view.progress(status))
+
+
+def test_a_failed_job_shows_why(status: pb.JobStatus) -> None:
+    status.phase, status.reason = "failed", "the loss became NaN in step 31, logical rank 2"
+
+    assert "NaN in step 31, logical rank 2" in text(view.job(status))
+
+
+def test_without_a_terminal_progress_is_one_line(status: pb.JobStatus) -> None:
+    assert plain.progress_line(status) == (
+        "00:16:52 digits running: 1,920 of 5,391 records, epoch 2 of 3, step 30 of 85, loss 0.2500, "
+        "accuracy 0.9150 at step 29, 1,157 records/s, 2 workers, 3.0 s to go"
+    )
+
+
+def test_without_a_terminal_an_event_is_one_line_with_reason_and_cost(status: pb.JobStatus) -> None:
+    assert plain.event_line(status.events[1]) == "00:16:48 lost worker-1: SIGKILL (step 18, cost 180 ms)"
+
+
+def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus) -> None:
+    lines = plain.Lines(every_s=2.0)
+
+    first, second, third = (list(lines.due(status, now)) for now in (10.0, 11.9, 12.0))
+
+    assert len(first) == 3
+    assert second == []
+    assert third == [plain.progress_line(status)]
+
+
+def test_the_end_is_told_at_once(status: pb.JobStatus) -> None:
+    lines = plain.Lines(every_s=1000.0)
+    list(lines.due(status, 10.0))
+    status.phase = "succeeded"
+
+    assert len(list(lines.due(status, 10.1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(-1.0, "0.0 s"), (3.21, "3.2 s"), (42.4, "42 s"), (59.9, "1:00"), (65.0, "1:05"), (7384.0, "2:03:04")],
+)
+def test_durations_read_at_a_glance(seconds: float, expected: str) -> None:
+    assert words.duration(seconds) == expected
