@@ -36,12 +36,13 @@ class _Job:
         self._setting = setting
         self._environ = setting.environ | {HOME: str(setting.directory / "home")}
         self._processes = Processes(setting.directory)
-        self._wish = setting.workers
+        # In a network the last worker is an outsider: started by us, on a host that can fall silent.
+        self._wish = setting.workers - (1 if setting.network else 0)
         self._outsider: subprocess.Popen[bytes] | None = None
         train = ["train", "--detach", "--job_name", NAME, "--model_zoo", str(MODELS), "--model_def", "mlp.forward"]
         train += ["--data_format", "python", "--num_epochs", "1000", "--threads", "1"]
         train += ["--global_batch_size", str(GLOBAL_BATCH), "--min_workers", "1"]
-        train += ["--num_workers", str(setting.workers), "--max_workers", str(setting.max_workers), *options]
+        train += ["--num_workers", str(self._wish), "--max_workers", str(setting.max_workers), *options]
         if setting.network:
             train += ["--address", setting.network.address]
         self._command(*train)
@@ -87,8 +88,7 @@ class _Job:
         assert host is not None
         environ = WorkerEnv(self._directory.root, WorkerId("outsider"), host.address).to_environ()
         argv = [sys.executable, "-m", "elasticdl.worker"]
-        interface = {"GLOO_SOCKET_IFNAME": host.interface}
-        self._outsider = self._processes.start("outsider", argv, self._setting.environ | environ | interface, host)
+        self._outsider = self._processes.start("outsider", argv, self._setting.environ | environ, host)
 
     def _command(self, *arguments: str) -> str:
         done = subprocess.run(
