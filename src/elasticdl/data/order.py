@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from elasticdl.data.interface import Indices
-from elasticdl.data.permutation import Permutation, round_keys
+from elasticdl.data.permutation import Permutation, keyed
 from elasticdl.data.shards import shard_count
 
 WINDOW_SHARDS = 64
@@ -56,10 +56,10 @@ class EpochOrder:
             return positions
         windows = positions // spacing
         first, last = int(windows[0]), int(windows[-1])
-        keys = round_keys(self._key("records"), np.arange(first, last + 1))
+        permutation = keyed(size, self._key("records"), np.arange(first, last + 1))
         if last > first:
-            keys = keys[:, windows - first]
-        return windows * spacing + Permutation(size, keys).at(positions - windows * spacing)
+            permutation = permutation.chosen(windows - first)
+        return windows * spacing + permutation.at(positions - windows * spacing)
 
     def _by_shards(self, positions: Indices) -> Indices:
         """The records at these positions when only whole shards had changed places."""
@@ -76,7 +76,7 @@ class EpochOrder:
     def _shards(self) -> tuple[Permutation, int]:
         """How shards change places, and where the last one, the only one that may be short, comes to stand."""
         count = shard_count(self.records, self.shard_records)
-        permutation = Permutation(count, round_keys(self._key("shards"), np.zeros(1, dtype=np.int64)))
+        permutation = keyed(count, self._key("shards"), np.zeros(1, dtype=np.int64))
         return permutation, int(permutation.inverse(np.array([count - 1]))[0])
 
     def _key(self, purpose: str) -> int:
