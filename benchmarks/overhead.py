@@ -127,7 +127,16 @@ def run_ours(model: Model, workers: int, options: Sequence[str], count: int) -> 
     argv = [sys.executable, "-m", "elasticdl.cli", "train", "--job_name", "overhead", "--threads", "1"]
     argv += ["--model_zoo", str(MODELS), "--model_def", "mlp.forward", "--model_params", f"size={model.size}"]
     argv += ["--num_workers", number, "--min_workers", number, "--max_workers", number]
-    argv += ["--global_batch_size", str(model.global_batch), "--max_steps", str(count), "--data_format", "python"]
+    argv += [
+        "--global_batch_size",
+        str(model.global_batch),
+        "--max_steps",
+        str(count),
+        "--data_format",
+        "python",
+        "--training_data",
+        "made-up",
+    ]
     return _run([*argv, *options], {}, count)
 
 

@@ -60,7 +60,7 @@ def dataset_fn(dataset: Any, mode: Any, metadata: Any) -> Any:
     return dataset
 
 
-def custom_data_reader(records: int = RECORDS, **_: Any) -> MadeUp:
+def custom_data_reader(data_path: str, records: int = RECORDS) -> MadeUp:
     return MadeUp(records)
 
 

@@ -40,7 +40,7 @@ class _Job:
         self._wish = setting.workers - (1 if setting.network else 0)
         self._outsider: subprocess.Popen[bytes] | None = None
         train = ["train", "--detach", "--job_name", NAME, "--model_zoo", str(MODELS), "--model_def", "mlp.forward"]
-        train += ["--data_format", "python", "--num_epochs", "1000", "--threads", "1"]
+        train += ["--data_format", "python", "--training_data", "made-up", "--num_epochs", "1000", "--threads", "1"]
         train += ["--global_batch_size", str(GLOBAL_BATCH), "--min_workers", "1"]
         train += ["--num_workers", str(self._wish), "--max_workers", str(setting.max_workers), *options]
         if setting.network:
