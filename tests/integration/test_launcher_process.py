@@ -24,6 +24,13 @@ TIMEOUT_S = 30.0
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 
 
+def _mentions(command_line: Path, root: Path) -> bool:
+    try:
+        return os.fsencode(root) in command_line.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Master:
     """One incarnation of the master, as the test drives it."""
 
@@ -304,6 +311,9 @@ def test_kill_all_leaves_nothing_alive(job: Job) -> None:
     process.kill_all(job.directory)
 
     assert [start_ticks(pid) for pid in (job.launcher, master.pid, worker)] == [None, None, None]
+    # Nor does anything come back: a master that outlived its launcher would have started another.
+    started = [path for path in Path("/proc").glob("[0-9]*/cmdline") if _mentions(path, job.directory.root)]
+    assert started == []
 
 
 def test_kill_all_spares_a_process_that_was_given_a_dead_ones_pid(job: Job) -> None:

@@ -93,8 +93,11 @@ class Child:
             self._kill_group()
 
     def await_end(self, timeout_s: float) -> None:
-        """Return when it has ended (or after `timeout_s`) and stop watching it."""
+        """Return when it has ended, or after `timeout_s`."""
         select.select([self._pidfd], [], [], timeout_s)
+
+    def forget(self) -> None:
+        """Stop watching it, whether it lives or not."""
         os.close(self._pidfd)
 
     def reap(self, now: float) -> Exited:

@@ -41,9 +41,13 @@ def adopt(directory: JobDirectory, *, master: str = MASTER) -> socket.socket:
 
 
 def kill_all(directory: JobDirectory) -> None:
-    """SIGKILL every process of the job that still lives: the launcher first, so that nothing comes back."""
+    """SIGKILL every process of the job that still lives, in an order in which nothing comes back."""
     if (record := Record.load(directory.launcher)) is None:
         return
+    # A master that sees its launcher die starts another: it must not get to see it.
+    if record.master and (master := Child.adopt(record.master)):
+        master.signal(signal.SIGSTOP)
+        master.forget()
     _kill(record.launcher)
     # Read again: it may have started something until the very last moment.
     record = Record.load(directory.launcher) or record
@@ -56,6 +60,7 @@ def _kill(running: Running) -> None:
     if child := Child.adopt(running):
         child.signal(signal.SIGKILL)
         child.await_end(KILL_S)
+        child.forget()
 
 
 def _spawn(directory: JobDirectory, arguments: list[str], passed: int | None) -> int:
