@@ -96,8 +96,16 @@ def _workers(written: list[Mapping[str, Any]], events: Any) -> list[pb.WorkerSta
             )
             for worker in written
         ]
-    last = {event.worker: event for event in events if event.worker}
+    # Whoever has no last word in the log ended with the job.
+    last = {event.worker: event for event in events if event.kind.startswith("worker-")}
     return [
-        pb.WorkerStatus(id=name, state="left", since=event.at, rank=-1, step=event.step, reason=event.reason)
+        pb.WorkerStatus(
+            id=name,
+            state="lost" if event.kind == "worker-lost" else "left",
+            since=event.at,
+            rank=-1,
+            step=event.step,
+            reason=event.reason,
+        )
         for name, event in last.items()
     ]

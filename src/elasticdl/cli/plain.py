@@ -34,13 +34,14 @@ def progress_line(status: pb.JobStatus) -> str:
 
 
 def event_line(event: pb.EventStatus) -> str:
-    """12:30:01 lost worker-1: killed by signal 9 (step 12, cost 180 ms)"""
+    """12:30:01 worker-1 lost: killed by signal 9 (step 12, cost 180 ms)"""
     about = [f"step {event.step:,}"] if event.step > 0 else []
     if event.cost_s > 0:
         about.append(f"cost {words.cost(event.cost_s)}")
-    subject = f" {event.worker}" if event.worker else ""
+    what = event.kind.removeprefix("worker-")
+    subject = f"{event.worker} {what}" if event.worker else what
     reason = f": {event.reason}" if event.reason else ""
-    return f"{words.clock(event.at)} {event.kind}{subject}{reason}" + (f" ({', '.join(about)})" if about else "")
+    return f"{words.clock(event.at)} {subject}{reason}" + (f" ({', '.join(about)})" if about else "")
 
 
 class Lines:

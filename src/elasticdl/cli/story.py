@@ -8,11 +8,8 @@ from typing import Any
 
 from elasticdl.spec.directory import JobDirectory
 
-# What an event's kind tells about its worker; others tell nothing.
-_STARTED = ("launch", "start", "hello", "ready")
-_JOINED = ("join", "enter")
-_LEFT = ("left", "finish", "goodbye")
-_LOST = ("lost", "preempt", "crash", "silent", "expel", "kill")
+LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
+RETURNED, MASTER_RESTARTED = "worker-returned", "master-restarted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +57,33 @@ def tell(name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, Cu
         loss=curves.get("loss", empty),
         speed=curves.get("records_per_s", empty),
         metrics={tag: curve for tag, curve in curves.items() if tag not in ("loss", "records_per_s")},
-        master_restarts=tuple(
-            float(event["at"]) for event in events if "master" in _kind(event) and "restart" in _kind(event)
-        ),
+        master_restarts=tuple(float(event["at"]) for event in events if event.get("kind") == MASTER_RESTARTED),
     )
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> tuple[Span, ...]:
     """The lives of all workers, in the order they began."""
-    open_spans: dict[str, Span] = {}
-    closed: list[Span] = []
+    lives: dict[str, Span] = {}
+    ended: list[Span] = []
     for event in events:
-        worker, kind, at = str(event.get("worker") or ""), _kind(event), float(event.get("at") or 0.0)
-        if not worker or "master" in kind:
-            continue
-        span = open_spans.get(worker)
-        if _has(kind, _LOST):
+        worker, kind, at = str(event.get("worker") or ""), event.get("kind"), float(event.get("at") or 0.0)
+        span = lives.get(worker) or Span(worker, at, None, None, "")
+        if kind in (LAUNCHED, RETURNED):
+            lives[worker] = span
+        elif kind == JOINED:
+            lives[worker] = span if span.joined_at is not None else replace(span, joined_at=at)
+        elif kind in (LEFT, LOST):
             reason = str(event.get("reason") or "")
-            is_failure = "crash" in f"{kind} {reason}" or "fail" in f"{kind} {reason}"
-            span = span or Span(worker, at, None, None, "")
-            closed.append(replace(span, ended_at=at, end="failed" if is_failure else "preempted", reason=reason))
-            open_spans.pop(worker, None)
-        elif _has(kind, _LEFT):
-            if span:
-                closed.append(replace(span, ended_at=at, end="left", reason=str(event.get("reason") or "")))
-                del open_spans[worker]
-        elif _has(kind, _JOINED):
-            span = span or Span(worker, at, None, None, "")
-            open_spans[worker] = span if span.joined_at is not None else replace(span, joined_at=at)
-        elif _has(kind, _STARTED) and span is None:
-            open_spans[worker] = Span(worker, at, None, None, "")
-    return tuple(sorted([*closed, *open_spans.values()], key=lambda span: (span.started_at, span.worker)))
+            how = "left" if kind == LEFT else "failed" if reason.startswith("crashed") else "preempted"
+            ended.append(replace(span, ended_at=at, end=how, reason=reason))
+            lives.pop(worker, None)
+    return tuple(sorted([*ended, *lives.values()], key=lambda span: (span.started_at, _natural(span.worker))))
 
 
-def _kind(event: Mapping[str, Any]) -> str:
-    return str(event.get("kind") or "").lower()
-
-
-def _has(kind: str, parts: Sequence[str]) -> bool:
-    return any(part in kind for part in parts)
+def _natural(worker: str) -> tuple[int, str]:
+    """worker-10 after worker-9."""
+    number = worker.rpartition("-")[2]
+    return (int(number) if number.isdigit() else 0, worker)
 
 
 def read_curves(directory: JobDirectory) -> dict[str, Curve]:

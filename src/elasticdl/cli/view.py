@@ -33,6 +33,17 @@ _STATES = {
     "left": "bright_black",
     "lost": "red",
 }
+_KINDS = {
+    "worker-joined": "green",
+    "worker-left": "magenta",
+    "worker-lost": "red",
+    "lease-expired": "red",
+    "failed": "bold red",
+    "finished": "bold green",
+    "stopping": "yellow",
+    "stopped": "yellow",
+    "master-restarted": "yellow",
+}
 
 
 def job(status: pb.JobStatus, notice: str = "") -> RenderableType:
@@ -146,25 +157,9 @@ def events(status: pb.JobStatus) -> RenderableType:
     for event in status.events[-EVENTS:]:
         table.add_row(
             words.clock(event.at),
-            Text(event.kind, style=event_style(event.kind)),
+            Text(event.kind, style=_KINDS.get(event.kind, "")),
             event.worker,
             Text(event.reason, style="bright_black"),
             words.cost(event.cost_s),
         )
     return table
-
-
-def event_style(kind: str) -> str:
-    """Bad news in red, departures in magenta, arrivals in green."""
-    for part, style in (
-        ("lost", "red"),
-        ("fail", "red"),
-        ("expelled", "red"),
-        ("left", "magenta"),
-        ("leav", "magenta"),
-        ("join", "green"),
-        ("enter", "green"),
-    ):
-        if part in kind.lower():
-            return style
-    return ""

@@ -17,8 +17,16 @@ from elasticdl.spec.directory import JobDirectory
 from tests.unit.cli.conftest import Run
 
 EVENTS: list[dict[str, Any]] = [
-    {"at": 1002.0, "kind": "joined", "worker": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0.0},
-    {"at": 1008.0, "kind": "lost", "worker": "worker-1", "reason": "SIGKILL", "round": 2, "step": 18, "cost_s": 0.18},
+    {"at": 1002.0, "kind": "worker-joined", "worker": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0.0},
+    {
+        "at": 1008.0,
+        "kind": "worker-lost",
+        "worker": "worker-1",
+        "reason": "SIGKILL",
+        "round": 2,
+        "step": 18,
+        "cost_s": 0.18,
+    },
 ]
 RESULT: dict[str, Any] = {
     "phase": "succeeded",
@@ -87,7 +95,7 @@ def test_the_result_of_a_launcher_that_gave_up_is_enough(elasticdl: Run) -> None
 def test_all_events_can_be_read_as_lines(elasticdl: Run) -> None:
     ended(result=RESULT)
 
-    assert "lost worker-1: SIGKILL (step 18, cost 180 ms)" in elasticdl("status", "digits", "--events").stdout
+    assert "worker-1 lost: SIGKILL (step 18, cost 180 ms)" in elasticdl("status", "digits", "--events").stdout
 
 
 def test_jobs_lists_all_as_table_and_as_json(elasticdl: Run) -> None:

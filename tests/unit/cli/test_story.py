@@ -9,15 +9,15 @@ from elasticdl.cli import chart, story
 from elasticdl.cli.story import Curve, Span
 
 EVENTS: list[dict[str, Any]] = [
-    {"at": 1.0, "kind": "launched", "worker": "worker-0"},
-    {"at": 1.0, "kind": "launched", "worker": "worker-1"},
-    {"at": 3.0, "kind": "joined", "worker": "worker-0"},
-    {"at": 3.0, "kind": "joined", "worker": "worker-1"},
-    {"at": 5.0, "kind": "lost", "worker": "worker-1", "reason": "preempted: killed by SIGKILL"},
-    {"at": 6.0, "kind": "lost", "worker": "worker-0", "reason": "crashed: exited with code 1"},
-    {"at": 6.5, "kind": "launched", "worker": "worker-2"},
-    {"at": 8.0, "kind": "joined", "worker": "worker-2"},
-    {"at": 9.0, "kind": "left", "worker": "worker-2", "reason": "done"},
+    {"at": 1.0, "kind": "worker-launched", "worker": "worker-0"},
+    {"at": 1.0, "kind": "worker-launched", "worker": "worker-1"},
+    {"at": 3.0, "kind": "worker-joined", "worker": "worker-0"},
+    {"at": 3.0, "kind": "worker-joined", "worker": "worker-1"},
+    {"at": 5.0, "kind": "worker-lost", "worker": "worker-1", "reason": "preempted: killed by SIGKILL"},
+    {"at": 6.0, "kind": "worker-lost", "worker": "worker-0", "reason": "crashed: exited with code 1"},
+    {"at": 6.5, "kind": "worker-launched", "worker": "worker-2"},
+    {"at": 8.0, "kind": "worker-joined", "worker": "worker-2"},
+    {"at": 9.0, "kind": "worker-left", "worker": "worker-2", "reason": "done"},
 ]
 
 

@@ -25,9 +25,9 @@ GOLDEN = """\
 │ worker-0                       11  member     10 s     0              2    30                    │
 │ worker-2                       13  starting  3.5 s                                               │
 │                                                                                                  │
-│ time      event   worker    reason     cost                                                      │
-│ 00:16:42  joined  worker-0                                                                       │
-│ 00:16:48  lost    worker-1  SIGKILL  180 ms                                                      │
+│ time      event          worker    reason     cost                                               │
+│ 00:16:42  worker-joined  worker-0                                                                │
+│ 00:16:48  worker-lost    worker-1  SIGKILL  180 ms                                               │
 │                                                                                                  │
 │ master restarting…                                                                               │
 ╰──────────────────────────────────────────────────────────────────────────────────────────────────╯
@@ -89,7 +89,7 @@ def test_without_a_terminal_progress_is_one_line(status: pb.JobStatus) -> None:
 
 
 def test_without_a_terminal_an_event_is_one_line_with_reason_and_cost(status: pb.JobStatus) -> None:
-    assert plain.event_line(status.events[1]) == "00:16:48 lost worker-1: SIGKILL (step 18, cost 180 ms)"
+    assert plain.event_line(status.events[1]) == "00:16:48 worker-1 lost: SIGKILL (step 18, cost 180 ms)"
 
 
 def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus) -> None:
