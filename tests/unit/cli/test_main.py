@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from elasticdl.cli.main import VERBS
+from elasticdl.spec import options
 from tests.unit.cli.conftest import Run
 
 
@@ -64,3 +66,12 @@ def test_the_command_line_starts_without_the_heavy_packages(words: list[str]) ->
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert output.splitlines()[-1] == "[]"
+
+
+def test_the_reference_names_every_option_and_every_verb() -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+
+    missing = [option.flag for option in options.OPTIONS if f"`{option.flag}`" not in reference]
+
+    assert missing == []
+    assert [verb for verb in VERBS if f"`elasticdl {verb} " not in reference] == []
