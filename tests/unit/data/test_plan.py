@@ -28,7 +28,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_the_slices_of_the_logical_ranks_are_the_batch(plan: Plan) -> None:
     for step in range(plan.total_steps):
@@ -40,7 +40,7 @@ def test_the_slices_of_the_logical_ranks_are_the_batch(plan: Plan) -> None:
         assert sizes[0] >= 1 and sizes[0] - sizes[-1] <= 1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_every_epoch_trains_each_record_at_most_once_and_all_when_none_is_dropped(plan: Plan) -> None:
     for epoch in range(plan.epochs):
@@ -54,7 +54,7 @@ def test_every_epoch_trains_each_record_at_most_once_and_all_when_none_is_droppe
         assert all(plan.epoch_of(step) == epoch for step in steps)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_the_records_trained_are_counted_as_they_are_planned(plan: Plan) -> None:
     trained = 0
@@ -65,7 +65,7 @@ def test_the_records_trained_are_counted_as_they_are_planned(plan: Plan) -> None
     assert plan.total_records == trained
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_a_slice_does_not_depend_on_what_was_asked_before(plan: Plan) -> None:
     in_order = [plan.slice_of(step, plan.logical_ranks - 1).tolist() for step in range(plan.total_steps)]
