@@ -1,0 +1,159 @@
+"""`python -m elasticdl.master JOB_DIRECTORY --launcher-fd N`: run one job until it is over.
+
+Started by the launcher, and started again by it should it die: then it replays its journal and goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl import log
+from elasticdl.errors import ElasticDLError
+from elasticdl.master import events as ev
+from elasticdl.master.loop import Loop, SteadyClock
+from elasticdl.master.phase import Over
+from elasticdl.master.replicas import LauncherLink
+from elasticdl.master.service import Service
+from elasticdl.rpc.server import MasterServer
+from elasticdl.spec.directory import JobDirectory, read_json, write_private
+
+if TYPE_CHECKING:
+    from elasticdl.master.metrics import Metrics
+    from elasticdl.master.tensorboard import Curves
+
+OBSERVE_S = 0.5
+LINGER_S = 10.0  # released workers have this long to say goodbye; the launcher deals with the rest
+WATCHERS_S = 1.0  # people who watch have this long to hear the end
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m elasticdl.master")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--launcher-fd", type=int, help="socket to the launcher; without it workers come by themselves")
+    arguments = parser.parse_args(argv)
+    directory = JobDirectory(arguments.directory)
+    try:
+        spec = directory.load_spec()
+        log.configure("master", spec.log_level)
+        asyncio.run(_serve(directory, arguments.launcher_fd))
+    except ElasticDLError as exc:
+        logging.getLogger("elasticdl").error("%s", exc)
+        return exc.exit_code
+    return 0
+
+
+async def _serve(directory: JobDirectory, launcher_fd: int | None) -> None:
+    spec = directory.load_spec()
+    loop = Loop(directory, spec, SteadyClock())
+    loop.recover()
+    server = MasterServer(Service(loop), spec, directory.load_token())
+    loop.submit(ev.MasterStarted(os.getpid()))
+    address = await server.start(_earlier_port(directory))
+    _announce(directory, address, 0, loop.clock.now())
+    tasks = [asyncio.create_task(loop.tick()), asyncio.create_task(_show(directory, loop, address))]
+    if launcher_fd is not None:
+        link = LauncherLink(socket.socket(fileno=launcher_fd), lambda: _adopt(directory), loop.submit)
+        loop.performer.launcher = link
+        tasks.append(asyncio.create_task(link.run()))
+    try:
+        await _until_over(loop, tasks)
+        await _linger(loop)
+        await _say_over(loop)
+        await server.stop(WATCHERS_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        loop.close()
+
+
+def _earlier_port(directory: JobDirectory) -> int:
+    """The port of the master before this one: workers find it there without looking again."""
+    document = read_json(directory.master)
+    return int(str(document["address"]).rpartition(":")[2]) if document and "address" in document else 0
+
+
+def _announce(directory: JobDirectory, address: str, metrics_port: int, now: float) -> None:
+    document = {"address": address, "pid": os.getpid(), "metrics_port": metrics_port, "started_at": now}
+    write_private(directory.master, json.dumps(document))
+
+
+def _adopt(directory: JobDirectory) -> socket.socket:
+    from elasticdl.launcher import process
+
+    return process.adopt(directory)
+
+
+async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for the job's end; a task or a turn that fails ends the master, which then comes back."""
+    over = asyncio.ensure_future(loop.over.wait())
+    awaited: list[asyncio.Future[Any]] = [over, loop.crashed, *tasks]
+    done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    over.cancel()
+    for ended in done - {over}:
+        ended.result()
+
+
+async def _linger(loop: Loop) -> None:
+    """Stay until released workers have gone, so that their last words are heard."""
+    with loop.changes() as changed, contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while any(
+                worker.is_here and worker.connected if worker.external else worker.pid and not worker.exited
+                for worker in loop.state.job.ledger.membership.workers.values()
+            ):
+                changed.clear()
+                await changed.wait()
+
+
+async def _say_over(loop: Loop) -> None:
+    phase = loop.state.job.ledger.phase
+    assert isinstance(phase, Over)
+    if loop.performer.launcher is not None:
+        loop.performer.launcher.command(command="over", exit_code=phase.exit_code)
+        await loop.performer.launcher.flush()
+
+
+async def _show(directory: JobDirectory, loop: Loop, address: str) -> None:
+    """Views for people. Whatever happens to them, the job goes on."""
+    try:
+        await _draw(directory, loop, address)
+    except Exception:
+        logging.getLogger("elasticdl").exception("metrics and curves are gone; the job goes on without them")
+        await asyncio.Event().wait()
+
+
+async def _draw(directory: JobDirectory, loop: Loop, address: str) -> None:
+    """Metrics and curves: imported late, drawn twice a second."""
+    metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
+    port = metrics.serve(loop.state.job.spec.workers.address)
+    _announce(directory, address, port, loop.clock.now())
+    loop.performer.draw_with(curves)
+    try:
+        while True:
+            metrics.observe(loop.state.job, loop.clock.now())
+            curves.progress(loop.state.job)
+            await asyncio.sleep(OBSERVE_S)
+    finally:
+        curves.progress(loop.state.job)
+        curves.close()
+
+
+def _open_views(directory: JobDirectory, loop: Loop) -> tuple[Metrics, Curves]:
+    from elasticdl.master.metrics import Metrics
+    from elasticdl.master.tensorboard import Curves
+
+    return Metrics(loop.state.job.spec.name), Curves(directory.tensorboard, loop.state.job.ledger.step)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

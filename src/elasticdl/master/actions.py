@@ -1,0 +1,62 @@
+"""What to do: the state machine's answers. Imperative, performed by the loop after the journal has the event."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from elasticdl.master.membership import Answer
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.ids import WorkerId
+
+
+class Send(NamedTuple):
+    """A message on a worker's stream; dropped where there is none, since a greeting sends what matters again."""
+
+    worker: WorkerId
+    message: pb.MasterMessage
+
+
+class Reply(NamedTuple):
+    """What an exchange gets; None: nothing, ask again (someone unknown, gone or late asked)."""
+
+    worker: WorkerId
+    request: int
+    answer: Answer | None
+
+
+class LaunchWorker(NamedTuple):
+    worker: WorkerId
+
+
+class SignalWorker(NamedTuple):
+    worker: WorkerId
+    signal: int
+
+
+class Entry(NamedTuple):
+    """One line of the event log."""
+
+    at: float
+    kind: str
+    worker: str
+    reason: str
+    round: int
+    step: int
+    cost_s: float
+
+
+class WriteEntry(NamedTuple):
+    """Entry number `number` (1, 2, 3 …) of the log: a restarted master writes only what is missing."""
+
+    number: int
+    entry: Entry
+
+
+class ShowMetrics(NamedTuple):
+    """Result of an evaluation, for the curves."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+Action = Send | Reply | LaunchWorker | SignalWorker | WriteEntry | ShowMetrics

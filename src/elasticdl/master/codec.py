@@ -1,0 +1,128 @@
+"""Events as bytes of the journal, and messages of the wire as events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.master import events as ev
+from elasticdl.master.membership import Answer
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.ids import WorkerId
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in ev.Event.__args__}
+
+
+def dump(event: ev.Event, now: float) -> bytes:
+    """One event as a compact JSON array: when, what, and its fields in order."""
+    return _encode([now, type(event).__name__, event]).encode()
+
+
+def load(payload: bytes) -> tuple[ev.Event, float]:
+    now, name, fields = json.loads(payload)
+    make = _NESTED.get(name)
+    event: ev.Event = make(fields) if make else _KINDS[name]._make(fields)  # type: ignore[attr-defined]
+    return event, now
+
+
+def _exchanged(fields: list[Any]) -> ev.Exchanged:
+    worker, request, reports, want, steps = fields
+    return ev.Exchanged(worker, request, tuple([_report(*report) for report in reports]), want, tuple(steps))
+
+
+def _report(lease: int, done: int, finished: bool, failure: str, sums: list[Any]) -> ev.LeaseReport:
+    parts = tuple([(metric, tuple(values), weight) for metric, values, weight in sums])
+    return ev.LeaseReport(lease, done, finished, failure, parts)
+
+
+def _listed(fields: list[Any]) -> ev.ReplicasListed:
+    running, exited = fields
+    return ev.ReplicasListed(tuple((replica, pid) for replica, pid in running), tuple(ev.Exit(*one) for one in exited))
+
+
+def _planned(fields: list[Any]) -> ev.RoundPlanned:
+    number, seats, forced, reason = fields
+    return ev.RoundPlanned(number, tuple(ev.Seat(*seat) for seat in seats), forced, reason)
+
+
+_NESTED: dict[str, Callable[[list[Any]], ev.Event]] = {
+    "Exchanged": _exchanged,
+    "ReplicasListed": _listed,
+    "ReplicaExited": lambda fields: ev.ReplicaExited(ev.Exit(*fields[0])),
+    "RoundPlanned": _planned,
+}
+
+
+def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
+    """The event a worker's message means; None for one this master does not know."""
+    kind = message.WhichOneof("message")
+    number = message.sequence
+    match kind:
+        case "hello":
+            said = message.hello
+            addresses = (said.store_address, said.handover_address)
+            return ev.WorkerGreeted(
+                worker, said.pid, said.host, *addresses, said.round, said.step, said.ready, said.leaving
+            )
+        case "heartbeat":
+            beat = message.heartbeat
+            spent = (beat.step_s, beat.compute_s, beat.learning_rate)
+            return ev.HeartbeatReceived(worker, beat.round, beat.step, beat.records, beat.loss, *spent)
+        case "ready":
+            return ev.WorkerReady(worker, number)
+        case "broken":
+            return ev.RoundBroken(worker, number, message.broken.round, message.broken.why)
+        case "entered":
+            entered = message.entered
+            return ev.RoundEntered(worker, number, entered.round, entered.step, entered.gap_s)
+        case "leaving":
+            return ev.WorkerLeaving(worker, number, message.leaving.reason)
+        case "snapshot":
+            return ev.SnapshotHeld(worker, number, message.snapshot.step)
+        case "checkpoint":
+            done = message.checkpoint
+            return ev.CheckpointWritten(worker, number, done.step, done.path, done.seconds, done.copy_s)
+        case "finished":
+            return ev.WorkerFinished(
+                worker, number, message.finished.step, message.finished.records, message.finished.why
+            )
+        case "exported":
+            return ev.ModelExported(worker, number, message.exported.path)
+        case "failure":
+            failure = message.failure
+            return ev.WorkerFailed(worker, number, failure.message, failure.wrong_job, failure.permanent)
+        case "goodbye":
+            return ev.WorkerSaidGoodbye(worker, number, message.goodbye.reason)
+        case "planned":
+            plan = message.planned
+            epoch = (plan.records_per_epoch, plan.steps_per_epoch)
+            return ev.PlanFound(worker, number, plan.total_steps, plan.total_records, *epoch, plan.validation_records)
+    return None
+
+
+def from_exchange(request: pb.ExchangeRequest) -> ev.Exchanged:
+    reports = []
+    for report in request.reports:
+        parts = tuple((name, tuple(part.values), part.weight) for name, part in sorted(report.sums.items()))
+        reports.append(ev.LeaseReport(report.lease, report.done, report.finished, report.failure, parts))
+    worker = WorkerId(request.worker)
+    return ev.Exchanged(worker, request.request, tuple(reports), request.want, tuple(request.steps))
+
+
+def to_reply(answer: Answer | None) -> pb.ExchangeReply:
+    if answer is None:
+        return pb.ExchangeReply()
+    reply = pb.ExchangeReply(drained=answer.drained)
+    for source, step, lease in answer.leases:
+        reply.leases.add(
+            id=lease.id,
+            source=source,
+            shard=lease.shard,
+            start=lease.start,
+            stop=lease.stop,
+            step=step,
+            done=lease.done,
+        )
+    return reply

@@ -1,0 +1,198 @@
+"""What is due: decisions that time, heartbeats or the sum of past events call for. Pure.
+
+Each decision is an event of its own, journaled like any other, so that replay need not know the heartbeats
+or the hour that led to it. `due` is asked until it has no more to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elasticdl.master import rounds
+from elasticdl.master.events import (
+    Event,
+    ExportAsked,
+    JobEnded,
+    LeaseExpired,
+    LeaveOverdue,
+    Progressed,
+    RoundPlanned,
+    RoundSeen,
+    WorkerLaunched,
+    WorkerReturned,
+)
+from elasticdl.master.job import Job
+from elasticdl.master.membership import WorkerState
+from elasticdl.master.phase import Pending, Running, Stopping
+from elasticdl.master.silence import silent
+from elasticdl.spec import JobKind, WorkerId
+
+PROGRESS_EVERY_S = 1.0
+
+
+def due(job: Job, now: float) -> Event | None:
+    """The next decision, or None when there is nothing to decide now."""
+    if job.is_over:
+        return None
+    for decide in _DECISIONS:
+        if (event := decide(job, now)) is not None:
+            return event
+    return None
+
+
+def _return(job: Job, now: float) -> Event | None:
+    for worker in job.ledger.membership.workers.values():
+        is_heard = job.seen.heard_at.get(worker.id, 0.0) > worker.since
+        if worker.state is WorkerState.LOST and not worker.exited and worker.connected and is_heard:
+            return WorkerReturned(worker.id)
+    return None
+
+
+def _expiry(job: Job, now: float) -> Event | None:
+    for evaluation in job.ledger.evaluations.open.values():
+        for lease in evaluation.queue.overdue(now, job.spec.timing.lease_s):
+            return LeaseExpired(lease.id)
+    return None
+
+
+def _seen_round(job: Job, now: float) -> Event | None:
+    newest = job.ledger.rounds.newest
+    if newest is None or job.ledger.rounds.is_entered:
+        return None
+    for worker in newest.workers:
+        beat = job.seen.beats.get(worker)
+        # A heartbeat names a forced round as soon as it is formed; what counts there is the first step.
+        if beat is not None and beat.round == newest.id and not newest.forced:
+            return RoundSeen(newest.id)
+    return None
+
+
+def _end(job: Job, now: float) -> Event | None:
+    phase, holders = job.ledger.phase, job.holders_here()
+    if not job.trains:
+        return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
+    finished = [worker for worker in holders if worker.state is WorkerState.FINISHED]
+    if isinstance(phase, Stopping):
+        if not holders:
+            return JobEnded("stopped", f"{phase.reason}; no worker was left to write a checkpoint", False)
+        if now >= phase.deadline:
+            grace_s = job.spec.timing.grace_s
+            return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
+    # Whoever dropped the last step needs not do it again: those that finished hold its state.
+    waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.broken_by]
+    if not finished or waiting:
+        return None
+    if isinstance(phase, Stopping) and not _is_complete(job):
+        return JobEnded("stopped", phase.reason, False)
+    if job.spec.output and job.spec.kind is JobKind.TRAINING and not job.ledger.output:
+        is_asked = any(worker.id == job.ledger.exporter for worker in finished)
+        return None if is_asked else ExportAsked(finished[0].id)
+    if job.ledger.evaluations.open:
+        return None
+    return JobEnded("succeeded", job.ledger.finish_reason or "all steps are done", False)
+
+
+def _is_complete(job: Job) -> bool:
+    plan = job.ledger.plan
+    return plan is not None and plan.total_steps > 0 and job.ledger.step >= plan.total_steps
+
+
+def _round(job: Job, now: float) -> Event | None:
+    ledger = job.ledger
+    if not job.trains:
+        return None
+    workers = ledger.membership.workers
+    if any(w.state is WorkerState.FINISHED for w in job.holders_here()):
+        return None
+    is_stopping = isinstance(ledger.phase, Stopping)
+    newcomers = [] if is_stopping else [worker.id for worker in ledger.membership.newcomers(ledger.rounds.holders)]
+    broken_at = ledger.rounds.broken_at
+    outlook = rounds.Outlook(
+        newest=ledger.rounds.newest,
+        is_entered=ledger.rounds.is_entered,
+        holders=[
+            rounds.Standing(holder, workers[holder].is_here, workers[holder].state is WorkerState.LEAVING)
+            for holder in ledger.rounds.holders
+        ],
+        newcomers=newcomers,
+        newcomers_waited_s=now - ledger.ready_at,
+        expected=len(ledger.membership.active()),
+        # A job that stops only wants its checkpoint, however few are left to write it.
+        least=1 if is_stopping else job.spec.workers.min,
+        most=job.spec.workers.max,
+        broken_for_s=None if broken_at is None else now - broken_at,
+        regroup_s=job.spec.timing.regroup_s,
+    )
+    change = rounds.choose(outlook)
+    if change is None or (is_stopping and not change.forced):
+        return _rebalance(job, now)
+    return _plan(job, change.workers, change.forced, change.reason)
+
+
+def _plan(job: Job, workers: tuple[WorkerId, ...], forced: bool, reason: str) -> RoundPlanned:
+    newest, holders = job.ledger.rounds.newest, job.ledger.rounds.holders
+    counts = rounds.split(job.spec.plan.logical_ranks, _compute_s(job, workers))
+    donors = {seat.worker: seat.donor for seat in newest.seats} if newest else {}
+    # Survivors settle among themselves: nobody has a donor in a forced round.
+    seats = rounds.seat(workers, counts, workers if forced else holders, donors)
+    return RoundPlanned(newest.id + 1 if newest else 1, seats, forced, reason)
+
+
+def _compute_s(job: Job, workers: tuple[WorkerId, ...]) -> list[float | None]:
+    beats = job.seen.beats
+    return [beats[worker].compute_s or None if worker in beats else None for worker in workers]
+
+
+def _rebalance(job: Job, now: float) -> Event | None:
+    newest = job.ledger.rounds.newest
+    is_quiet = job.ledger.rounds.is_entered and job.ledger.rounds.broken_at is None
+    if newest is None or not is_quiet or not isinstance(job.ledger.phase, Running):
+        job.seen.unbalanced_since = None
+        return None
+    counts = [seat.ranks for seat in newest.seats]
+    if not rounds.is_unbalanced(counts, _compute_s(job, newest.workers)):
+        job.seen.unbalanced_since = None
+        return None
+    if job.seen.unbalanced_since is None:
+        job.seen.unbalanced_since = now
+    is_sustained = now - job.seen.unbalanced_since >= rounds.REBALANCE_SUSTAINED_S
+    if not is_sustained or now - newest.planned_at < rounds.REBALANCE_EVERY_S:
+        return None
+    return _plan(job, newest.workers, False, "rebalanced: some workers are slower than others")
+
+
+def _launch(job: Job, now: float) -> Event | None:
+    ledger = job.ledger
+    if not job.seen.has_launcher or not isinstance(ledger.phase, Pending | Running):
+        return None
+    if now < ledger.budget.relaunch_at or any(w.state is WorkerState.FINISHED for w in ledger.membership.here()):
+        return None
+    return WorkerLaunched(ledger.membership.next_id()) if len(ledger.membership.active()) < ledger.wish else None
+
+
+def _overdue_leave(job: Job, now: float) -> Event | None:
+    for worker in job.ledger.membership.workers.values():
+        is_late = worker.state is WorkerState.LEAVING and now - worker.since >= job.spec.timing.grace_s
+        if is_late and not worker.external and not worker.exited:
+            return LeaveOverdue(worker.id)
+    return None
+
+
+def _progress(job: Job, now: float) -> Event | None:
+    if job.seen.step > job.ledger.step and now - job.seen.progress_at >= PROGRESS_EVERY_S:
+        job.seen.progress_at = now
+        return Progressed(job.seen.step, job.seen.records)
+    return None
+
+
+_DECISIONS: tuple[Callable[[Job, float], Event | None], ...] = (
+    _return,
+    silent,
+    _expiry,
+    _seen_round,
+    _end,
+    _round,
+    _launch,
+    _overdue_leave,
+    _progress,
+)

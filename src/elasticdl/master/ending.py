@@ -1,0 +1,66 @@
+"""How a job ends: asked to stop, done, or failed. Pure."""
+
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master.actions import Action, SignalWorker
+from elasticdl.master.events import Detached, ExportAsked, JobEnded, StopAsked
+from elasticdl.master.job import Job, send
+from elasticdl.master.membership import WorkerState
+from elasticdl.master.phase import STOPPED_EXIT_CODE, Outcome, Over, Stopping
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Actions = list[Action]
+
+
+def end(job: Job, phase: Outcome, reason: str, exit_code: int, now: float, *, kill: bool = False) -> Actions:
+    """The job is over. Workers are released, or killed where nothing may be waited for."""
+    job.ledger.phase = Over(phase, reason, exit_code, now)
+    kind = {"succeeded": "finished", "stopped": "stopped", "failed": "failed"}[phase]
+    actions: Actions = [job.note(now, kind, reason=reason)]
+    for worker in job.ledger.membership.here():
+        if kill:
+            actions.append(SignalWorker(worker.id, signal.SIGKILL))
+        else:
+            actions.append(send(worker.id, release=pb.Release()))
+    return actions
+
+
+def stop_asked(job: Job, event: StopAsked, now: float) -> Actions:
+    if job.is_over:
+        return []
+    if event.at_once:
+        return end(job, "stopped", event.reason, STOPPED_EXIT_CODE, now, kill=True)
+    if isinstance(job.ledger.phase, Stopping):
+        return []
+    holders = job.holders_here()
+    if not job.trains or not holders:
+        return end(job, "stopped", event.reason, STOPPED_EXIT_CODE, now)
+    job.ledger.phase = Stopping(event.reason, now + job.spec.timing.grace_s)
+    actions: Actions = [job.note(now, "stopping", reason=event.reason)]
+    staying = {worker.id for worker in holders}
+    for worker in list(job.ledger.membership.here()):
+        if worker.id in staying:
+            actions.append(send(worker.id, stop=pb.StopTraining(reason=event.reason)))
+        else:
+            is_deaf = worker.state is WorkerState.LAUNCHING
+            worker.become(WorkerState.LEAVING, now, "the job stops")
+            actions.append(
+                SignalWorker(worker.id, signal.SIGTERM) if is_deaf else send(worker.id, release=pb.Release())
+            )
+    return actions
+
+
+def detached(job: Job, event: Detached, now: float) -> Actions:
+    return stop_asked(job, StopAsked(False, "the terminal it was attached to is gone"), now)
+
+
+def ended(job: Job, event: JobEnded, now: float) -> Actions:
+    exit_code = {"succeeded": 0, "stopped": STOPPED_EXIT_CODE, "failed": 1}[event.phase]
+    return end(job, event.phase, event.reason, exit_code, now, kill=event.kill)
+
+
+def export_asked(job: Job, event: ExportAsked, now: float) -> Actions:
+    job.ledger.exporter = event.worker
+    return [send(event.worker, export=pb.Export(path=job.spec.output))]

@@ -1,0 +1,142 @@
+"""Evaluations: shards of validation data for the weights of one step, and metrics that do not depend on who computed.
+
+Also the one piece of work of an evaluation or prediction job, where any worker may take any shard.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from elasticdl.master.shards import ShardQueue
+from elasticdl.model import reduction
+from elasticdl.spec.ids import WorkerId
+
+KEPT_RESULTS = 64
+
+
+@dataclass(slots=True)
+class ExactSum:
+    """A sum without rounding (Shewchuk's partials): the same for any order, in memory that does not grow."""
+
+    partials: list[float] = field(default_factory=list)
+    not_finite: float | None = None
+
+    def add(self, value: float) -> None:
+        if not math.isfinite(value):
+            self.not_finite = value if self.not_finite is None else self.not_finite + value
+            return
+        kept = 0
+        for partial in self.partials:
+            if abs(value) < abs(partial):
+                value, partial = partial, value
+            high = value + partial
+            low = partial - (high - value)
+            if low:
+                self.partials[kept] = low
+                kept += 1
+            value = high
+        self.partials[kept:] = [value]
+
+    @property
+    def value(self) -> float:
+        return math.fsum(self.partials) if self.not_finite is None else self.not_finite
+
+
+@dataclass(slots=True)
+class Tally:
+    """The parts of one metric, added up exactly; its reduction makes a value of them in the end."""
+
+    values: list[ExactSum] = field(default_factory=list)
+    weight: ExactSum = field(default_factory=ExactSum)
+
+    def add(self, values: tuple[float, ...], weight: float) -> None:
+        while len(self.values) < len(values):
+            self.values.append(ExactSum())
+        for total, value in zip(self.values, values, strict=False):
+            total.add(value)
+        self.weight.add(weight)
+
+    @property
+    def part(self) -> reduction.Part:
+        return [total.value for total in self.values], self.weight.value
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """`holders` have the weights of `step`; None: any worker may take a shard."""
+
+    step: int
+    queue: ShardQueue
+    holders: list[WorkerId] | None
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def is_open_to(self, worker: WorkerId, steps: tuple[int, ...]) -> bool:
+        if self.holders is None:
+            return True
+        return worker in self.holders and (not steps or self.step in steps)
+
+    def count(self, sums: tuple[tuple[str, tuple[float, ...], float], ...]) -> None:
+        for metric, values, weight in sums:
+            self.tallies.setdefault(metric, Tally()).add(values, weight)
+
+    def metrics(self) -> dict[str, float]:
+        """The value of each metric; NaN where its parts cannot be reduced."""
+        found: dict[str, float] = {}
+        for key, tally in sorted(self.tallies.items()):
+            try:
+                found |= reduction.results({key: tally.part})
+            except (KeyError, IndexError, ValueError, OverflowError):
+                found[key.partition(reduction.SEPARATOR)[0]] = math.nan
+        return found
+
+
+@dataclass(slots=True)
+class Evaluations:
+    """Those under way by step, and the results of the newest."""
+
+    open: dict[int, Evaluation] = field(default_factory=dict)
+    results: dict[int, dict[str, float]] = field(default_factory=dict)  # step: metrics, oldest first
+    next_lease: int = 1
+    best: tuple[str, float, int] | None = None  # metric, value, step
+
+    @property
+    def newest(self) -> int | None:
+        return max(self.results, default=None)
+
+    def close(self, evaluation: Evaluation) -> dict[str, float]:
+        """Turn a drained evaluation into its result."""
+        del self.open[evaluation.step]
+        metrics = evaluation.metrics()
+        self.results[evaluation.step] = metrics
+        while len(self.results) > KEPT_RESULTS:
+            del self.results[min(self.results)]
+        self.best = better(self.best, metrics, evaluation.step)
+        return metrics
+
+    def forget(self, worker: WorkerId) -> list[int]:
+        """The worker is gone: give its leases back. Returns the steps nobody holds any more, abandoned."""
+        abandoned = []
+        for evaluation in list(self.open.values()):
+            evaluation.queue.release(worker)
+            if evaluation.holders is not None and worker in evaluation.holders:
+                evaluation.holders.remove(worker)
+                if not evaluation.holders:
+                    del self.open[evaluation.step]
+                    abandoned.append(evaluation.step)
+        return abandoned
+
+
+_SMALL_IS_GOOD = ("loss", "error", "mse", "mae", "rmse", "perplexity")
+
+
+def better(best: tuple[str, float, int] | None, metrics: dict[str, float], step: int) -> tuple[str, float, int] | None:
+    """The best value so far of the metric people ask for first: the accuracy, else the first by name."""
+    if not metrics:
+        return best
+    name = best[0] if best else "accuracy" if "accuracy" in metrics else min(metrics)
+    value = metrics.get(name, math.nan)
+    if math.isnan(value):
+        return best
+    sign = -1 if any(word in name.lower() for word in _SMALL_IS_GOOD) else 1
+    return (name, value, step) if best is None or sign * value > sign * best[1] else best

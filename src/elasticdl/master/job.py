@@ -1,0 +1,111 @@
+"""All that the master knows of its job: what the journal restores, and what only the moment tells."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from elasticdl.master.actions import Entry, Send, WriteEntry
+from elasticdl.master.budget import Budget
+from elasticdl.master.evaluation import Evaluations
+from elasticdl.master.events import HeartbeatReceived, PlanFound
+from elasticdl.master.membership import Membership, Worker
+from elasticdl.master.phase import Over, Pending, Phase
+from elasticdl.master.rounds import Rounds
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind, JobSpec, WorkerId
+
+SHOWN_ENTRIES = 100
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What replay restores, to the bit. Changed by journaled events only."""
+
+    wish: int
+    budget: Budget
+    phase: Phase = field(default_factory=Pending)
+    membership: Membership = field(default_factory=Membership)
+    rounds: Rounds = field(default_factory=Rounds)
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    plan: PlanFound | None = None
+    started_at: float = 0.0
+    incarnations: int = 0
+    step: int = 0
+    records: int = 0
+    checkpoint: tuple[int, str] | None = None  # (step, path)
+    exporter: WorkerId | None = None
+    output: str = ""
+    finish_reason: str = ""
+    joined: int = 0
+    ready_at: float = 0.0  # when the newest newcomer became ready
+    entries: int = 0  # lines of the event log so far
+    recent: deque[Entry] = field(default_factory=lambda: deque(maxlen=SHOWN_ENTRIES))
+
+
+@dataclass(slots=True)
+class Observations:
+    """What heartbeats said. Not journaled: a restarted master learns it again within a heartbeat."""
+
+    since: float = 0.0  # this incarnation watches since then
+    has_launcher: bool = False  # the launcher has said which replicas there are
+    heard_at: dict[WorkerId, float] = field(default_factory=dict)
+    beats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
+    step: int = -1
+    records: int = 0
+    loss: float = 0.0
+    learning_rate: float = 0.0
+    advanced_at: float = 0.0
+    rate: float = 0.0  # records per second, smoothed
+    unbalanced_since: float | None = None
+    progress_at: float = 0.0  # when the progress was journaled last
+
+
+@dataclass(slots=True)
+class Job:
+    spec: JobSpec
+    logs: str  # where the logs of replicas lie, for messages to people
+    ledger: Ledger
+    seen: Observations = field(default_factory=Observations)
+
+    @property
+    def trains(self) -> bool:
+        """Whether workers meet in rounds; else they take leases until the data is drained."""
+        return self.spec.kind in (JobKind.TRAINING, JobKind.SCRIPT)
+
+    @property
+    def is_over(self) -> bool:
+        return isinstance(self.ledger.phase, Over)
+
+    @property
+    def step(self) -> int:
+        return max(self.ledger.step, self.seen.step)
+
+    def log_of(self, worker: WorkerId) -> str:
+        return f"{self.logs}/{worker}.log"
+
+    def note(
+        self, now: float, kind: str, *, worker: str = "", reason: str = "", step: int | None = None, cost_s: float = 0.0
+    ) -> WriteEntry:
+        """The next entry of the event log."""
+        ledger = self.ledger
+        round_id = ledger.rounds.newest.id if ledger.rounds.newest else 0
+        at_step = ledger.step if step is None else step
+        entry = Entry(round(now, 6), kind, worker, reason, round_id, at_step, cost_s)
+        ledger.entries += 1
+        ledger.recent.append(entry)
+        return WriteEntry(ledger.entries, entry)
+
+    def holders_here(self) -> list[Worker]:
+        """The members of the round that trains, those that are alive, in rank order."""
+        workers = self.ledger.membership.workers
+        return [workers[holder] for holder in self.ledger.rounds.holders if workers[holder].is_here]
+
+
+def new_ledger(spec: JobSpec) -> Ledger:
+    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget))
+
+
+def send(worker: WorkerId, **message: object) -> Send:
+    """`send(worker, leave=pb.Leave(...))`"""
+    return Send(worker, pb.MasterMessage(**message))  # type: ignore[arg-type]

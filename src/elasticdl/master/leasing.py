@@ -1,0 +1,133 @@
+"""Leases, event by event: taken, advanced, finished, expired; evaluations opened and closed. Pure."""
+
+from __future__ import annotations
+
+from elasticdl.errors import PoisonShard
+from elasticdl.master.actions import Action, Reply, ShowMetrics
+from elasticdl.master.ending import end
+from elasticdl.master.evaluation import Evaluation
+from elasticdl.master.events import Exchanged, LeaseExpired, LeaseReport, PlanFound, SnapshotHeld
+from elasticdl.master.job import Job, send
+from elasticdl.master.membership import Answer, Worker, WorkerState
+from elasticdl.master.phase import Pending, Running
+from elasticdl.master.shards import Lease, ShardQueue
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind
+
+Actions = list[Action]
+
+
+def opened(job: Job, event: PlanFound, now: float) -> Actions:
+    """An evaluation or prediction job has its one piece of work once someone counted the records."""
+    evaluations = job.ledger.evaluations
+    if job.trains or evaluations.open or evaluations.results:
+        return []
+    source = "validation" if job.spec.kind is JobKind.EVALUATION else "prediction"
+    if event.total_records <= 0:
+        uri = getattr(job.spec.data, source)
+        return end(job, "failed", f"data.{source}: expected at least one record, {uri!r} has none", 2, now)
+    queue = ShardQueue(source, event.total_records, job.spec.data.shard_records)
+    evaluations.open[0] = Evaluation(0, queue, holders=None)
+    return []
+
+
+def snapshot_held(job: Job, event: SnapshotHeld, now: float) -> Actions:
+    ledger = job.ledger
+    evaluations = ledger.evaluations
+    ledger.step = max(ledger.step, event.step)
+    if event.step in evaluations.results:
+        # Trained again after a loss of all members: the same bits, hence the same result.
+        result = pb.EvaluationResult(step=event.step, metrics=evaluations.results[event.step])
+        return [send(event.worker, evaluation=result)]
+    records = ledger.plan.validation_records if ledger.plan else 0
+    if not records or not ledger.membership.is_here(event.worker):
+        return []
+    evaluation = evaluations.open.get(event.step)
+    if evaluation is None:
+        queue = ShardQueue("validation", records, job.spec.data.shard_records)
+        evaluation = evaluations.open[event.step] = Evaluation(event.step, queue, holders=[])
+    assert evaluation.holders is not None
+    if event.worker not in evaluation.holders:
+        evaluation.holders.append(event.worker)
+    return [send(event.worker, evaluate=pb.EvaluationStarted(step=event.step))]
+
+
+def exchanged(job: Job, event: Exchanged, now: float) -> Actions:
+    worker = job.ledger.membership.workers.get(event.worker)
+    if worker is None or not worker.is_here or job.is_over:
+        return [Reply(event.worker, event.request, None)]
+    if worker.answer is not None and event.request <= worker.answer.request:
+        again = worker.answer if event.request == worker.answer.request else None
+        return [Reply(event.worker, event.request, again)]
+    actions: Actions = []
+    try:
+        for report in event.reports:
+            actions += _report(job, worker, report, now)
+    except PoisonShard as exc:
+        actions += end(job, "failed", str(exc), 1, now)
+        return [*actions, Reply(event.worker, event.request, None)]
+    worker.answer = _take(job, worker, event, now)
+    if worker.answer.leases and isinstance(job.ledger.phase, Pending):
+        job.ledger.phase = Running()
+    actions.append(Reply(event.worker, event.request, worker.answer))
+    return actions
+
+
+def _report(job: Job, worker: Worker, report: LeaseReport, now: float) -> Actions:
+    for evaluation in job.ledger.evaluations.open.values():
+        queue = evaluation.queue
+        if report.lease not in queue.leases or not queue.advance(report.lease, worker.id, report.done, now):
+            continue
+        evaluation.count(report.sums)
+        if report.failure:
+            queue.fail(report.lease, report.failure, job.spec.timing.lease_attempts)
+        elif report.finished and queue.finish(report.lease, worker.id) and queue.is_drained:
+            return _close(job, evaluation, now)
+        break
+    return []
+
+
+def _take(job: Job, worker: Worker, event: Exchanged, now: float) -> Answer:
+    evaluations = job.ledger.evaluations
+    taken: list[tuple[str, int, Lease]] = []
+    drained = bool(evaluations.results) or job.trains
+    may_take = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED) or (job.trains and worker.is_active)
+    for evaluation in evaluations.open.values():
+        if not evaluation.is_open_to(worker.id, event.steps):
+            continue
+        drained = False
+        while may_take and len(taken) < event.want:
+            lease = evaluation.queue.take(worker.id, evaluations.next_lease, now)
+            if lease is None:
+                break
+            evaluations.next_lease += 1
+            taken.append((evaluation.queue.source, evaluation.step, lease))
+    return Answer(event.request, tuple(taken), drained)
+
+
+def _close(job: Job, evaluation: Evaluation, now: float) -> Actions:
+    metrics = job.ledger.evaluations.close(evaluation)
+    shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+    actions: Actions = [job.note(now, "evaluation", reason=shown or "done", step=evaluation.step)]
+    actions.append(ShowMetrics(evaluation.step, metrics))
+    if job.trains:
+        result = pb.EvaluationResult(step=evaluation.step, metrics=metrics)
+        actions += [send(worker.id, evaluation=result) for worker in job.ledger.membership.here()]
+    else:
+        job.ledger.records = evaluation.queue.records
+    return actions
+
+
+def expired(job: Job, event: LeaseExpired, now: float) -> Actions:
+    for evaluation in job.ledger.evaluations.open.values():
+        lease = evaluation.queue.leases.get(event.lease)
+        if lease is None:
+            continue
+        why = f"no progress for {job.spec.timing.lease_s:g} s"
+        try:
+            evaluation.queue.fail(event.lease, why, job.spec.timing.lease_attempts)
+        except PoisonShard as exc:
+            return end(job, "failed", str(exc), 1, now)
+        reason = f"{evaluation.queue.source}[{lease.start}:{lease.stop}] taken back: {why}"
+        return [job.note(now, "lease-expired", worker=lease.worker, reason=reason)]
+    return []

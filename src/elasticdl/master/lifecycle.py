@@ -1,0 +1,231 @@
+"""A worker's life, event by event: launched, greeted, ready, leaving, gone. Pure."""
+
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master import messages
+from elasticdl.master.actions import Action, LaunchWorker, SignalWorker
+from elasticdl.master.ending import end
+from elasticdl.master.events import (
+    Exit,
+    LeaveOverdue,
+    ReplicaExited,
+    ReplicasListed,
+    ReplicaStarted,
+    ScaleAsked,
+    SessionBroken,
+    WorkerFailed,
+    WorkerFellSilent,
+    WorkerGreeted,
+    WorkerLaunched,
+    WorkerLeaving,
+    WorkerReady,
+    WorkerReturned,
+    WorkerSaidGoodbye,
+)
+from elasticdl.master.job import Job, send
+from elasticdl.master.membership import GONE, Worker, WorkerState, cause_of_exit
+from elasticdl.master.training import expel, mark_entered
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Actions = list[Action]
+
+
+def launched(job: Job, event: WorkerLaunched, now: float) -> Actions:
+    job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
+    return [LaunchWorker(event.worker), job.note(now, "worker-launched", worker=event.worker)]
+
+
+def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
+    """A launcher reports, perhaps after the master was away: catch up with what was missed."""
+    actions: Actions = []
+    workers = job.ledger.membership.workers
+    for exit_ in event.exited:
+        actions += _exited(job, exit_, now)
+    running = dict(event.running)
+    ended = {exit_.replica for exit_ in event.exited}
+    for worker in list(workers.values()):
+        if worker.id in running:
+            worker.pid = running[worker.id]
+        elif worker.external or worker.exited or worker.id in ended:
+            continue
+        elif worker.state is WorkerState.LAUNCHING and not worker.pid:
+            # The master died between its decision and the command.
+            actions.append(LaunchWorker(worker.id))
+        else:
+            actions += _exited(job, Exit(worker.id, worker.pid, None, None), now)
+    return actions
+
+
+def started(job: Job, event: ReplicaStarted, now: float) -> Actions:
+    for worker in job.ledger.membership.workers.values():
+        if worker.id == event.replica:
+            worker.pid = event.pid
+    return []
+
+
+def exited(job: Job, event: ReplicaExited, now: float) -> Actions:
+    return _exited(job, event.exit, now)
+
+
+def _exited(job: Job, event: Exit, now: float) -> Actions:
+    worker = next((w for w in job.ledger.membership.workers.values() if w.id == event.replica), None)
+    if worker is None or worker.exited:
+        return []
+    worker.exited, worker.connected = True, False
+    if worker.state in GONE:
+        return []
+    was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
+    cause = cause_of_exit(worker, event.code, event.signal, job.log_of(worker.id))
+    actions = lose(job, worker, cause.state, cause.reason, now)
+    budget, relaunch_s = job.ledger.budget, job.spec.timing.relaunch_s
+    if job.is_over or cause.state is WorkerState.LEFT:
+        return actions
+    if not cause.crashed:
+        if not was_useful:
+            budget.taken_away(now, relaunch_s)
+        return actions
+    budget.crashed(now, relaunch_s)
+    if budget.is_exhausted:
+        reason = f"workers failed {budget.spent} times, {budget.limit} are allowed; last {worker.id} {cause.reason}"
+        actions += end(job, "failed", reason, 1, now)
+    return actions
+
+
+def lose(job: Job, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
+    """The worker is gone: its leases go back, its evaluations are up to the others."""
+    worker.become(state, now, reason)
+    kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
+    actions: Actions = [job.note(now, kind, worker=worker.id, reason=reason)]
+    for step in job.ledger.evaluations.forget(worker.id):
+        why = "abandoned: nobody holds the weights of this step any more"
+        actions.append(job.note(now, "evaluation", reason=why, step=step))
+    return actions
+
+
+def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
+    membership = job.ledger.membership
+    worker = membership.workers.get(event.worker)
+    actions: Actions = []
+    if worker is not None and worker.exited and worker.greeted_pid in (0, event.pid):
+        return [send(worker.id, release=pb.Release())]  # last words of a process that is gone
+    if worker is not None and worker.greeted_pid not in (0, event.pid):
+        # Another process under the same name: an external worker that was started again.
+        if worker.state not in GONE:
+            actions += lose(job, worker, WorkerState.LOST, f"replaced by process {event.pid}", now)
+        if worker.id in job.ledger.rounds.holders:
+            job.ledger.rounds.holders.remove(worker.id)
+            job.ledger.rounds.broken_at = now - job.spec.timing.regroup_s
+        worker = None
+    if worker is None:
+        worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)
+        actions.append(job.note(now, "worker-launched", worker=worker.id, reason="came by itself"))
+    worker.greeted_pid = event.pid
+    worker.pid = worker.pid or event.pid
+    worker.host, worker.connected = event.host, True
+    worker.store_address, worker.handover_address = event.store_address, event.handover_address
+    if worker.state is WorkerState.LOST and not job.is_over:
+        actions += returned(job, WorkerReturned(worker.id), now)
+    if worker.state is WorkerState.LAUNCHING:
+        worker.become(WorkerState.STARTING, now)
+    if event.ready and worker.state is WorkerState.STARTING and not worker.expelled:
+        _ready(job, worker, now)
+    if event.leaving and worker.is_active:
+        worker.become(WorkerState.LEAVING, now, "asked to leave")
+    if job.ledger.rounds.newest and event.round == job.ledger.rounds.newest.id and not worker.expelled:
+        actions += mark_entered(job, now)
+    actions.append(send(worker.id, welcome=pb.Welcome()))
+    return actions + messages.owed(job, worker, event.round)
+
+
+def session_broken(job: Job, event: SessionBroken, now: float) -> Actions:
+    """Not yet a loss: the process may be alive. Its exit or its silence will tell."""
+    if worker := job.ledger.membership.workers.get(event.worker):
+        worker.connected = False
+    return []
+
+
+def ready(job: Job, event: WorkerReady, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.expelled = False
+    if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
+        _ready(job, worker, now)
+    if worker.state is WorkerState.MEMBER and not job.trains:
+        job.ledger.joined += 1
+        return [job.note(now, "worker-joined", worker=worker.id)]
+    return []
+
+
+def _ready(job: Job, worker: Worker, now: float) -> None:
+    # Without rounds there is nothing to join: a ready worker takes leases.
+    worker.become(WorkerState.READY if job.trains else WorkerState.MEMBER, now)
+    job.ledger.ready_at = now
+    if not job.trains:
+        job.ledger.budget.worked()
+
+
+def leaving(job: Job, event: WorkerLeaving, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    if worker.is_active:
+        worker.become(WorkerState.LEAVING, now, event.reason)
+    return []
+
+
+def goodbye(job: Job, event: WorkerSaidGoodbye, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    rounds, actions = job.ledger.rounds, Actions()
+    has_left_round = rounds.newest is not None and not rounds.newest.forced and worker.id not in rounds.newest.workers
+    if worker.state is WorkerState.LEAVING and worker.id in rounds.holders and has_left_round:
+        # It goes when all entered the round without it; their own word for it comes a step later.
+        actions += mark_entered(job, now)
+    worker.said_goodbye = True
+    worker.reason = event.reason or worker.reason
+    if worker.external:
+        actions += lose(job, worker, WorkerState.LEFT, worker.reason, now)
+    return actions
+
+
+def failed(job: Job, event: WorkerFailed, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.failure = event.message
+    if not event.permanent or job.is_over:
+        return []
+    reason = f"{worker.id}: {event.message}"
+    return end(job, "failed", event.message if event.wrong_job else reason, 2 if event.wrong_job else 1, now)
+
+
+def fell_silent(job: Job, event: WorkerFellSilent, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    return lose(job, worker, WorkerState.LOST, event.reason, now)
+
+
+def returned(job: Job, event: WorkerReturned, now: float) -> Actions:
+    """Taken for lost but alive: its round went on without it, so its state is worth nothing."""
+    worker = job.ledger.membership.workers[event.worker]
+    return expel(job, worker, f"was taken for lost ({worker.reason}) and was heard again", now)
+
+
+def leave_overdue(job: Job, event: LeaveOverdue, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.since = now
+    return [SignalWorker(worker.id, signal.SIGKILL)]
+
+
+def scale_asked(job: Job, event: ScaleAsked, now: float) -> Actions:
+    """More are launched as time passes; of too many, the youngest leave first."""
+    ledger = job.ledger
+    before, ledger.wish = ledger.wish, event.workers
+    actions: Actions = [job.note(now, "scaled", reason=f"from {before} to {event.workers} workers")]
+    for worker in ledger.membership.active()[event.workers :]:
+        actions += ask_to_leave(worker, f"scaled to {event.workers} workers", now)
+    return actions
+
+
+def ask_to_leave(worker: Worker, reason: str, now: float) -> Actions:
+    is_deaf = worker.state is WorkerState.LAUNCHING
+    worker.become(WorkerState.LEAVING, now, reason)
+    worker.leave_asked = True
+    if is_deaf:
+        return [SignalWorker(worker.id, signal.SIGTERM)]
+    return [send(worker.id, leave=pb.Leave(reason=reason))]

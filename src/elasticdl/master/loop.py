@@ -1,0 +1,169 @@
+"""The master's one loop: events in, decide, journal, act. All that is impure about the master meets here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from elasticdl.clock import Clock
+from elasticdl.master import actions as act
+from elasticdl.master import codec, status
+from elasticdl.master import events as ev
+from elasticdl.master.eventlog import EventLog
+from elasticdl.master.journal import COMPACT_EVENTS, Journal, is_state
+from elasticdl.master.membership import Answer
+from elasticdl.master.performing import Performer
+from elasticdl.master.phase import Over
+from elasticdl.master.state import JobState
+from elasticdl.rpc.server import Link
+from elasticdl.spec import JobSpec, WorkerId
+from elasticdl.spec.directory import JobDirectory, write_private
+
+TICK_S = 0.05
+_log = logging.getLogger(__name__)
+
+
+class SteadyClock:
+    """Wall time at the start, then as steadily as a monotonic clock: a jump of the wall kills no worker."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return self._offset + time.monotonic()
+
+
+class Loop:
+    """`submit` and `settle` take events; a turn takes all that came, decides, syncs the journal, then acts."""
+
+    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
+        self.clock = clock
+        self.state = JobState(spec, str(directory.logs))
+        self.links: dict[WorkerId, Link] = {}
+        self.over = asyncio.Event()
+        self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._directory = directory
+        self._journal = Journal(directory.journal)
+        self._log = EventLog(directory.events)
+        self._inbox: list[ev.Event] = []
+        self._settling: list[asyncio.Future[None]] = []
+        self._replies: dict[tuple[str, int], list[asyncio.Future[Answer | None]]] = {}
+        self._watchers: set[asyncio.Event] = set()
+        self._turn_due = False
+        self.performer = Performer(directory, spec, self.links)
+
+    def recover(self) -> None:
+        """Replay what earlier masters of this job knew, and complete their event log."""
+        self._log.open()
+        for payload in self._journal.replay():
+            if is_state(payload):
+                self.state.load(payload)
+                continue
+            event, at = codec.load(payload)
+            for action in self.state.handle(event, at):
+                if type(action) is act.WriteEntry and action.number > self._log.written:
+                    self._log.write([action])
+
+    async def tick(self) -> None:
+        """Give time its turn, until cancelled."""
+        while True:
+            self._schedule()
+            await asyncio.sleep(TICK_S)
+
+    def submit(self, event: ev.Event) -> None:
+        self._inbox.append(event)
+        self._schedule()
+
+    async def settle(self, event: ev.Event) -> None:
+        """Submit and wait until it is journaled and acted on."""
+        settled = asyncio.get_running_loop().create_future()
+        self._settling.append(settled)
+        self.submit(event)
+        await settled
+
+    async def exchange(self, event: ev.Exchanged) -> Answer | None:
+        reply: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self._replies.setdefault((event.worker, event.request), []).append(reply)
+        self.submit(event)
+        return await reply
+
+    @contextlib.contextmanager
+    def changes(self) -> Iterator[asyncio.Event]:
+        """An event that is set after every turn that changed something."""
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers.discard(changed)
+
+    def close(self) -> None:
+        self._journal.close()
+        self._log.close()
+
+    def _schedule(self) -> None:
+        # At the end of this iteration: everything that arrives until then shares one sync of the journal.
+        if not self._turn_due and not self.crashed.done():
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._guarded_turn)
+
+    def _guarded_turn(self) -> None:
+        try:
+            self._turn()
+        except Exception as exc:
+            # A turn that was not journaled did not happen: the next master begins before it.
+            _log.exception("the master cannot go on")
+            self.crashed.set_exception(exc)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        now = self.clock.now()
+        inbox, self._inbox = self._inbox, []
+        settling, self._settling = self._settling, []
+        state, journaled, todo = self.state, list[bytes](), list[act.Action]()
+        for event in inbox:
+            todo += state.handle(event, now)
+            if type(event) is not ev.HeartbeatReceived:
+                journaled.append(codec.dump(event, now))
+        while (decision := state.due(now)) is not None:
+            todo += state.handle(decision, now)
+            journaled.append(codec.dump(decision, now))
+        if journaled:
+            self._journal.append(journaled)
+        self._perform(todo)
+        for settled in settling:
+            settled.set_result(None)
+        if inbox or journaled:
+            for watcher in self._watchers:
+                watcher.set()
+        self._notice_end()
+        if self._journal.events >= COMPACT_EVENTS:
+            self._journal.compact(state.dump())
+
+    def _perform(self, todo: list[act.Action]) -> None:
+        entries = []
+        for action in todo:
+            if type(action) is act.Reply:
+                for reply in self._replies.pop((action.worker, action.request), ()):
+                    if not reply.done():
+                        reply.set_result(action.answer)
+            elif type(action) is act.WriteEntry:
+                entries.append(action)
+                entry = action.entry
+                _log.info("%s %s %s", entry.kind, entry.worker, entry.reason)
+            else:
+                self.performer.perform(action)
+        if entries:
+            self._log.write(entries)
+
+    def _notice_end(self) -> None:
+        phase = self.state.job.ledger.phase
+        if isinstance(phase, Over) and not self.over.is_set():
+            document: dict[str, Any] = status.result(self.state.job, phase)
+            write_private(self._directory.result, json.dumps(document, indent=2))
+            self.over.set()

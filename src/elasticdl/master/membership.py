@@ -1,0 +1,145 @@
+"""The workers of a job and the life of each: launching, starting, ready, joining, member, leaving, finished, gone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from elasticdl.master.shards import Lease
+from elasticdl.spec.ids import WorkerId
+
+
+class WorkerState(StrEnum):
+    LAUNCHING = "launching"
+    STARTING = "starting"
+    READY = "ready"
+    JOINING = "joining"
+    MEMBER = "member"
+    LEAVING = "leaving"
+    FINISHED = "finished"
+    LEFT = "left"
+    LOST = "lost"
+
+
+GONE = frozenset({WorkerState.LEFT, WorkerState.LOST})
+NEWCOMERS = frozenset({WorkerState.READY, WorkerState.JOINING})
+# Those that count towards the wished number: here, and staying.
+ACTIVE = frozenset(
+    {WorkerState.LAUNCHING, WorkerState.STARTING, WorkerState.READY, WorkerState.JOINING, WorkerState.MEMBER}
+)
+
+
+class Answer(NamedTuple):
+    """The reply to a worker's newest exchange, kept in case it asks again."""
+
+    request: int
+    leases: tuple[tuple[str, int, Lease], ...]  # (source, step, lease)
+    drained: bool
+
+
+@dataclass(slots=True)
+class Worker:
+    id: WorkerId
+    number: int  # order of arrival: the youngest has the highest
+    state: WorkerState
+    since: float
+    reason: str = ""
+    external: bool = False  # came by itself, no launcher watches its process
+    pid: int = 0
+    greeted_pid: int = 0  # as it said itself
+    host: str = ""
+    store_address: str = ""
+    handover_address: str = ""
+    sequence: int = 0  # newest message that took effect
+    connected: bool = False
+    said_goodbye: bool = False
+    exited: bool = False
+    expelled: bool = False  # told to drop its state, has not said Ready since
+    leave_asked: bool = False
+    failure: str = ""
+    answer: Answer | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Alive as far as anybody knows, and not on its way out of the process."""
+        return self.state not in GONE and not self.said_goodbye
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE and not self.said_goodbye
+
+    def become(self, state: WorkerState, now: float, reason: str = "") -> None:
+        if state is not self.state:
+            self.state, self.since = state, now
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Membership:
+    """Every worker the job ever had. Ids are never used again."""
+
+    workers: dict[WorkerId, Worker] = field(default_factory=dict)
+    next_number: int = 0
+
+    def next_id(self) -> WorkerId:
+        number = self.next_number
+        # An external worker may have chosen a name of ours.
+        while (worker := WorkerId(f"worker-{number}")) in self.workers:
+            number += 1
+        return worker
+
+    def add(self, worker: WorkerId, state: WorkerState, now: float, *, external: bool = False) -> Worker:
+        added = Worker(worker, self.next_number, state, now, external=external)
+        self.next_number += 1
+        self.workers[worker] = added
+        return added
+
+    def here(self) -> Iterator[Worker]:
+        return (worker for worker in self.workers.values() if worker.is_here)
+
+    def is_here(self, worker: WorkerId) -> bool:
+        found = self.workers.get(worker)
+        return found is not None and found.is_here
+
+    def active(self) -> list[Worker]:
+        """Those that count towards the wish, the youngest last."""
+        return sorted((w for w in self.workers.values() if w.is_active), key=lambda w: w.number)
+
+    def newcomers(self, holders: list[WorkerId]) -> list[Worker]:
+        """Ready to join, the oldest first."""
+        return [w for w in self.active() if w.state in NEWCOMERS and w.id not in holders]
+
+
+class Cause(NamedTuple):
+    """Why a worker is gone."""
+
+    state: WorkerState
+    reason: str
+    crashed: bool
+
+
+def cause_of_exit(worker: Worker, code: int | None, number: int | None, log: str) -> Cause:
+    """Left, preempted or crashed: only the last counts against the failure budget."""
+    is_going = worker.said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
+    if code == 0 and is_going:
+        return Cause(WorkerState.LEFT, worker.reason or "left", crashed=False)
+    if code is None and number is None:
+        state = WorkerState.LEFT if is_going else WorkerState.LOST
+        return Cause(state, "ended while no launcher watched", crashed=False)
+    if number in (signal.SIGKILL, signal.SIGTERM):
+        if is_going:
+            return Cause(WorkerState.LEFT, worker.reason or "left", crashed=False)
+        return Cause(WorkerState.LOST, f"preempted: killed by {signal.Signals(number).name}", crashed=False)
+    how = f"exited with code {code}" if number is None else f"killed by {_signal_name(number)}"
+    why = f": {worker.failure}" if worker.failure else " without saying why"
+    return Cause(WorkerState.LOST, f"crashed: {how}{why}; its log is {log}", crashed=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

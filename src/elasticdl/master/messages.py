@@ -1,0 +1,61 @@
+"""What a worker must hear: messages built from the state, so that a reconnect can send them all again."""
+
+from __future__ import annotations
+
+from elasticdl.master.actions import Action
+from elasticdl.master.job import Job, send
+from elasticdl.master.membership import Worker, WorkerState
+from elasticdl.master.phase import Stopping
+from elasticdl.master.rounds import Round
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
+
+
+def round_message(job: Job, planned: Round) -> pb.Round:
+    workers = job.ledger.membership.workers
+    return pb.Round(
+        id=planned.id,
+        forced=planned.forced,
+        members=[
+            pb.Member(
+                worker=seat.worker,
+                store_address=workers[seat.worker].store_address,
+                handover_address=workers[seat.worker].handover_address,
+                first_logical_rank=seat.first,
+                logical_ranks=seat.ranks,
+                donor=seat.donor,
+                donor_address=workers[WorkerId(seat.donor)].handover_address if seat.donor else "",
+            )
+            for seat in planned.seats
+        ],
+    )
+
+
+def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
+    """Everything the state wants this worker to know, who is in round `entered` (0: none)."""
+    ledger = job.ledger
+    if job.is_over or worker.state is WorkerState.LEFT:
+        return [send(worker.id, release=pb.Release())]
+    actions: list[Action] = []
+    if worker.expelled:
+        actions.append(send(worker.id, expelled=pb.Expelled(reason=worker.reason)))
+    if worker.leave_asked:
+        actions.append(send(worker.id, leave=pb.Leave(reason=worker.reason)))
+    newest = ledger.rounds.newest
+    is_concerned = newest is not None and (worker.id in newest.workers or worker.id in ledger.rounds.holders)
+    if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:
+        actions.append(send(worker.id, round=round_message(job, newest)))
+    if isinstance(ledger.phase, Stopping):
+        is_holder = worker.id in ledger.rounds.holders
+        stop = pb.StopTraining(reason=ledger.phase.reason)
+        actions.append(send(worker.id, stop=stop) if is_holder else send(worker.id, release=pb.Release()))
+    if ledger.exporter == worker.id and not ledger.output:
+        actions.append(send(worker.id, export=pb.Export(path=job.spec.output)))
+    for evaluation in ledger.evaluations.open.values():
+        if evaluation.holders is not None and worker.id in evaluation.holders:
+            actions.append(send(worker.id, evaluate=pb.EvaluationStarted(step=evaluation.step)))
+    step = ledger.evaluations.newest
+    if job.trains and step is not None:
+        result = pb.EvaluationResult(step=step, metrics=ledger.evaluations.results[step])
+        actions.append(send(worker.id, evaluation=result))
+    return actions

@@ -1,0 +1,67 @@
+"""Prometheus metrics of one job, on a loopback port of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+from elasticdl.master import status
+from elasticdl.master.job import Job
+from elasticdl.master.membership import WorkerState
+
+
+class Metrics:
+    """`observe` copies the job's state into gauges, from which the http thread answers."""
+
+    def __init__(self, name: str) -> None:
+        self.registry = CollectorRegistry()
+        self._job = name
+        self._gauges = {
+            key: Gauge(f"elasticdl_{key}", text, ["job"], registry=self.registry)
+            for key, text in (
+                ("step", "Steps applied"),
+                ("records", "Records trained, evaluated or predicted"),
+                ("loss", "Loss of the newest step"),
+                ("records_per_second", "Throughput, smoothed"),
+                ("learning_rate", "Learning rate of the newest step"),
+                ("round", "Id of the round that trains"),
+                ("wished_workers", "Workers asked for"),
+                ("checkpoint_step", "Step of the newest checkpoint, -1 for none"),
+                ("worker_failures", "Crashes counted against the failure budget"),
+                ("master_restarts", "Times the master came back"),
+                ("shards", "Shards of the running evaluation or prediction"),
+                ("shards_done", "Shards of it that are done"),
+            )
+        }
+        self._workers = Gauge("elasticdl_workers", "Workers by state", ["job", "state"], registry=self.registry)
+        self._evaluation = Gauge("elasticdl_metric", "Newest evaluation", ["job", "metric"], registry=self.registry)
+
+    def serve(self, address: str) -> int:
+        """Listen on any free port; returns it."""
+        server, _ = start_http_server(0, addr=address, registry=self.registry)
+        return int(server.server_port)
+
+    def observe(self, job: Job, now: float) -> None:
+        shown = status.status(job, now)
+        values = {
+            "step": shown.step,
+            "records": shown.records,
+            "loss": shown.loss,
+            "records_per_second": shown.records_per_s,
+            "learning_rate": job.seen.learning_rate,
+            "round": shown.round,
+            "wished_workers": shown.wished_workers,
+            "checkpoint_step": shown.checkpoint_step,
+            "worker_failures": job.ledger.budget.spent,
+            "master_restarts": job.ledger.incarnations - 1,
+            "shards": shown.shards,
+            "shards_done": shown.shards_done,
+        }
+        for key, value in values.items():
+            self._gauges[key].labels(self._job).set(value)
+        counted = Counter(worker.state for worker in job.ledger.membership.workers.values())
+        for state in WorkerState:
+            self._workers.labels(self._job, state.value).set(counted[state])
+        for metric, measured in shown.metrics.items():
+            self._evaluation.labels(self._job, metric).set(measured)

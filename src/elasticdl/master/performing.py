@@ -1,0 +1,64 @@
+"""Performing actions: messages to workers, commands to the launcher, curves for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from elasticdl.master import actions as act
+from elasticdl.master.replicas import LauncherLink
+from elasticdl.rpc.server import Link
+from elasticdl.spec import JobSpec, WorkerId
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import WorkerEnv
+
+if TYPE_CHECKING:
+    from elasticdl.master.tensorboard import Curves
+
+
+class Performer:
+    def __init__(self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, Link]) -> None:
+        self._directory = directory
+        self._spec = spec
+        self._links = links
+        self.launcher: LauncherLink | None = None  # none: all workers come by themselves
+        self.curves: Curves | None = None  # none until tensorboard is imported
+        self._shown: list[act.ShowMetrics] = []
+
+    def perform(self, action: act.Action) -> None:
+        match action:
+            case act.Send(worker, message):
+                if (link := self._links.get(worker)) is not None:
+                    link.send(message)
+            case act.LaunchWorker(worker):
+                self._launch(worker)
+            case act.SignalWorker(worker, number):
+                if self.launcher is not None:
+                    self.launcher.command(command="signal", replica=worker, signal=int(number))
+            case act.ShowMetrics():
+                self._show(action)
+
+    def _launch(self, worker: WorkerId) -> None:
+        if self.launcher is None:
+            return
+        env = WorkerEnv(self._directory.root, worker, self._spec.workers.address)
+        self.launcher.command(
+            command="launch",
+            replica=worker,
+            role="worker",
+            argv=[sys.executable, "-m", "elasticdl.worker"],
+            environ=env.to_environ(),
+        )
+
+    def draw_with(self, curves: Curves) -> None:
+        self.curves = curves
+        waiting, self._shown = self._shown, []
+        for action in waiting:
+            self._show(action)
+
+    def _show(self, action: act.ShowMetrics) -> None:
+        if self.curves is None:
+            self._shown.append(action)
+        else:
+            self.curves.metrics(action.step, action.metrics)

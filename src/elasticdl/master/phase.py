@@ -1,0 +1,48 @@
+"""Where a job is in its life. Each phase carries what belongs to it and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Outcome = Literal["succeeded", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """No worker computes yet."""
+
+    name: Literal["pending"] = "pending"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    name: Literal["running"] = "running"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The workers end after their step and write a checkpoint; at `deadline` nobody waits for them any more."""
+
+    reason: str
+    deadline: float
+    name: Literal["stopping"] = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The job has ended; the exit code is the command's."""
+
+    name: Outcome
+    reason: str
+    exit_code: int
+    ended_at: float
+
+
+Phase = Annotated[Pending | Running | Stopping | Over, Field(discriminator="name")]
+
+STOPPED_EXIT_CODE = 130

@@ -1,0 +1,79 @@
+"""The master's end of the socketpair to its launcher: commands out, what happened to replicas in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.master import events as ev
+
+_log = logging.getLogger(__name__)
+_LINE_BYTES = 1 << 24
+_ADOPT_PAUSE_S = 1.0
+
+
+class LauncherLink:
+    """Speaks with one launcher after another: when one dies, `adopt` starts the next."""
+
+    def __init__(
+        self, end: socket.socket, adopt: Callable[[], socket.socket], on_event: Callable[[ev.Event], None]
+    ) -> None:
+        self._end = end
+        self._adopt = adopt
+        self._on_event = on_event
+        self._writer: asyncio.StreamWriter | None = None
+
+    def command(self, **document: Any) -> None:
+        """Send a command. Without a launcher it is dropped: its successor's list of replicas corrects that."""
+        if self._writer is not None:
+            self._writer.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+
+    async def flush(self) -> None:
+        if self._writer is not None:
+            try:
+                await self._writer.drain()
+            except ConnectionError:
+                _log.warning("the launcher is gone")
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        end = self._end
+        while True:
+            reader, self._writer = await asyncio.open_connection(sock=end, limit=_LINE_BYTES)
+            await self._read(reader)
+            self._writer.close()
+            self._writer = None
+            _log.warning("the launcher is gone; starting another, the job goes on meanwhile")
+            await asyncio.sleep(_ADOPT_PAUSE_S)
+            end = self._adopt()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                if (event := parse(json.loads(line))) is not None:
+                    self._on_event(event)
+        except ConnectionError:
+            return
+
+
+def parse(document: dict[str, Any]) -> ev.Event | None:
+    match document["event"]:
+        case "replicas":
+            running = tuple((str(one["replica"]), int(one["pid"])) for one in document["running"])
+            return ev.ReplicasListed(running, tuple(_exit(one) for one in document["exited"]))
+        case "started":
+            return ev.ReplicaStarted(document["replica"], document["pid"])
+        case "exited":
+            return ev.ReplicaExited(_exit(document))
+        case "detached":
+            return ev.Detached()
+    _log.warning("the launcher said something unknown: %s", document)
+    return None
+
+
+def _exit(one: dict[str, Any]) -> ev.Exit:
+    return ev.Exit(one["replica"], one["pid"], one["code"], one["signal"])

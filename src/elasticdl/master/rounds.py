@@ -1,0 +1,165 @@
+"""Rounds: who trains together, in which rank, on which logical ranks. Pure decisions, each with its reason."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from elasticdl.master.events import Seat
+from elasticdl.spec.ids import WorkerId
+
+# A job whose first workers are ready waits this long for the rest of them; later ones join while it runs.
+START_WAIT_S = 1.0
+REBALANCE_GAIN = 0.2
+REBALANCE_SUSTAINED_S = 10.0
+REBALANCE_EVERY_S = 30.0
+
+
+class Round(NamedTuple):
+    id: int
+    seats: tuple[Seat, ...]
+    forced: bool
+    reason: str
+    planned_at: float
+
+    @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        return tuple(seat.worker for seat in self.seats)
+
+
+@dataclass(slots=True)
+class Rounds:
+    newest: Round | None = None  # planned last
+    current: Round | None = None  # entered last
+    holders: list[WorkerId] = field(default_factory=list)  # who may hold the training state, in rank order
+    broken_at: float | None = None  # someone dropped the round that trains
+    broken_by: list[WorkerId] = field(default_factory=list)
+    gaps: dict[WorkerId, float] = field(default_factory=dict)  # of the current round, until it is logged
+
+    @property
+    def is_entered(self) -> bool:
+        return self.newest is not None and self.current is not None and self.newest.id == self.current.id
+
+
+class Standing(NamedTuple):
+    """A holder of the state, as far as the next round is concerned."""
+
+    worker: WorkerId
+    is_here: bool
+    is_leaving: bool
+
+
+class Change(NamedTuple):
+    workers: tuple[WorkerId, ...]
+    forced: bool
+    reason: str
+
+
+class Outlook(NamedTuple):
+    """All that the choice of the next round depends on."""
+
+    newest: Round | None
+    is_entered: bool
+    holders: Sequence[Standing]
+    newcomers: Sequence[WorkerId]  # the oldest first
+    newcomers_waited_s: float  # since the last of them became ready
+    expected: int  # workers that are launched, starting or ready
+    least: int
+    most: int
+    broken_for_s: float | None
+    regroup_s: float
+
+
+def choose(outlook: Outlook) -> Change | None:
+    """The next round, or None while the newest one is right or nothing better can be had yet."""
+    here = [holder for holder in outlook.holders if holder.is_here]
+    if not here:
+        return _start(outlook)
+    gone = [holder.worker for holder in outlook.holders if not holder.is_here]
+    staying = [holder.worker for holder in here if not holder.is_leaving]
+    is_stuck = outlook.broken_for_s is not None and outlook.broken_for_s >= outlook.regroup_s
+    if gone or is_stuck:
+        reason = f"without {', '.join(gone)}" if gone else "broken, though all its members seem alive"
+        # Those that leave hold the state too: they carry it on where nobody else could.
+        return _force(outlook, staying or [holder.worker for holder in here], reason)
+    if outlook.broken_for_s is not None or outlook.newest is None:
+        return None
+    if outlook.newest.forced and not outlook.is_entered:
+        return None
+    wanted = staying + list(outlook.newcomers[: max(0, outlook.most - len(staying))])
+    if len(wanted) < max(1, outlook.least) or set(wanted) == set(outlook.newest.workers):
+        return None
+    return Change(tuple(wanted), False, _difference(outlook.newest.workers, wanted))
+
+
+def _start(outlook: Outlook) -> Change | None:
+    """Nobody holds the state: begin with those that are ready, from a checkpoint or from nothing."""
+    ready = len(outlook.newcomers)
+    if ready < max(1, outlook.least):
+        return None
+    if ready < min(outlook.expected, outlook.most) and outlook.newcomers_waited_s < START_WAIT_S:
+        return None
+    reason = "start of the job" if outlook.newest is None else "all members were lost; from the newest checkpoint"
+    return Change(tuple(outlook.newcomers[: outlook.most]), True, reason)
+
+
+def _force(outlook: Outlook, members: list[WorkerId], reason: str) -> Change | None:
+    if len(members) < outlook.least:
+        members = members + list(outlook.newcomers[: outlook.most - len(members)])
+    return Change(tuple(members), True, reason) if len(members) >= outlook.least else None
+
+
+def _difference(before: Sequence[WorkerId], after: Sequence[WorkerId]) -> str:
+    joins = [worker for worker in after if worker not in before]
+    leaves = [worker for worker in before if worker not in after]
+    parts = [f"{', '.join(joins)} joins"] if joins else []
+    parts += [f"{', '.join(leaves)} leaves"] if leaves else []
+    return "; ".join(parts)
+
+
+def split(logical_ranks: int, compute_s: Sequence[float | None]) -> list[int]:
+    """How many logical ranks each worker takes so that the slowest is done soonest; at least one each.
+
+    `compute_s` is what one logical rank takes on each worker; None: not known, taken for average.
+    """
+    known = [seconds for seconds in compute_s if seconds]
+    average = sum(known) / len(known) if known else 1.0
+    cost = [seconds or average for seconds in compute_s]
+    assert 0 < len(cost) <= logical_ranks, f"{logical_ranks} logical ranks cannot serve {len(cost)} workers"
+    counts = [1] * len(cost)
+    queue = [(2 * seconds, index) for index, seconds in enumerate(cost)]
+    heapq.heapify(queue)
+    for _ in range(logical_ranks - len(cost)):
+        _, index = heapq.heappop(queue)
+        counts[index] += 1
+        heapq.heappush(queue, ((counts[index] + 1) * cost[index], index))
+    return counts
+
+
+def seat(
+    workers: Sequence[WorkerId], counts: Sequence[int], holders: Sequence[WorkerId], donors: Mapping[WorkerId, str]
+) -> tuple[Seat, ...]:
+    """Seats in rank order on contiguous logical ranks. Newcomers get a donor: the one they had, else in turn."""
+    staying = [worker for worker in holders if worker in workers] or list(holders)
+    seats, first, turn = [], 0, 0
+    for worker, count in zip(workers, counts, strict=True):
+        donor = ""
+        if worker not in holders and staying:
+            donor = donors.get(worker, "")
+            if donor not in staying:
+                donor, turn = staying[turn % len(staying)], turn + 1
+        seats.append(Seat(worker, first, count, donor))
+        first += count
+    return tuple(seats)
+
+
+def is_unbalanced(counts: Sequence[int], compute_s: Sequence[float | None]) -> bool:
+    """Whether another split would make a step shorter by more than a fifth."""
+    known = [seconds for seconds in compute_s if seconds]
+    if len(known) < len(counts):
+        return False
+    now_s = max(count * seconds for count, seconds in zip(counts, known, strict=True))
+    then_s = max(count * seconds for count, seconds in zip(split(sum(counts), known), known, strict=True))
+    return then_s < (1 - REBALANCE_GAIN) * now_s

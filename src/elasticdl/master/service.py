@@ -1,0 +1,80 @@
+"""The Master service: calls of the wire become events, and wait for what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from elasticdl.errors import SpecError
+from elasticdl.master import codec, status
+from elasticdl.master import events as ev
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.server import Link
+from elasticdl.spec.ids import WorkerId
+
+if TYPE_CHECKING:
+    from elasticdl.master.loop import Loop
+
+
+class Service:
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
+        worker: WorkerId | None = None
+        try:
+            async for message in messages:
+                if message.WhichOneof("message") == "hello":
+                    worker = WorkerId(message.hello.worker)
+                    self._loop.links[worker] = link
+                if worker is None:
+                    raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")
+                if (event := codec.from_worker(worker, message)) is not None:
+                    self._loop.submit(event)
+        finally:
+            # Unless the worker is back already, on a new stream.
+            if worker is not None and self._loop.links.get(worker) is link:
+                del self._loop.links[worker]
+                self._loop.submit(ev.SessionBroken(worker))
+
+    async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
+        return codec.to_reply(await self._loop.exchange(codec.from_exchange(request)))
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
+        pause_s = 1.0 / max(request.max_hz, 0.01) if request.max_hz else 1.0
+        job = self._loop.state.job
+        with self._loop.changes() as changed:
+            while True:
+                changed.clear()
+                is_over = job.is_over
+                yield status.status(job, self._loop.clock.now())
+                if request.once or is_over:
+                    return
+                # Often enough not to be late, seldom enough not to be a burden; the end is told at once.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._loop.over.wait(), pause_s)
+                await changed.wait()
+
+    async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
+        job = self._loop.state.job
+        low, high = job.spec.workers.min, job.spec.workers.max
+        if not low <= request.workers <= high:
+            raise SpecError(
+                f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
+                f"choose a number between them, or start the job with another --max_workers"
+            )
+        if job.ledger.phase.name not in ("pending", "running"):
+            raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")
+        before = job.ledger.wish
+        await self._loop.settle(ev.ScaleAsked(request.workers))
+        return pb.Accepted(message=f"scaling from {before} to {request.workers} workers")
+
+    async def stop(self, request: pb.StopRequest) -> pb.Accepted:
+        job = self._loop.state.job
+        if job.is_over:
+            return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
+        await self._loop.settle(ev.StopAsked(request.at_once, request.reason or "asked to stop"))
+        how = "at once" if request.at_once else "after the running step, with a checkpoint"
+        return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")

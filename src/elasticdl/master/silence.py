@@ -1,0 +1,56 @@
+"""Who has fallen silent. Pure.
+
+A worker that sends no heartbeat may still be alive: a collective needs all its members, so as long as steps
+end, nobody in the round is dead. Only both together, no heartbeat and no step, mean a loss.
+"""
+
+from __future__ import annotations
+
+from elasticdl.master.events import WorkerFellSilent
+from elasticdl.master.job import Job
+from elasticdl.master.membership import GONE, Worker, WorkerState
+
+# Outside a round nobody waits for a worker, and it may be busy importing: it gets more time.
+_PATIENCE = 3.0
+
+
+def silent(job: Job, now: float) -> WorkerFellSilent | None:
+    """The first worker that is to be taken for lost."""
+    holders = job.ledger.rounds.holders
+    for worker in job.ledger.membership.workers.values():
+        if worker.state in GONE or worker.said_goodbye or not worker.greeted_pid:
+            continue
+        in_round = job.trains and worker.id in holders and worker.state is not WorkerState.FINISHED
+        if reason := (_in_round(job, worker, now) if in_round else _outside(job, worker, now)):
+            return WorkerFellSilent(worker.id, reason)
+    return None
+
+
+def _heard_at(job: Job, worker: Worker) -> float:
+    # After a restart of the master its workers need a moment to find it again.
+    return max(job.seen.heard_at.get(worker.id, 0.0), job.seen.since + job.spec.timing.silence_s)
+
+
+def _in_round(job: Job, worker: Worker, now: float) -> str:
+    timing = job.spec.timing
+    heard_at = _heard_at(job, worker)
+    quiet_s = now - heard_at
+    if quiet_s < timing.silence_s:
+        return ""
+    # Steps that ended before it fell silent are told by the others up to a heartbeat and a step later.
+    beat = job.seen.beats.get(worker.id)
+    echo_s = 2 * timing.heartbeat_s + (beat.step_s if beat else 0.0)
+    is_stale = job.seen.advanced_at <= heard_at + echo_s
+    is_long_ago = now - job.seen.advanced_at >= timing.silence_s + echo_s
+    return f"silent for {quiet_s:.2f} s while no step ended" if is_stale or is_long_ago else ""
+
+
+def _outside(job: Job, worker: Worker, now: float) -> str:
+    timing = job.spec.timing
+    quiet_s = now - _heard_at(job, worker)
+    if worker.external and not worker.connected:
+        return f"its connection broke {quiet_s:.2f} s ago" if quiet_s >= timing.silence_s else ""
+    if worker.connected and worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
+        # Imports and compilers may hold everything up for long; the process itself is watched.
+        return ""
+    return f"silent for {quiet_s:.2f} s" if quiet_s >= _PATIENCE * timing.silence_s else ""

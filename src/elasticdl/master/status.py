@@ -1,0 +1,124 @@
+"""The job as people see it: a JobStatus for the wire, a result for the file. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.master.job import Job
+from elasticdl.master.membership import WorkerState
+from elasticdl.master.phase import Over
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+# Workers that are gone are told of for so long; the event log has them for ever.
+_SHOWN_GONE = 20
+# A rate is of the past once no step ended for so long.
+_RATE_VALID_S = 5.0
+
+
+def status(job: Job, now: float) -> pb.JobStatus:
+    ledger, seen = job.ledger, job.seen
+    phase, plan = ledger.phase, ledger.plan
+    done = pb.JobStatus(
+        name=job.spec.name,
+        kind=job.spec.kind.value,
+        phase=phase.name,
+        reason=phase.reason,
+        step=job.step,
+        records=_records(job),
+        epochs=job.spec.plan.epochs if job.trains else 1,
+        loss=seen.loss,
+        records_per_s=seen.rate if now - seen.advanced_at < _RATE_VALID_S else 0.0,
+        round=ledger.rounds.current.id if ledger.rounds.current else 0,
+        wished_workers=ledger.wish,
+        min_workers=job.spec.workers.min,
+        max_workers=job.spec.workers.max,
+        checkpoint_step=ledger.checkpoint[0] if ledger.checkpoint else -1,
+        checkpoint_path=ledger.checkpoint[1] if ledger.checkpoint else "",
+        output=ledger.output,
+        started_at=ledger.started_at,
+        now=now,
+        exit_code=phase.exit_code if isinstance(phase, Over) else 0,
+        workers=_workers(job),
+        events=[pb.EventStatus(**entry._asdict()) for entry in ledger.recent],
+    )
+    if plan is not None:
+        done.total_steps, done.total_records = plan.total_steps, plan.total_records
+        if plan.records_per_epoch:
+            done.epoch = min(done.records // plan.records_per_epoch, done.epochs)
+    newest = ledger.evaluations.newest
+    if newest is not None:
+        done.metrics.update(ledger.evaluations.results[newest])
+        done.metrics_step = newest
+    if ledger.evaluations.best is not None:
+        done.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
+    for evaluation in ledger.evaluations.open.values():
+        done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shards
+    if not job.trains and ledger.evaluations.results and plan is not None:
+        done.shards = done.shards_done = -(-plan.total_records // job.spec.data.shard_records)
+    return done
+
+
+def _records(job: Job) -> int:
+    if not job.trains:
+        return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
+    return max(job.ledger.records, job.seen.records)
+
+
+def _workers(job: Job) -> list[pb.WorkerStatus]:
+    current = job.ledger.rounds.current or job.ledger.rounds.newest
+    seats = {seat.worker: (rank, seat.ranks) for rank, seat in enumerate(current.seats)} if current else {}
+    workers = list(job.ledger.membership.workers.values())
+    gone = [worker for worker in workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)]
+    hidden = {worker.id for worker in gone[:-_SHOWN_GONE]}
+    shown = []
+    for worker in workers:
+        if worker.id in hidden:
+            continue
+        is_seated = worker.id in seats and worker.state not in (WorkerState.LEFT, WorkerState.LOST)
+        rank, ranks = seats[worker.id] if is_seated else (-1, 0)
+        beat = job.seen.beats.get(worker.id)
+        shown.append(
+            pb.WorkerStatus(
+                id=worker.id,
+                pid=worker.pid,
+                state=worker.state.value,
+                since=worker.since,
+                rank=rank,
+                logical_ranks=ranks,
+                step=beat.step if beat else -1,
+                step_s=beat.step_s if beat else 0.0,
+                host=worker.host,
+                reason=worker.reason,
+            )
+        )
+    return shown
+
+
+def result(job: Job, phase: Over) -> dict[str, Any]:
+    """How the job ended, for result.json."""
+    ledger = job.ledger
+    newest = ledger.evaluations.newest
+    return {
+        "name": job.spec.name,
+        "kind": job.spec.kind.value,
+        "phase": phase.name,
+        "reason": phase.reason,
+        "exit_code": phase.exit_code,
+        "step": job.step,
+        "total_steps": ledger.plan.total_steps if ledger.plan else 0,
+        "records": _records(job),
+        "total_records": ledger.plan.total_records if ledger.plan else 0,
+        "loss": job.seen.loss,
+        "metrics": ledger.evaluations.results[newest] if newest is not None else {},
+        "metrics_step": newest,
+        "best": "{} {:.6g} at step {}".format(*ledger.evaluations.best) if ledger.evaluations.best else "",
+        "output": ledger.output or ("" if job.trains else job.spec.output),
+        "checkpoint": ledger.checkpoint[1] if ledger.checkpoint else "",
+        "checkpoint_step": ledger.checkpoint[0] if ledger.checkpoint else None,
+        "started_at": ledger.started_at,
+        "ended_at": phase.ended_at,
+        "workers_joined": ledger.joined,
+        "workers_failed": ledger.budget.spent,
+        "rounds": ledger.rounds.newest.id if ledger.rounds.newest else 0,
+        "master_restarts": ledger.incarnations - 1,
+    }

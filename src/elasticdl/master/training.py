@@ -1,0 +1,169 @@
+"""Training in rounds, event by event: planned, entered, broken, finished, exported. Pure."""
+
+from __future__ import annotations
+
+from elasticdl.master import messages
+from elasticdl.master.actions import Action
+from elasticdl.master.events import (
+    CheckpointWritten,
+    ModelExported,
+    PlanFound,
+    Progressed,
+    RoundBroken,
+    RoundEntered,
+    RoundPlanned,
+    RoundSeen,
+    WorkerFinished,
+)
+from elasticdl.master.job import Job, send
+from elasticdl.master.membership import Worker, WorkerState
+from elasticdl.master.phase import Pending, Running, Stopping
+from elasticdl.master.rounds import Round
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Actions = list[Action]
+
+
+def planned(job: Job, event: RoundPlanned, now: float) -> Actions:
+    rounds, workers = job.ledger.rounds, job.ledger.membership.workers
+    actions = log_round(job, now)
+    before = list(rounds.holders)
+    newest = Round(event.round, event.seats, event.forced, event.reason, now)
+    rounds.newest = newest
+    for worker in job.ledger.membership.here():
+        if worker.state is WorkerState.JOINING and worker.id not in newest.workers:
+            worker.become(WorkerState.READY, now)
+    for member in newest.workers:
+        if event.forced and workers[member].state is not WorkerState.LEAVING:
+            workers[member].become(WorkerState.MEMBER, now)
+        elif workers[member].state is WorkerState.READY:
+            workers[member].become(WorkerState.JOINING, now)
+    if event.forced:
+        rounds.holders = list(newest.workers)
+        rounds.broken_at, rounds.broken_by = None, []
+        if isinstance(job.ledger.phase, Pending):
+            job.ledger.phase = Running()
+    message = messages.round_message(job, newest)
+    concerned = [*newest.workers, *(w for w in before if w not in newest.workers and workers[w].is_here)]
+    actions += [send(worker, round=message) for worker in concerned]
+    if isinstance(job.ledger.phase, Stopping):
+        stop = pb.StopTraining(reason=job.ledger.phase.reason)
+        actions += [send(worker, stop=stop) for worker in newest.workers]
+    return actions
+
+
+def mark_entered(job: Job, now: float) -> Actions:
+    """The newest round is the one that trains: a step needs all its members, so one's word is enough."""
+    rounds, workers = job.ledger.rounds, job.ledger.membership.workers
+    if rounds.newest is None or rounds.is_entered:
+        return []
+    first = rounds.current is None
+    newcomers = [w for w in rounds.newest.workers if rounds.current is None or w not in rounds.current.workers]
+    rounds.current = rounds.newest
+    rounds.holders = list(rounds.newest.workers)
+    rounds.broken_at, rounds.broken_by, rounds.gaps = None, [], {}
+    actions: Actions = []
+    for newcomer in newcomers:
+        job.ledger.joined += 1
+        why = "from the start" if first else ""
+        actions.append(job.note(now, "worker-joined", worker=newcomer, reason=why))
+    for member in rounds.newest.workers:
+        if workers[member].state in (WorkerState.READY, WorkerState.JOINING):
+            workers[member].become(WorkerState.MEMBER, now)
+    job.ledger.budget.worked()
+    return actions
+
+
+def seen(job: Job, event: RoundSeen, now: float) -> Actions:
+    newest = job.ledger.rounds.newest
+    return mark_entered(job, now) if newest and newest.id == event.round else []
+
+
+def entered(job: Job, event: RoundEntered, now: float) -> Actions:
+    rounds = job.ledger.rounds
+    job.ledger.step = max(job.ledger.step, event.step)
+    if rounds.newest is None or event.worker not in rounds.newest.workers or event.round != rounds.newest.id:
+        return []
+    actions = mark_entered(job, now)
+    rounds.gaps[event.worker] = event.gap_s
+    if set(rounds.gaps) >= {seat.worker for seat in rounds.newest.seats}:
+        actions += log_round(job, now)
+    return actions
+
+
+def log_round(job: Job, now: float) -> Actions:
+    """One entry for a round that was entered, with what it cost: the longest gap of any member."""
+    rounds = job.ledger.rounds
+    if rounds.current is None or not rounds.gaps:
+        return []
+    cost_s = max(rounds.gaps.values())
+    rounds.gaps = {}
+    return [job.note(now, "round-entered", reason=rounds.current.reason, cost_s=cost_s)]
+
+
+def broken(job: Job, event: RoundBroken, now: float) -> Actions:
+    rounds = job.ledger.rounds
+    newest = rounds.newest
+    worker = job.ledger.membership.workers[event.worker]
+    if newest is None:
+        return []
+    if event.worker not in (*newest.workers, *rounds.holders):
+        # It had entered a round that a forced one without it has replaced: a newcomer again.
+        return expel(job, worker, f"round {newest.id} goes on without it", now) if worker.is_active else []
+    if newest.forced and event.round != newest.id:
+        return []  # an echo of the round before: this one already answers it
+    if event.round == newest.id and not rounds.is_entered:
+        # Perhaps it was entered just now: then its newcomers hold the state, too.
+        rounds.holders += [worker for worker in newest.workers if worker not in rounds.holders]
+    if rounds.broken_at is None:
+        rounds.broken_at = now
+    if event.worker not in rounds.broken_by:
+        rounds.broken_by.append(event.worker)
+    return []
+
+
+def expel(job: Job, worker: Worker, reason: str, now: float) -> Actions:
+    """The state it holds is worth nothing any more: it drops it and says Ready again."""
+    worker.expelled, worker.said_goodbye = True, False
+    worker.become(WorkerState.STARTING, now, reason)
+    return [
+        send(worker.id, expelled=pb.Expelled(reason=reason)),
+        job.note(now, "worker-returned", worker=worker.id, reason=reason),
+    ]
+
+
+def finished(job: Job, event: WorkerFinished, now: float) -> Actions:
+    ledger = job.ledger
+    worker = ledger.membership.workers[event.worker]
+    if worker.is_here:
+        worker.become(WorkerState.FINISHED, now, event.why)
+    ledger.step = max(ledger.step, event.step)
+    ledger.records = max(ledger.records, event.records)
+    ledger.finish_reason = event.why
+    return []
+
+
+def checkpoint_written(job: Job, event: CheckpointWritten, now: float) -> Actions:
+    job.ledger.step = max(job.ledger.step, event.step)
+    job.ledger.checkpoint = (event.step, event.path)
+    reason = f"{event.path}, written in {event.seconds:.3f} s"
+    return [
+        job.note(now, "checkpoint", worker=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6))
+    ]
+
+
+def exported(job: Job, event: ModelExported, now: float) -> Actions:
+    job.ledger.output = event.path
+    return [job.note(now, "exported", worker=event.worker, reason=event.path)]
+
+
+def plan_found(job: Job, event: PlanFound, now: float) -> Actions:
+    if job.ledger.plan is None:
+        job.ledger.plan = event
+    return []
+
+
+def progressed(job: Job, event: Progressed, now: float) -> Actions:
+    job.ledger.step = max(job.ledger.step, event.step)
+    job.ledger.records = max(job.ledger.records, event.records)
+    return []
