@@ -10,7 +10,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory, read_json
 
 # Keys of result.json that are fields of a JobStatus too.
-_WORDS = ("reason", "checkpoint_path", "output", "best")
+_WORDS = ("reason", "output", "best")
 _COUNTS = ("step", "total_steps", "records", "total_records", "epoch", "epochs", "round", "exit_code", "shards")
 _MORE_COUNTS = ("metrics_step", "checkpoint_step", "shards_done")
 _MEASURES = ("loss", "records_per_s", "started_at")
@@ -67,6 +67,7 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
         for name in names:
             if result.get(name) is not None:
                 setattr(told, name, convert(result[name]))
+    told.checkpoint_path = str(result.get("checkpoint") or "")
     for name, value in (result.get("metrics") or {}).items():
         told.metrics[str(name)] = float(value)
     ended_at = result.get("ended_at")

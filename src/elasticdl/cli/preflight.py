@@ -32,6 +32,10 @@ def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path)
     for remark in model.check(spec):
         console.print(f"note: {remark}", highlight=False, markup=False, soft_wrap=True)
     _check_writable("output (--output)", spec.output)
+    if spec.kind is JobKind.TRAINING and spec.output and "://" not in spec.output:
+        from elasticdl.checkpoint import output
+
+        output.check(Path(spec.output))
     _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
     if spec.kind is not JobKind.SCRIPT:
         _check_data(spec, console, index)

@@ -82,9 +82,10 @@ def progress(status: pb.JobStatus) -> RenderableType:
             f"{status.records:,}{total}  step {status.step:,}{steps}",
         )
     if is_training and status.epochs:
-        done = _epochs_done(status)
         grid.add_row(
-            "epochs", _bar(done, status.epochs, status.phase), f"{min(int(done) + 1, status.epochs)} of {status.epochs}"
+            "epochs",
+            _bar(_epochs_done(status), status.epochs, status.phase),
+            f"{min(status.epoch + 1, status.epochs)} of {status.epochs}",
         )
     if not is_training and status.shards:
         grid.add_row(
@@ -94,10 +95,9 @@ def progress(status: pb.JobStatus) -> RenderableType:
 
 
 def _epochs_done(status: pb.JobStatus) -> float:
-    """Epochs with their fraction, from the records where the plan is known."""
-    if status.total_records > 0:
-        return status.records / status.total_records * status.epochs
-    return float(status.epoch)
+    """Finished epochs, with the fraction of the running one where all epochs are planned in full."""
+    fraction = status.records / status.total_records * status.epochs if status.total_records else 0.0
+    return fraction if int(fraction) == status.epoch else float(status.epoch)
 
 
 def _bar(done: float, total: float, phase: str) -> ProgressBar:

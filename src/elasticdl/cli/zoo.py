@@ -24,4 +24,4 @@ def init(directory: Path) -> None:
     """Write a starter model with its data and a job.yaml into DIRECTORY."""
     from elasticdl.zoo import init as starter
 
-    starter.init(directory)
+    click.echo(starter.init(directory))

@@ -1,0 +1,205 @@
+"""The main job, live: two workers, a third joins, one is killed, one is taken away, and nothing is lost.
+
+`make demo` runs this. Everything goes through the `elasticdl` command line; what is claimed at the end is checked,
+and the demo fails if any of it is not so.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+OUTPUT = Path("demo-output").absolute()
+JOB = "demo"
+LOGICAL_RANKS, BATCH = 4, 128
+LASTS_S = 40.0  # long enough for all that happens; the number of epochs follows from it
+PATIENCE_S = 120.0  # for a single event, on a machine that is busy with other things
+ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
+
+
+def main() -> int:
+    os.environ["ELASTICDL_HOME"] = str(OUTPUT / "home")
+    for name in ("data", "home", "model"):
+        shutil.rmtree(OUTPUT / name, ignore_errors=True)
+    from elasticdl.zoo.digits import data
+
+    training, test = data.write(OUTPUT / "data")
+    records = len(training.read_text().splitlines()) - 1
+    epochs = choose_epochs(records)
+    print(
+        f"Training a convolutional net on {records:,} handwritten digits, {epochs} epochs, {LOGICAL_RANKS} logical ranks.\n"
+        "Begins with 2 workers; a third joins; one is killed with SIGKILL and replaced; one is taken away.\n",
+        flush=True,
+    )
+    # The job draws in this terminal; Ctrl-C reaches it directly and we wait for its end.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    job = subprocess.Popen([*ELASTICDL, *command(training, test, epochs)])
+    try:
+        killed = Director(job).direct()
+    except Off as problem:
+        if job.poll() is None:
+            subprocess.run([*ELASTICDL, "stop", JOB, "--now"], check=False)
+        code = job.wait()
+        print(f"demo: {problem}; the job ended with exit code {code}", file=sys.stderr)
+        return 130 if code == 130 else 1
+    code = job.wait()
+    return verdict(code, killed, records * epochs)
+
+
+def command(training: Path, test: Path, epochs: int) -> list[str]:
+    from elasticdl import zoo
+
+    return [
+        "train",
+        f"--job_name={JOB}",
+        f"--model_zoo={Path(zoo.__file__).parent}",
+        "--model_def=digits.digits.forward",
+        f"--training_data={training}",
+        f"--validation_data={test}",
+        f"--num_epochs={epochs}",
+        "--num_workers=2",
+        "--max_workers=4",
+        f"--logical_ranks={LOGICAL_RANKS}",
+        f"--global_batch_size={BATCH}",
+        f"--evaluation_epochs={max(1, epochs // 10)}",
+        "--checkpoint_steps=200",
+        "--threads=1",
+        f"--output={OUTPUT / 'model'}",
+    ]
+
+
+def choose_epochs(records: int) -> int:
+    """So many that the job lasts about LASTS_S here: time a few steps of the model, as a worker would do them."""
+    program = (
+        "import time, torch; from elasticdl.zoo.digits import digits\n"
+        "torch.set_num_threads(1); model = digits.forward()\n"
+        f"images, labels = torch.zeros({BATCH // LOGICAL_RANKS}, 1, 8, 8), "
+        f"torch.zeros({BATCH // LOGICAL_RANKS}, dtype=torch.long)\n"
+        "def step(): digits.loss(labels, model(images)).backward()\n"
+        "step(); begin = time.perf_counter(); [step() for _ in range(20)]; print((time.perf_counter() - begin) / 20)"
+    )
+    timed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # Two workers share the logical ranks; reading, reducing and applying take about as long again.
+    step_s = float(timed.stdout) * LOGICAL_RANKS / 2 * 2 + 0.004
+    return max(10, min(2000, math.ceil(LASTS_S / step_s / math.ceil(records / BATCH))))
+
+
+class Off(Exception):
+    """Something did not happen as it should."""
+
+
+class Director:
+    """Makes things happen to the job, each once the one before it is seen to be done."""
+
+    def __init__(self, job: subprocess.Popen[bytes]) -> None:
+        self._job = job
+
+    def direct(self) -> str:
+        """Join, kill, leave. Returns the id of the worker that was killed."""
+        self._say("waiting for two workers")
+        self._until("two workers train", lambda: len(self._members()) == 2 and self._step() > 20)
+        self._say("adding a third worker")
+        self._scale(3)
+        self._until("a third worker joins", lambda: len(self._members()) == 3)
+        self._steps(40)
+        members = self._members()
+        victim = members[1]
+        self._say(f"killing {victim.id}, process {victim.pid}, with SIGKILL")
+        os.kill(victim.pid, signal.SIGKILL)
+        self._until(f"{victim.id} is seen to be lost", lambda: victim.id in self._events("worker-lost"))
+        self._until("another takes its place", lambda: len(self._members()) == 3)
+        self._steps(40)
+        self._say("taking one worker away")
+        self._scale(2)
+        self._until("one worker leaves", lambda: len(self._members()) == 2 and bool(self._events("worker-left")))
+        self._say("now to the end")
+        return str(victim.id)
+
+    def _say(self, what: str) -> None:
+        # In a terminal the job's own picture tells it; a line of ours would tear it.
+        if not sys.stdout.isatty():
+            print(f"demo: {what}", flush=True)
+
+    def _scale(self, workers: int) -> None:
+        done = subprocess.run([*ELASTICDL, "scale", JOB, f"--workers={workers}"], capture_output=True, text=True)
+        if done.returncode:
+            raise Off(f"cannot scale to {workers}: {done.stderr.strip()}")
+
+    def _until(self, what: str, is_so: Callable[[], bool]) -> None:
+        from elasticdl.errors import ElasticDLError
+
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if is_so():
+                    return
+            except ElasticDLError:
+                pass  # the job has not begun, or its master is away
+            if self._job.poll() is not None:
+                raise Off(f"the job ended before this was seen: {what}")
+            if time.monotonic() > deadline:
+                raise Off(f"waited {PATIENCE_S:.0f} s in vain for this: {what}")
+            time.sleep(0.2)
+
+    def _steps(self, steps: int) -> None:
+        """Let it train a little."""
+        after = self._step() + steps
+        self._until(f"step {after}", lambda: self._step() >= after)
+
+    def _step(self) -> int:
+        return int(status().step)
+
+    def _members(self) -> list[Any]:
+        found = [worker for worker in status().workers if worker.state == "member"]
+        return sorted(found, key=lambda worker: worker.rank)
+
+    def _events(self, kind: str) -> list[str]:
+        return [event.worker for event in status().events if event.kind == kind]
+
+
+def status() -> Any:
+    from elasticdl.cli import home, look
+
+    return look.look(home.find(JOB), timeout_s=5.0)
+
+
+def verdict(code: int, killed: str, planned: int) -> int:
+    """Hold what the job left against what was promised."""
+    from elasticdl.cli import history, home
+    from elasticdl.spec.directory import read_json
+
+    directory = home.find(JOB)
+    result = read_json(directory.result) or {}
+    events = history.read_events(directory)
+    kinds = [(event["kind"], event["worker"]) for event in events]
+    joined = [worker for kind, worker in kinds if kind == "worker-joined"]
+    left = [event for event in events if event["kind"] == "worker-left" and "scaled to 2" in event["reason"]]
+    accuracy = float((result.get("metrics") or {}).get("accuracy", 0.0))
+    timeline, model = directory.timeline, OUTPUT / "model"
+    checks = {
+        f"the job succeeded (exit code {code})": code == 0 and result.get("phase") == "succeeded",
+        f"{len(joined)} workers joined: 2, a third, and a replacement": len(set(joined)) >= 4,
+        f"{killed} was lost to SIGKILL": ("worker-lost", killed) in kinds,
+        f"{left[0]['worker'] if left else 'nobody'} was taken away": bool(left),
+        f"{result.get('records'):,} of {planned:,} records trained, none lost, none twice": result.get("records")
+        == result.get("total_records")
+        == planned,
+        f"accuracy {accuracy:.4f} on digits nobody trained on, at least 0.9": accuracy >= 0.9,
+        f"model in {model}": model.is_dir() and any(model.iterdir()),
+        f"timeline in {timeline}": timeline.is_file(),
+    }
+    for claim, holds in checks.items():
+        print(f"  {'ok ' if holds else 'OFF'} {claim}")
+    return 0 if all(checks.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
