@@ -35,7 +35,7 @@ def main() -> int:
     records = len(training.read_text().splitlines()) - 1
     epochs = choose_epochs(records)
     print(
-        f"Training a convolutional net on {records:,} handwritten digits, {epochs} epochs, {LOGICAL_RANKS} logical ranks.\n"
+        f"Training a convolutional net on {records:,} handwritten digits, {epochs} epochs.\n"
         "Begins with 2 workers; a third joins; one is killed with SIGKILL and replaced; one is taken away.\n",
         flush=True,
     )
@@ -44,7 +44,7 @@ def main() -> int:
     job = subprocess.Popen([*ELASTICDL, *command(training, test, epochs)])
     try:
         killed = Director(job).direct()
-    except Off as problem:
+    except OffError as problem:
         if job.poll() is None:
             subprocess.run([*ELASTICDL, "stop", JOB, "--now"], check=False)
         code = job.wait()
@@ -92,7 +92,7 @@ def choose_epochs(records: int) -> int:
     return max(10, min(2000, math.ceil(LASTS_S / step_s / math.ceil(records / BATCH))))
 
 
-class Off(Exception):
+class OffError(Exception):
     """Something did not happen as it should."""
 
 
@@ -131,7 +131,7 @@ class Director:
     def _scale(self, workers: int) -> None:
         done = subprocess.run([*ELASTICDL, "scale", JOB, f"--workers={workers}"], capture_output=True, text=True)
         if done.returncode:
-            raise Off(f"cannot scale to {workers}: {done.stderr.strip()}")
+            raise OffError(f"cannot scale to {workers}: {done.stderr.strip()}")
 
     def _until(self, what: str, is_so: Callable[[], bool]) -> None:
         from elasticdl.errors import ElasticDLError
@@ -144,9 +144,9 @@ class Director:
             except ElasticDLError:
                 pass  # the job has not begun, or its master is away
             if self._job.poll() is not None:
-                raise Off(f"the job ended before this was seen: {what}")
+                raise OffError(f"the job ended before this was seen: {what}")
             if time.monotonic() > deadline:
-                raise Off(f"waited {PATIENCE_S:.0f} s in vain for this: {what}")
+                raise OffError(f"waited {PATIENCE_S:.0f} s in vain for this: {what}")
             time.sleep(0.2)
 
     def _steps(self, steps: int) -> None:
