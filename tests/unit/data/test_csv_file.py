@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,24 @@ def test_a_torn_index_is_built_anew(tmp_path: Path) -> None:
     stored.write_bytes(stored.read_bytes()[:-3])
 
     assert read_all(open_csv(find(str(path)), (), index)) == [{"x": "1"}, {"x": "2"}]
+
+
+def test_several_workers_may_build_an_index_at_once(tmp_path: Path) -> None:
+    path, index = tmp_path / "a.csv", tmp_path / "index"
+    path.write_text("x\n" + "1\n" * 1000)
+
+    with ThreadPoolExecutor(8) as pool:
+        sources = list(pool.map(lambda _: open_csv(find(str(path)), (), index), range(8)))
+
+    assert [len(source) for source in sources] == [1000] * 8
+    assert len(list(index.iterdir())) == 1
+
+
+def test_an_index_that_cannot_be_written_is_an_error_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("a file where a directory should be")
+
+    with pytest.raises(DataError, match=r"a\.csv: its index cannot be written to .*index"):
+        source_of(tmp_path / "a.csv", "x\n1\n", index=tmp_path / "index")
 
 
 def test_a_failed_scan_leaves_no_index_behind(tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_an_item_that_fails_is_named() -> None:
         as_source(Squares(), "squares").read(np.array([1, 3]))
 
 
+def test_a_dataset_that_gives_another_number_of_items_is_refused() -> None:
+    class Short(Squares):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return indices[1:]
+
+    with pytest.raises(DataError, match="asked for 2 items and gave 1"):
+        as_source(Short(), "short").read(np.array([1, 2]))
+
+
 def test_a_source_stays_itself() -> None:
     source = as_source(Squares(), "squares")
 

@@ -110,6 +110,31 @@ def test_what_is_still_expected_is_kept() -> None:
     assert [indices for _, indices in source.asked].count([2]) == 1
 
 
+def test_other_indices_under_an_expected_key_are_read_and_not_confused() -> None:
+    source = GatedSource()
+    with Prefetcher(source) as ahead:
+        ahead.expect([("a", numbers(1))])
+        source.gate.release(1)
+        wait(source.started)
+
+        assert ahead.take("a", numbers(2)) == ["record 2"]
+
+
+def test_a_read_that_is_under_way_is_waited_for_and_not_done_twice() -> None:
+    source = GatedSource()
+    taken: list[list[Record]] = []
+    with Prefetcher(source) as ahead:
+        ahead.expect([("a", numbers(1))])
+        wait(source.started)
+        taker = threading.Thread(target=lambda: taken.append(ahead.take("a", numbers(1))))
+        taker.start()
+        source.gate.release()
+        taker.join(PATIENCE_S)
+
+    assert taken == [["record 1"]]
+    assert source.asked == [("ahead", [1])]
+
+
 def test_records_nobody_expected_are_read_by_the_caller() -> None:
     source = GatedSource()
     with Prefetcher(source) as ahead:
