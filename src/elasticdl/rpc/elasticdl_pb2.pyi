@@ -576,6 +576,7 @@ class Member(_message.Message):
     FIRST_LOGICAL_RANK_FIELD_NUMBER: _builtins.int
     LOGICAL_RANKS_FIELD_NUMBER: _builtins.int
     DONOR_FIELD_NUMBER: _builtins.int
+    DONOR_ADDRESS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     store_address: _builtins.str
     handover_address: _builtins.str
@@ -583,7 +584,8 @@ class Member(_message.Message):
     """this worker computes [first, first + count)"""
     logical_ranks: _builtins.int
     donor: _builtins.str
-    """set for a newcomer: the member that hands over the state"""
+    """set for a newcomer: the worker that hands over the state"""
+    donor_address: _builtins.str
     def __init__(
         self,
         *,
@@ -593,10 +595,11 @@ class Member(_message.Message):
         first_logical_rank: _builtins.int = ...,
         logical_ranks: _builtins.int = ...,
         donor: _builtins.str = ...,
+        donor_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "first_logical_rank", b"first_logical_rank", "handover_address", b"handover_address", "logical_ranks", b"logical_ranks", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "donor_address", b"donor_address", "first_logical_rank", b"first_logical_rank", "handover_address", b"handover_address", "logical_ranks", b"logical_ranks", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
