@@ -1,0 +1,1 @@
+"""LeNet on MNIST."""

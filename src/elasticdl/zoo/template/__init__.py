@@ -1,0 +1,1 @@
+"""What `elasticdl zoo init` copies."""

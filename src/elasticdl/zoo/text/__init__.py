@@ -1,0 +1,1 @@
+"""A small causal transformer on the text of Python's own documentation."""
