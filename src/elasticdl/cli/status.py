@@ -44,4 +44,4 @@ def command(job: str, as_json: bool, all_events: bool) -> None:
     console = Console()
     console.print(view.job(status))
     if status.phase in words.OVER:
-        console.print(summary.render(status, directory))
+        summary.show(status, directory, console)

@@ -9,6 +9,8 @@ from typing import Any
 from elasticdl.spec.directory import JobDirectory
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
+# Curves the master draws itself; any other is a metric of the model.
+_PROGRESS = frozenset({"loss", "records_per_s", "learning_rate", "workers"})
 RETURNED, MASTER_RESTARTED = "worker-returned", "master-restarted"
 
 
@@ -45,7 +47,8 @@ class Story:
 
 
 def tell(name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve], started_at: float) -> Story:
-    """Put events and curves together; pure."""
+    """Put events and curves together; points from before `started_at` belong to an earlier run of the job. Pure."""
+    curves = {tag: _since(curve, started_at) for tag, curve in curves.items()}
     times = [float(event["at"]) for event in events if event.get("at")]
     times += [at for curve in curves.values() for at in (curve.at[:1] + curve.at[-1:])]
     empty = Curve((), ())
@@ -56,9 +59,14 @@ def tell(name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, Cu
         spans=spans(events),
         loss=curves.get("loss", empty),
         speed=curves.get("records_per_s", empty),
-        metrics={tag: curve for tag, curve in curves.items() if tag not in ("loss", "records_per_s")},
+        metrics={tag: curve for tag, curve in curves.items() if tag not in _PROGRESS},
         master_restarts=tuple(float(event["at"]) for event in events if event.get("kind") == MASTER_RESTARTED),
     )
+
+
+def _since(curve: Curve, started_at: float) -> Curve:
+    kept = [(at, value) for at, value in zip(curve.at, curve.value, strict=True) if at >= started_at]
+    return Curve(tuple(at for at, _ in kept), tuple(value for _, value in kept))
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> tuple[Span, ...]:

@@ -22,8 +22,16 @@ def finish(directory: JobDirectory, console: Console) -> None:
     from elasticdl.cli import timeline
 
     timeline.draw_quietly(directory)
-    status = history.status(directory, is_alive=False)
-    console.print(render(status, directory))
+    show(history.status(directory, is_alive=False), directory, console)
+
+
+def show(status: pb.JobStatus, directory: JobDirectory, console: Console) -> None:
+    """A framed table in a terminal; elsewhere lines whose paths no frame cuts in two."""
+    if console.is_terminal:
+        console.print(render(status, directory))
+        return
+    for label, value in [(status.name, status.phase), *rows(status, directory)]:
+        console.print(f"{label:<12} {value}", highlight=False, markup=False, soft_wrap=True)
 
 
 def render(status: pb.JobStatus, directory: JobDirectory) -> RenderableType:
@@ -62,7 +70,7 @@ def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]
         ("logs", str(directory.logs)),
     )
     lines += [(label, path) for label, path in places if path and ("://" in path or Path(path).exists())]
-    if status.phase != "succeeded" and status.kind in ("training", "script"):
+    if status.phase != "succeeded" and status.checkpoint_path and status.kind in ("training", "script"):
         verb = "train" if status.kind == "training" else "run"
         lines.append(("go on", f"elasticdl {verb} --resume --job_name={status.name}"))
     return lines

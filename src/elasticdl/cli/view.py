@@ -130,7 +130,7 @@ def figures(status: pb.JobStatus) -> Text:
 def workers(status: pb.JobStatus) -> RenderableType:
     """Those that live, and the last few that are gone."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
-    table.add_column(f"{len(words.living(status))} workers ({words.bounds(status)})")
+    table.add_column("worker")
     for column in ("pid", "state", "since", "rank", "logical ranks", "step"):
         table.add_column(column, justify="left" if column == "state" else "right")
     gone = [worker for worker in status.workers if worker.state in words.ENDED]
@@ -145,14 +145,18 @@ def workers(status: pb.JobStatus) -> RenderableType:
             str(worker.logical_ranks) if is_member else "",
             f"{worker.step:,}" if worker.step >= 0 and worker.state not in words.ENDED else "",
         )
-    return table
+    living = len(words.living(status))
+    heading = Text.assemble(
+        (f"{living} worker{'s' * (living != 1)}", "bold"), (f", {words.bounds(status)}", "bright_black")
+    )
+    return Group(heading, table)
 
 
 def events(status: pb.JobStatus) -> RenderableType:
     """The newest events, each with its reason and what it cost."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     for column in ("time", "event", "worker", "reason"):
-        table.add_column(column, no_wrap=column != "reason")
+        table.add_column(column, no_wrap=column != "reason", overflow="fold")
     table.add_column("cost", justify="right", no_wrap=True)
     for event in status.events[-EVENTS:]:
         table.add_row(

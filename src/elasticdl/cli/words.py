@@ -59,4 +59,4 @@ def metrics(status: pb.JobStatus) -> str:
 def bounds(status: pb.JobStatus) -> str:
     if status.min_workers == status.max_workers:
         return f"{status.wished_workers} wished"
-    return f"{status.wished_workers} wished, {status.min_workers} to {status.max_workers}"
+    return f"{status.wished_workers} wished, {status.min_workers} to {status.max_workers} possible"

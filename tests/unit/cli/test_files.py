@@ -188,7 +188,9 @@ def test_the_summary_says_whether_records_were_lost_or_doubled(records: int, exp
 
 
 def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> None:
-    directory = ended(result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path)})
+    directory = ended(
+        result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path), "checkpoint": "/c"}
+    )
 
     lines = dict(summary.rows(history.status(directory, is_alive=False), directory))
 

@@ -40,6 +40,15 @@ def test_the_story_spans_events_and_curves() -> None:
     assert told.speed == Curve((), ())
 
 
+def test_curves_of_an_earlier_run_and_of_the_master_are_no_metrics_of_this_one() -> None:
+    curves = {"accuracy": Curve((1.0, 3.0), (0.5, 0.9)), "workers": Curve((3.0,), (1.0,))}
+
+    told = story.tell("digits", [], curves, started_at=2.0)
+
+    assert told.metrics == {"accuracy": Curve((3.0,), (0.9,))}
+    assert told.started_at == 2.0
+
+
 def test_a_picture_is_drawn_of_any_story(tmp_path: Path) -> None:
     curves = {"loss": Curve((3.0, 9.0), (1.0, 0.5)), "validation/accuracy": Curve((5.0,), (0.9,))}
     for name, told in {

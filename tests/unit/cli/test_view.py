@@ -20,10 +20,11 @@ GOLDEN = """\
 │ loss 0.2500   evaluation of step 29 accuracy 0.9150   speed 1,157 records/s   to go 3.0 s        │
 │ checkpoint step 20                                                                               │
 │                                                                                                  │
-│ 2 workers (2 wished, 1 to 4)  pid  state     since  rank  logical ranks  step                    │
-│ worker-1                       12  lost      4.0 s                                               │
-│ worker-0                       11  member     10 s     0              2    30                    │
-│ worker-2                       13  starting  3.5 s                                               │
+│ 2 workers, 2 wished, 1 to 4 possible                                                             │
+│ worker    pid  state     since  rank  logical ranks  step                                        │
+│ worker-1   12  lost      4.0 s                                                                   │
+│ worker-0   11  member     10 s     0              2    30                                        │
+│ worker-2   13  starting  3.5 s                                                                   │
 │                                                                                                  │
 │ time      event          worker    reason     cost                                               │
 │ 00:16:42  worker-joined  worker-0                                                                │
