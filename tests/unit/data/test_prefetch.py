@@ -88,12 +88,14 @@ def test_what_is_no_longer_expected_is_dropped_and_never_given() -> None:
         wait(source.started)
         ahead.expect([("a", numbers(7)), ("c", numbers(9))])
         source.gate.release(3)
+        wait(source.started)
 
         assert ahead.take("a", numbers(7)) == ["record 7"]
         assert ahead.take("c", numbers(9)) == ["record 9"]
         assert ahead.take("b", numbers(5)) == ["record 5"]
 
     assert ("ahead", [2]) not in source.asked
+    assert source.asked[1] == ("ahead", [7])
 
 
 def test_what_is_still_expected_is_kept() -> None:
