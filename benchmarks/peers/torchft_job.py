@@ -41,9 +41,10 @@ class _Job:
         host = self._setting.host(number)
         argv = [self._python, "-W", "ignore", str(SCRIPT), "--replica", str(number)]
         # No fixed global batch: each replica group keeps its own.
-        argv += ["--batch", str(GLOBAL_BATCH // 2), "--address", host.address if host else "127.0.0.1"]
+        argv += ["--batch", str(GLOBAL_BATCH // 2)]
         environ = self._setting.environ | {
             "TORCHFT_LIGHTHOUSE": f"http://{self._lighthouse_address}",
+            "BENCH_ADDRESS": host.address if host else "127.0.0.1",
             "GLOO_SOCKET_IFNAME": host.interface if host else "lo",
         }
         self._workers.append(self._processes.start(f"worker-{number}", argv, environ, host))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,6 +20,12 @@ import torch
 from torch import Tensor
 from torch.distributed import TCPStore
 from torch.utils.data import DataLoader
+
+# torchft tells its peers this machine's name; network namespaces all have the same one. Before its import:
+# the name becomes a default argument there.
+if ADDRESS := os.environ.get("BENCH_ADDRESS"):
+    socket.gethostname = lambda: ADDRESS
+
 from torchft import DistributedDataParallel, DistributedSampler, Manager, Optimizer, ProcessGroupGloo
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
@@ -30,8 +37,8 @@ def main() -> None:
     parser.add_argument("--size", choices=mlp.WIDTHS, default="small")
     parser.add_argument("--replica", type=int, required=True)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--address", default="127.0.0.1")
     options = parser.parse_args()
+    address = ADDRESS or "127.0.0.1"
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(0)
     told_to_leave = leaves_on_sigterm()
@@ -46,7 +53,7 @@ def main() -> None:
         module.load_state_dict(state["model"])
         inner.load_state_dict(state["optimizer"])
 
-    store = TCPStore(options.address, 0, is_master=True, wait_for_workers=False)
+    store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
     manager = Manager(
         # The timeouts of torchft's own DDP example.
         pg=ProcessGroupGloo(timeout=timedelta(seconds=5)),
@@ -55,9 +62,9 @@ def main() -> None:
         load_state_dict=load_state_dict,
         state_dict=state_dict,
         replica_id=f"bench_{options.replica}",
-        store_addr=options.address,
+        store_addr=address,
         store_port=store.port,
-        hostname=options.address,
+        hostname=address,
         rank=0,
         world_size=1,
     )

@@ -77,7 +77,8 @@ class _Job:
         agent = [sys.executable, "-m", "torch.distributed.run"]
         agent += [f"--nnodes=1:{self._setting.max_workers}", "--nproc_per_node=1", "--max_restarts=100"]
         agent += ["--rdzv_backend=c10d", f"--rdzv_endpoint={self._address}:{self._port}", "--rdzv_id=bench"]
-        agent += [f"--rdzv_conf={self._rendezvous}"] if self._rendezvous else []
+        # Where all are on one machine, who hosts the rendezvous would be a matter of luck.
+        agent += [f"--rdzv_conf={','.join(filter(None, [f'is_host={int(number == 0)}', self._rendezvous]))}"]
         agent += [f"--local_addr={host.address if host else '127.0.0.1'}"]
         checkpoint = str(self._setting.directory / "checkpoint.pt")
         return [*agent, str(SCRIPT), "--global-batch", str(GLOBAL_BATCH), "--checkpoint", checkpoint]
