@@ -1,0 +1,71 @@
+"""The examples keep the contract and learn; running them as jobs is for the integration tests."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from elasticdl.data.interface import RecordSource
+from elasticdl.data.open import open_source
+from elasticdl.model import contract, terms
+from elasticdl.model.check import check
+from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec
+from elasticdl.spec.load import load_file
+from elasticdl.zoo.digits import data as digits_data
+from elasticdl.zoo.text import data as text_data
+from tests.unit.zoo.training import train
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def sources(example: str, found: contract.Contract, tmp_path: Path) -> tuple[RecordSource, RecordSource]:
+    if found.has(terms.READER):
+        training, test = found.reader("training", {"records": 3000}), found.reader("validation", {"records": 200})
+        assert training is not None and test is not None
+        return training, test
+    write = text_data.write if "transformer" in example else digits_data.write
+    first, second = write(tmp_path)
+    return open_source(str(first), DataSpec()), open_source(str(second), DataSpec())
+
+
+@pytest.mark.parametrize(
+    ("example", "steps", "batch", "chance"),
+    [
+        ("01-train-a-model", 60, 32, 10),
+        ("02-evaluation-and-callbacks", 60, 32, 10),
+        ("04-your-own-data", 71, 128, 2),
+        ("05-transformer", 40, 32, 128),
+    ],
+)
+def test_an_example_keeps_the_contract_and_learns(
+    example: str, steps: int, batch: int, chance: int, tmp_path: Path
+) -> None:
+    model = ModelSpec(zoo=str(EXAMPLES / example), definition="model.forward")
+    assert check(JobSpec(name="job", model=model)) == []
+    found = contract.load(model, JobKind.TRAINING)
+    training, test = sources(example, found, tmp_path)
+
+    metrics = train(found, training, test, steps, batch)
+
+    # Guessing among `chance` answers loses log(chance); of characters even their frequencies lose 2/3 of it.
+    assert metrics["loss"] < (0.64 if chance == 128 else 0.5) * math.log(chance)
+
+
+def test_the_job_file_of_the_transformer_is_a_whole_job() -> None:
+    spec = JobSpec.model_validate({"name": "text", **load_file(EXAMPLES / "05-transformer" / "job.yaml")})
+
+    assert check(spec) == []
+
+
+def test_each_readme_leads_to_the_next_and_shows_commands() -> None:
+    found = sorted(EXAMPLES.glob("[0-9][0-9]-*"))
+
+    assert [path.name[:2] for path in found] == ["01", "02", "03", "04", "05"]
+    for here, following in pairwise(found):
+        assert f"](../{following.name})" in (here / "README.md").read_text()
+    for path in found:
+        assert re.search(r"```sh\n.+\n```", (path / "README.md").read_text(), re.DOTALL)
