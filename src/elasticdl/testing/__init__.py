@@ -1,1 +1,1 @@
-
+"""Fault injection and fakes for tests, ours and yours."""

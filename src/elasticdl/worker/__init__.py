@@ -1,1 +1,1 @@
-
+"""The process that computes: it may die or join at any time."""

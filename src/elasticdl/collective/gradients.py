@@ -1,0 +1,144 @@
+"""A worker's gradients of one step: flat buffers, filled by hooks, summed along the tree.
+
+Autograd's gradients are moved into a flat buffer as soon as each is ready, so a backward
+pass costs one copy (or one addition, where the buffer already holds the sibling's sum) and
+no second set of gradients is kept. Behind the gradients each buffer has a `tail`: a few
+numbers that travel with the step (records, losses, votes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import nn
+
+from elasticdl.collective.tree import Node, Share, Tree, push
+
+
+class Gradients:
+    """Flat gradient buffers for one set of parameters."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], tree: Tree, tail: int, *, ordered: bool) -> None:
+        """`ordered` keeps the tree's order; without it all ranks of a worker are added up as they come."""
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self._tree = tree
+        self._ordered = ordered
+        self.dtype = torch.float64 if any(p.dtype == torch.float64 for p in self.parameters) else torch.float32
+        self.device = self.parameters[0].device
+        self.elements = sum(p.numel() for p in self.parameters)
+        self.length = self.elements + tail
+        # Any number of workers up to the logical ranks cuts the buffer into equal chunks.
+        self._capacity = self.length + tree.logical_ranks
+        self._free: list[torch.Tensor] = []
+        self._views: dict[int, list[torch.Tensor]] = {}
+        self._stack: list[Node] = []
+        self._sums: list[torch.Tensor] = []
+        self._target: list[torch.Tensor] = []
+        self._adding = False
+        self._filled = 0
+        for index, parameter in enumerate(self.parameters):
+            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+
+    def start(self) -> None:
+        """Forget the step so far."""
+        self._free += self._sums
+        self._stack, self._sums = [], []
+
+    def backward(self, loss: torch.Tensor, logical_rank: int, weight: float) -> None:
+        """Backward pass of one logical rank, its gradient scaled by `weight` and put in its place in the tree."""
+        self._open(logical_rank)
+        (loss * weight if weight != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
+        self._close()
+
+    def skip(self, logical_rank: int) -> None:
+        """A logical rank without records: zeros, so that the tree keeps its shape."""
+        self._open(logical_rank)
+        self._close()
+
+    def sums(self) -> list[torch.Tensor]:
+        """The values of this worker's nodes, in order; the tail of each is zeros until written."""
+        return self._sums
+
+    def tail(self, buffer: torch.Tensor) -> torch.Tensor:
+        return buffer[self.elements : self.length]
+
+    def nodes(self, share: Share) -> list[Node]:
+        if not self._ordered:
+            return [Node(share.first, 1)]
+        return self._tree.nodes(share)
+
+    def flat(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The part of a buffer that holds gradients."""
+        return buffer[: self.elements]
+
+    def install(self, buffer: torch.Tensor) -> None:
+        """Let the optimizer see the reduced gradients in `buffer`."""
+        for parameter, view in zip(self.parameters, self._views_of(buffer), strict=True):
+            parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
+
+    def uninstall(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def buffer(self) -> torch.Tensor:
+        """A buffer to receive into; give it back with `release`."""
+        if self._free:
+            return self._free.pop()
+        return torch.zeros(self._capacity, dtype=self.dtype, device=self.device)
+
+    def release(self, buffers: Sequence[torch.Tensor]) -> None:
+        self._free += buffers
+
+    def _open(self, logical_rank: int) -> None:
+        leaf = self._tree.grown(Node(logical_rank, 1))
+        if self._ordered:
+            # A right leaf is added onto its left sibling as it is computed.
+            self._adding = bool(self._stack) and self._tree.merged(self._stack[-1], leaf) is not None
+            merges = push(self._tree, self._stack, leaf)
+        else:
+            self._adding, merges = bool(self._sums), 0
+        if not self._adding:
+            fresh = self.buffer()
+            self.tail(fresh).zero_()
+            self._sums.append(fresh)
+        self._merges_after = merges - 1 if self._adding else merges
+        self._target = self._views_of(self._sums[-1])
+        self._filled = 0
+        self._seen = bytearray(len(self.parameters))
+
+    def _close(self) -> None:
+        if not self._adding and self._filled < len(self.parameters):
+            for index, view in enumerate(self._target):
+                if not self._seen[index]:
+                    view.zero_()
+        self._target = []
+        for _ in range(self._merges_after):
+            right = self._sums.pop()
+            self._sums[-1][: self.elements] += right[: self.elements]
+            self._free.append(right)
+
+    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
+        def move(parameter: torch.Tensor) -> None:
+            gradient = parameter.grad
+            parameter.grad = None
+            if not self._target or gradient is None:
+                return  # a backward pass outside of a step, e.g. a warm-up: nothing to keep
+            if gradient.is_sparse:
+                gradient = gradient.to_dense()
+            if self._adding:
+                self._target[index].add_(gradient)
+            else:
+                self._target[index].copy_(gradient)
+            self._filled += 1
+            self._seen[index] = 1
+
+        return move
+
+    def _views_of(self, buffer: torch.Tensor) -> list[torch.Tensor]:
+        views = self._views.get(buffer.data_ptr())
+        if views is None:
+            parts = torch.split(buffer[: self.elements], [p.numel() for p in self.parameters])
+            views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+            self._views[buffer.data_ptr()] = views
+        return views

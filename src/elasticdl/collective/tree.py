@@ -1,0 +1,93 @@
+"""The fixed binary tree over logical ranks: which sums are made, in which order.
+
+A node covers the logical ranks [start, start + size) that exist; size is a power of two
+and start a multiple of it. Its value is left + right, or left alone where the right half
+has no ranks. The root's value does not depend on who computed which node, so the reduced
+gradient has the same bits for any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Node(NamedTuple):
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The contiguous logical ranks one worker computes."""
+
+    first: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.first + self.count
+
+    def __contains__(self, logical_rank: int) -> bool:
+        return self.first <= logical_rank < self.stop
+
+
+class Tree:
+    def __init__(self, logical_ranks: int) -> None:
+        self.logical_ranks = logical_ranks
+
+    def grown(self, node: Node) -> Node:
+        """The highest ancestor with the same value: climb while the right sibling has no ranks."""
+        ranks = self.logical_ranks
+        while node.size < ranks <= node.start + node.size and node.start % (2 * node.size) == 0:
+            node = Node(node.start, 2 * node.size)
+        return node
+
+    def merged(self, left: Node, right: Node) -> Node | None:
+        """The parent of two siblings, or None where they are none."""
+        if left.size == right.size and left.start % (2 * left.size) == 0 and left.start + left.size == right.start:
+            return self.grown(Node(left.start, 2 * left.size))
+        return None
+
+    def nodes(self, share: Share) -> list[Node]:
+        """The fewest nodes that lie wholly inside a share, in order."""
+        stack: list[Node] = []
+        for rank in range(share.first, share.stop):
+            push(self, stack, self.grown(Node(rank, 1)))
+        return stack
+
+    def finish(self, nodes: Sequence[Node]) -> list[tuple[int, int]]:
+        """How to finish the tree over all workers' nodes: additions `row[i] += row[j]`, in order, ending in row 0."""
+        additions: list[tuple[int, int]] = []
+        stack: list[tuple[Node, int]] = []
+        for row, node in enumerate(nodes):
+            top, top_row = node, row
+            while stack and (parent := self.merged(stack[-1][0], top)):
+                _, left_row = stack.pop()
+                additions.append((left_row, top_row))
+                top, top_row = parent, left_row
+            stack.append((top, top_row))
+        assert len(stack) == 1, f"the nodes {list(nodes)} do not cover {self.logical_ranks} logical ranks"
+        return additions
+
+
+def push(tree: Tree, stack: list[Node], node: Node) -> int:
+    """Put a node on a worker's stack; returns how many merges it caused."""
+    merges = 0
+    while stack and (parent := tree.merged(stack[-1], node)):
+        stack.pop()
+        node = parent
+        merges += 1
+    stack.append(node)
+    return merges
+
+
+def shares(counts: Iterable[int]) -> list[Share]:
+    """Contiguous shares of the given sizes."""
+    result: list[Share] = []
+    first = 0
+    for count in counts:
+        result.append(Share(first, count))
+        first += count
+    return result

@@ -1,0 +1,56 @@
+"""Faults as data: who, at which step, at which moment, what.
+
+`worker-1@20:reduced=SIGKILL` kills worker-1 in step 20 between the reduction and the update.
+Several are separated by commas; they reach a worker through ELASTICDL_FAULTS.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from elasticdl.errors import SpecError
+
+Moment = Literal["begin", "computed", "reduced", "applied"]
+
+_FAULT = re.compile(r"(?P<worker>[\w-]+)@(?P<step>\d+):(?P<moment>\w+)=(?P<action>\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    worker: str
+    step: int
+    moment: Moment
+    signal: signal.Signals
+
+    def __str__(self) -> str:
+        return f"{self.worker}@{self.step}:{self.moment}={self.signal.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The faults of one worker."""
+
+    faults: tuple[Fault, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, worker: str) -> Faults:
+        found = []
+        for part in filter(None, text.split(",")):
+            match = _FAULT.fullmatch(part)
+            moments = get_args(Moment)
+            if not match or match["moment"] not in moments or match["action"] not in signal.Signals.__members__:
+                raise SpecError(f"fault {part!r}: expected worker-N@STEP:{'|'.join(moments)}=SIGNAL")
+            if match["worker"] == worker:
+                number = signal.Signals[match["action"]]
+                found.append(Fault(worker, int(match["step"]), match["moment"], number))  # type: ignore[arg-type]
+        return cls(tuple(found))
+
+    def strike(self, step: int, moment: Moment) -> None:
+        """Let happen what was asked for this moment."""
+        for fault in self.faults:
+            if fault.step == step and fault.moment == moment:
+                os.kill(os.getpid(), fault.signal)

@@ -1,0 +1,58 @@
+"""The worker process: `python -m elasticdl.worker`, started by the launcher."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+
+from elasticdl import log
+from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.spec import JobKind
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import WorkerEnv
+from elasticdl.worker.assembly import Line
+from elasticdl.worker.script import run_script
+from elasticdl.worker.serve import serve
+from elasticdl.worker.signals import on_terminate
+from elasticdl.worker.train import train
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    env = WorkerEnv.from_environ(os.environ)
+    spec = JobDirectory(env.job_directory).load_spec()
+    log.configure(env.worker, spec.log_level)
+    line = Line.open(env, spec)
+    on_terminate(line.link.leave)
+    works = {JobKind.TRAINING: train, JobKind.SCRIPT: run_script, JobKind.EVALUATION: serve, JobKind.PREDICTION: serve}
+    try:
+        farewell = works[spec.kind](line)
+    except ElasticDLError as exc:
+        return _failed(
+            line, str(exc), wrong_job=isinstance(exc, SpecError), permanent=isinstance(exc, SpecError | PermanentError)
+        )
+    except Exception as exc:
+        _log.error("%s", traceback.format_exc())
+        notes = "".join(f"; {note}" for note in getattr(exc, "__notes__", ()))
+        return _failed(line, f"{type(exc).__name__}: {exc}{notes}", wrong_job=False, permanent=False)
+    _log.info("farewell: %s", farewell)
+    line.close(farewell)
+    return 0
+
+
+def _failed(line: Line, message: str, *, wrong_job: bool, permanent: bool) -> int:
+    _log.error("%s", message)
+    line.link.failure(message, wrong_job=wrong_job, permanent=permanent)
+    line.close(message)
+    return 2 if wrong_job else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    sys.stdout.flush()
+    # Threads may be blocked in a dropped group or in a person's code: nothing is left to wait for.
+    os._exit(code)

@@ -1,0 +1,198 @@
+"""A worker put together from its parts, for a model file and for a person's own script alike."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import store
+from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.group import Group, open_store
+from elasticdl.collective.handover import Desk
+from elasticdl.collective.tree import Tree
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.plan import Plan
+from elasticdl.model.callbacks import Callback
+from elasticdl.spec import JobSpec
+from elasticdl.spec.env import WorkerEnv
+from elasticdl.testing.faults import Faults
+from elasticdl.worker.donor import Donor
+from elasticdl.worker.engine import Engine
+from elasticdl.worker.evaluator import Evaluator
+from elasticdl.worker.feed import Feed
+from elasticdl.worker.link import Link
+from elasticdl.worker.rounds import Rounds, Seat
+from elasticdl.worker.saving import Saver
+from elasticdl.worker.tail import Tail
+from elasticdl.worker.training import Training
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a worker has before it has a model: its line to the master and its peers."""
+
+    env: WorkerEnv
+    spec: JobSpec
+    link: Link
+    rounds: Rounds
+    donor: Donor
+    desk: Desk
+
+    @classmethod
+    def open(cls, env: WorkerEnv, spec: JobSpec) -> Line:
+        """Say Hello to the master, and listen for peers."""
+        meeting_place, store_address = open_store(env.address)
+        device = device_of(spec, env)
+
+        def build(round_id: int, rank: int, size: int, where: str) -> Group:
+            assert meeting_place is not None  # kept open as long as rounds may be built
+            return Group.build(
+                round_id, rank, size, where, env.address, nccl=uses_nccl(device, spec), timeout_s=spec.timing.build_s
+            )
+
+        rounds = Rounds(env.worker, build)
+        link = Link(env, spec, rounds, store_address, torch.backends.cpu.get_cpu_capability())
+        donor = Donor()
+        desk = Desk(env.address, link.token, donor.add)
+        link.open(desk.address)
+        return cls(env, spec, link, rounds, donor, desk)
+
+    def close(self, reason: str) -> None:
+        self.donor.close()
+        self.desk.close()
+        self.rounds.close()
+        self.link.close(reason)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    engine: Engine
+    saver: Saver
+    feed: Feed
+
+
+def assemble(
+    line: Line,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dataset: Dataset,
+    plan: Plan,
+    *,
+    callbacks: Sequence[Callback] = (),
+    learning_rate: Callable[[int], float | None] = lambda step: None,
+    evaluator: Evaluator | None = None,
+    device: torch.device,
+) -> Assembly:
+    spec = line.spec
+    ordered = spec.plan.reproducible
+    tree = Tree(plan.logical_ranks)
+    gradients = Gradients(model.parameters(), tree, Tail(plan.logical_ranks).length, ordered=ordered)
+    training = Training(model, optimizer, gradients, callbacks, learning_rate)
+    feed = Feed(dataset, plan, device)
+    run = hashlib.sha256(line.link.token.encode()).hexdigest()[:16]
+    directory = line.link.directory.checkpoints(spec)
+    saver = Saver(training, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
+
+    def after_step(seat: Seat) -> None:
+        due = spec.checkpoint.steps and training.step % spec.checkpoint.steps == 0
+        if due and seat.rank == 0 and training.step < plan.total_steps:
+            saver.save()
+        if evaluator is not None:
+            evaluator.after_step(training, plan)
+        while line.link.evaluations:
+            step, metrics = line.link.evaluations.popleft()
+            for callback in training.callbacks:
+                callback.on_evaluation(step, metrics)
+
+    engine = Engine(
+        training,
+        feed,
+        line.rounds,
+        line.link,
+        line.donor,
+        first_state=lambda: first_state(training, spec, directory, run),
+        after_step=after_step,
+        ordered=ordered,
+        faults=Faults.parse(line.env.faults, line.env.worker),
+    )
+    line.link.planned(
+        plan.total_steps,
+        plan.total_records,
+        plan.records_per_epoch,
+        plan.steps_per_epoch,
+        evaluator.records if evaluator else 0,
+    )
+    return Assembly(engine, saver, feed)
+
+
+def first_state(training: Training, spec: JobSpec, directory: Path, run: str) -> None:
+    """The state where no worker holds one: our newest checkpoint, or the one to start from, or a new model."""
+    found = store.newest(directory) if directory.exists() else None
+    if found is not None and (spec.checkpoint.resume or found[1].get("run") == run):
+        image, extra, path = found
+    elif spec.checkpoint.initial:
+        image, extra, path = store.find(Path(spec.checkpoint.initial))
+    else:
+        training.begin()
+        return
+    _log.info("state of step %d from %s", image.step, path)
+    _warn_of_other_bits(extra, spec)
+    training.load(image)
+
+
+def described(spec: JobSpec, plan: Plan, run: str) -> dict[str, Any]:
+    """What a checkpoint tells of the job: all that the bits of its future depend on."""
+    return {
+        "job": spec.name,
+        "run": run,
+        "seed": plan.seed,
+        "records_per_epoch": plan.records_per_epoch,
+        "global_batch_size": plan.global_batch,
+        "logical_ranks": plan.logical_ranks,
+        "reproducible": spec.plan.reproducible,
+        "threads": spec.workers.threads,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "model_def": spec.model.definition if spec.model else "",
+        "model_params": spec.model.params if spec.model else {},
+    }
+
+
+def _warn_of_other_bits(extra: dict[str, Any], spec: JobSpec) -> None:
+    now = {
+        "seed": spec.plan.seed,
+        "logical_ranks": spec.plan.logical_ranks,
+        "threads": spec.workers.threads,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+    }
+    for name, value in now.items():
+        if extra.get(name, value) != value:
+            _log.warning(
+                "the checkpoint was made with %s %s, now it is %s: the bits will differ", name, extra[name], value
+            )
+
+
+def device_of(spec: JobSpec, env: WorkerEnv) -> torch.device:
+    wanted = spec.workers.device
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cpu":
+        return torch.device("cpu")
+    # Workers take the GPUs in turn; more workers than GPUs share them.
+    number = int("".join(filter(str.isdigit, env.worker)) or 0)
+    return torch.device("cuda", number % max(1, torch.cuda.device_count()))
+
+
+def uses_nccl(device: torch.device, spec: JobSpec) -> bool:
+    """NCCL needs a GPU of its own for each worker; where they share, gloo carries the gradients through the host."""
+    return device.type == "cuda" and torch.cuda.device_count() >= spec.workers.max

@@ -1,0 +1,46 @@
+"""The end of a worker's training: the last checkpoint, the export, and waiting to be released."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from elasticdl.errors import LossNotFinite
+from elasticdl.worker.assembly import Assembly, Line
+
+_log = logging.getLogger(__name__)
+
+
+def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str:
+    """What is left to do after the last step of this worker; returns the word of farewell.
+
+    Whoever the master asks writes the last checkpoint and the model; all wait until that is done,
+    since each of them could be asked.
+    """
+    engine, link = assembly.engine, line.link
+    if engine.has_left:
+        seat = line.rounds.seat
+        if link.is_overdue and seat is not None and seat.group.size == 1:
+            assembly.saver.finish()
+        return "left at the next round" if link.is_leaving else "released"
+    link.finished(engine.training.step, engine.training.records, engine.stopped)
+    while not link.is_released:
+        path = link.next_export()
+        if path is None:
+            link.wait_end(line.spec.timing.heartbeat_s)
+            continue
+        assembly.saver.finish()
+        if path:
+            export(path)
+        link.exported(path)
+    return engine.stopped or "all steps are done"
+
+
+def give_up(line: Line, assembly: Assembly, exc: LossNotFinite) -> None:
+    """The loss is not finite, and all members know it: the first keeps the state and tells the master."""
+    seat = line.rounds.seat
+    if seat is None or seat.rank == 0:
+        assembly.saver.finish()
+        line.link.failure(str(exc), wrong_job=False, permanent=True)
+    while not line.link.is_released:
+        line.link.wait_end(line.spec.timing.grace_s)

@@ -1,0 +1,283 @@
+"""The engine of elastic training: steps of the plan, whatever the workers do.
+
+`steps()` yields every step this worker takes part in. The caller computes the loss of each
+batch it is given; the engine reduces, applies, and between two steps deals with all that may
+have happened: a new round by vote, a lost member, a newcomer to feed, a checkpoint due.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from elasticdl.collective.exchange import Exchange
+from elasticdl.collective.tree import Share, Tree
+from elasticdl.data.plan import Plan
+from elasticdl.errors import ElasticDLError, LossNotFinite, RoundBroken
+from elasticdl.testing.faults import Faults
+from elasticdl.worker.donor import Donor
+from elasticdl.worker.feed import Feed
+from elasticdl.worker.link import Link
+from elasticdl.worker.newcomer import catch_up
+from elasticdl.worker.pace import Pace
+from elasticdl.worker.rounds import Rounds, Seat
+from elasticdl.worker.settle import settle
+from elasticdl.worker.tail import Tail
+from elasticdl.worker.training import Training, seed_everything
+
+_log = logging.getLogger(__name__)
+
+
+class Step:
+    """One step, as this worker computes it: iterate over its batches and call `backward` for each."""
+
+    def __init__(self, number: int, share: Share, training: Training, feed: Feed) -> None:
+        self.number = number
+        self._share = share
+        self._training = training
+        self._feed = feed
+        self._planned = len(feed.plan.batch(number))
+        self._open: tuple[int, int] | None = None  # logical rank and size of the batch that waits for its loss
+        self.losses: dict[int, torch.Tensor] = {}
+        self.records = 0
+        self.buffers: dict[str, torch.Tensor] = {}
+
+    @property
+    def epoch(self) -> int:
+        return self._feed.plan.epoch_of(self.number)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        before = self._training.buffers()
+        for rank in range(self._share.first, self._share.stop):
+            if before and rank != self._share.first:
+                self._training.set_buffers(before)
+            seed_everything(self._feed.plan.seed, self.number, rank)
+            batch = self._feed.batch(self.number, rank)
+            if batch is None:
+                self._training.gradients.skip(rank)
+            else:
+                self._open = (rank, batch.size)
+                yield batch.features, batch.labels
+                if self._open is not None:
+                    raise ElasticDLError(f"step {self.number}: call step.backward(loss) once for every batch")
+            if rank == 0:
+                self.buffers = self._training.buffers()
+        if before:
+            self._training.set_buffers(before)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Take the mean loss of the current batch."""
+        if self._open is None:
+            raise ElasticDLError(f"step {self.number}: backward was called twice for one batch, or outside of one")
+        (rank, size), self._open = self._open, None
+        self._training.gradients.backward(loss, rank, size / self._planned)
+        self.losses[rank] = loss.detach() * (size / self._planned)
+        self.records += size
+
+    @property
+    def planned(self) -> int:
+        """Records the plan has for the whole step."""
+        return self._planned
+
+
+class Engine:
+    """Owns the training thread's side of a worker."""
+
+    def __init__(
+        self,
+        training: Training,
+        feed: Feed,
+        rounds: Rounds,
+        link: Link,
+        donor: Donor,
+        first_state: Callable[[], None],
+        after_step: Callable[[Seat], None],
+        *,
+        ordered: bool,
+        faults: Faults,
+    ) -> None:
+        self.training = training
+        self.plan: Plan = feed.plan
+        self._feed = feed
+        self._rounds = rounds
+        self._link = link
+        self._donor = donor
+        self._first_state = first_state
+        self._after_step = after_step
+        self._tree = Tree(self.plan.logical_ranks)
+        self._ordered = ordered
+        self._faults = faults
+        self._exchange: Exchange | None = None
+        self.pace = Pace()
+        self.stopped = ""  # why training ended before the plan did
+        self.has_left = False
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.stopped) or self.training.step >= self.plan.total_steps
+
+    def steps(self) -> Iterator[Step]:
+        """Every step from here to the end of the plan. Ends early when stopped, or when this worker has left."""
+        self._join()
+        while not self.is_done and not self.has_left:
+            seat = self._rounds.seat
+            assert seat is not None
+            self.pace.begin()
+            self.training.gradients.start()
+            step = Step(self.training.step, seat.share, self.training, self._feed)
+            self._feed.expect(step.number, seat.share)
+            self._faults.strike(step.number, "begin")
+            yield step
+            self._faults.strike(step.number, "computed")
+            self.pace.computed(seat.share.count)
+            try:
+                self._finish(step, seat)
+            except RoundBroken as exc:
+                self._broken(seat.round, exc)
+                self._join()
+
+    # ---- one step
+
+    def _finish(self, step: Step, seat: Seat) -> None:
+        training, exchange = self.training, self._exchange
+        assert exchange is not None
+        tail = Tail(self.plan.logical_ranks)
+        voted = self._vote(seat)
+        tail.write(
+            training.gradients.tail(training.gradients.sums()[0]),
+            step.losses,
+            step.records,
+            seat.rank,
+            voted,
+            stop=bool(self._link.stop_reason or self._callback_stop()),
+        )
+        reduced = exchange.reduce(training.gradients)
+        buffers = self._shared_buffers(step, seat)
+        self._faults.strike(step.number, "reduced")
+        heard = tail.read(training.gradients.tail(reduced))
+        bad = next((rank for rank, loss in enumerate(heard.losses) if not math.isfinite(loss)), None)
+        if bad is not None:
+            raise LossNotFinite(
+                f"the loss became {heard.losses[bad]} in step {step.number} at logical rank {bad}; the state before "
+                "this step is in the newest checkpoint. Lower the learning rate, clip gradients or look at its data"
+            )
+        if heard.records and heard.records != step.planned:
+            reduced[: training.gradients.elements] *= step.planned / heard.records
+        enter = heard.agreed(seat.group.size)
+        self._donor.before_update(training.gradients.flat(reduced))
+        training.apply(reduced, heard.records)
+        if buffers:
+            training.set_buffers(buffers)
+        training.loss = sum(heard.losses) * step.planned / max(heard.records, 1)
+        self._donor.after_update(training, heard.records, buffers, enter)
+        self._faults.strike(step.number, "applied")
+        self._completed(seat)
+        if heard.stop:
+            self.stopped = self._link.stop_reason or self._callback_stop() or "stopped"
+        if enter and not self.stopped:
+            self._enter(enter)
+        elif self._link.is_overdue:
+            self.has_left = True  # nobody took over within the grace
+
+    def _completed(self, seat: Seat) -> None:
+        gap_s = self.pace.applied()
+        if gap_s is not None:
+            self._link.entered(seat.round, self.training.step, gap_s)
+        self._link.progress(self)
+        number = self.training.step - 1
+        for callback in self.training.callbacks:
+            callback.on_step_end(number, self.training.loss)
+            if (number + 1) % self.plan.steps_per_epoch == 0:
+                callback.on_epoch_end(self.plan.epoch_of(number))
+        self._after_step(seat)
+
+    def _callback_stop(self) -> str:
+        return next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
+
+    def _shared_buffers(self, step: Step, seat: Seat) -> dict[str, torch.Tensor]:
+        """The buffers of logical rank 0, which the first member computed."""
+        buffers = step.buffers if seat.rank == 0 else self.training.buffers()
+        if not buffers or seat.group.size == 1:
+            return buffers
+        parts = [buffer.contiguous().reshape(-1).view(torch.uint8) for buffer in buffers.values() if buffer.numel()]
+        packed = torch.cat(parts).cpu()
+        seat.group.broadcast(packed, 0)
+        received, start = {}, 0
+        for name, buffer in buffers.items():
+            size = buffer.numel() * buffer.element_size()
+            received[name] = packed[start : start + size].clone().view(buffer.dtype).view(buffer.shape)
+            start += size
+        return received
+
+    # ---- rounds
+
+    def _vote(self, seat: Seat) -> int:
+        prepared = self._rounds.prepared()
+        if not prepared:
+            return 0
+        message = self._rounds.planned()
+        assert message is not None
+        is_ready = self._donor.is_ready(self._rounds.newcomers_to(message), self.training.step)
+        return prepared if is_ready and message.id == prepared else 0
+
+    def _enter(self, round_id: int) -> None:
+        try:
+            seat = self._rounds.enter(round_id)
+        except RoundBroken as exc:
+            self._broken(round_id, exc)
+            self._join()
+            return
+        if seat is None:
+            self.has_left = True
+        else:
+            self._seated(seat)
+
+    def _seated(self, seat: Seat) -> None:
+        self.training.gradients.start()
+        self._exchange = Exchange.plan(
+            seat.group, self.training.gradients, self._tree, seat.shares, ordered=self._ordered
+        )
+        self.pace.entered()
+        self._link.seated(seat.round)
+        _log.info("round %d: rank %d of %d, logical ranks %d..%d", seat.round, seat.rank, seat.group.size,
+                  seat.share.first, seat.share.stop - 1)  # fmt: skip
+
+    def _broken(self, round_id: int, exc: RoundBroken) -> None:
+        self._rounds.drop(round_id)
+        if self._link.expelled():
+            return
+        _log.info("round %d broke: %s", round_id, exc)
+        self._link.broken(round_id, str(exc))
+
+    def _join(self) -> None:
+        """Into the next round, however often that breaks: a forced one, or by hand-over where there is no state."""
+        while not self.has_left:
+            if self._link.expelled():
+                self.training.forget()
+                self._rounds.resume()
+                self._link.ready()
+            elif self._link.is_released or (self._link.is_leaving and not self.training.holds_state):
+                self.has_left = True
+                return
+            round_id = 0
+            try:
+                message = self._rounds.wait(holds_state=self.training.holds_state)
+                round_id = message.id
+                if message.forced:
+                    seat = self._rounds.enter(message.id)
+                    assert seat is not None
+                    settle(seat.group, self.training, self._first_state)
+                else:
+                    round_id = catch_up(message, self._rounds, self._link, self.training)
+                    seat = self._rounds.enter(round_id)
+                    assert seat is not None
+            except RoundBroken as exc:
+                if round_id:
+                    self._broken(round_id, exc)
+                continue
+            self._seated(seat)
+            return

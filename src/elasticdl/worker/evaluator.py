@@ -1,0 +1,113 @@
+"""Evaluation during training: on a copy of exactly that step's weights, in the background."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint.image import Image
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.plan import Plan
+from elasticdl.errors import ElasticDLError
+from elasticdl.model.evaluation import evaluate_batches
+from elasticdl.model.metrics import Metric
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.client import MasterClient
+from elasticdl.spec import EvaluationSpec, JobSpec
+from elasticdl.worker.leases import Leases, Part
+from elasticdl.worker.link import Link
+from elasticdl.worker.training import Training
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 0.25  # before asking again for leases that others hold
+
+
+def is_due(step: int, plan: Plan, when: EvaluationSpec) -> bool:
+    """Every N steps, every N epochs (each one, where nothing is said), and at the end."""
+    if step == plan.total_steps:
+        return True
+    epochs = when.epochs or (0 if when.steps else 1)
+    by_step = bool(when.steps) and step % when.steps == 0
+    return by_step or (bool(epochs) and step % (epochs * plan.steps_per_epoch) == 0)
+
+
+class Evaluator:
+    """Holds the weights of steps to evaluate and works on their leases."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        link: Link,
+        model: nn.Module,
+        metrics: Mapping[str, Metric],
+        dataset: Dataset,
+        device: torch.device,
+    ) -> None:
+        self._spec = spec
+        self._link = link
+        self._model = model  # a second one: the first goes on training
+        self._metrics = metrics
+        self._dataset = dataset
+        self._device = device
+        self._held: dict[int, Image] = {}
+        self._started: deque[int] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._requests = count(1)
+        self.records = len(dataset.source)
+        link.on_evaluation_started = self._start
+        threading.Thread(target=self._run, name="elasticdl-evaluator", daemon=True).start()
+
+    def after_step(self, training: Training, plan: Plan) -> None:
+        if is_due(training.step, plan, self._spec.evaluation):
+            self._held[training.step] = training.capture_weights()
+            self._link.snapshot(training.step)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _start(self, step: int) -> None:
+        with self._changed:
+            if step in self._held and step not in self._started:
+                self._started.append(step)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._spec.workers.threads)
+        with MasterClient.connect(self._link.directory, self._spec.timing.rpc_s) as master:
+            leases = Leases(master, self._link.worker, self._requests)
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._started or self._is_closed)
+                    if self._is_closed:
+                        return
+                    step = self._started[0]
+                images.restore(self._held[step], self._model, None)
+                try:
+                    leases.work(self._evaluate, [step], self._pause)
+                except ElasticDLError as exc:
+                    _log.warning("evaluation of step %d ended here: %s", step, exc)
+                with self._changed:
+                    self._started.popleft()
+                    del self._held[step]
+
+    def _pause(self) -> bool:
+        with self._changed:
+            self._changed.wait(_RETRY_S)
+            return not self._is_closed
+
+    def _evaluate(self, lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, Part]]]:
+        first = lease.start + lease.done
+        minibatch = self._spec.plan.minibatch_size
+        yield from evaluate_batches(
+            self._model, self._metrics, self._dataset, first, lease.stop, minibatch, self._device
+        )

@@ -1,0 +1,41 @@
+"""The records of a step, logical rank by logical rank, read ahead."""
+
+from __future__ import annotations
+
+import torch
+
+from elasticdl.collective.tree import Share
+from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.plan import Plan
+from elasticdl.data.prefetch import Prefetcher
+from elasticdl.model import tensors
+
+_AHEAD = 2  # steps
+
+
+class Feed:
+    def __init__(self, dataset: Dataset, plan: Plan, device: torch.device) -> None:
+        self._dataset = dataset
+        self.plan = plan
+        self._device = device
+        self._records = Prefetcher(dataset.source, depth=_AHEAD * plan.logical_ranks)
+        self._records.__enter__()
+
+    def close(self) -> None:
+        self._records.close()
+
+    def expect(self, step: int, share: Share) -> None:
+        """Steps from `step` on will be asked for with this share."""
+        upcoming = []
+        for ahead in range(step, min(step + _AHEAD, self.plan.total_steps)):
+            slices = self.plan.ranks(ahead, share.first, share.count)
+            upcoming += [((ahead, share.first + index), indices) for index, indices in enumerate(slices)]
+        self._records.expect(upcoming)
+
+    def batch(self, step: int, logical_rank: int) -> Batch | None:
+        """The slice of one logical rank; None where no record is left in it."""
+        indices = self.plan.slice_of(step, logical_rank)
+        if not len(indices):
+            return None
+        batch = self._dataset.batch_of(self._records.take((step, logical_rank), indices), indices)
+        return tensors.on_device(batch, self._device) if batch is not None else None

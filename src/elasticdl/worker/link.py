@@ -1,0 +1,184 @@
+"""The worker's line to the master: what it says, and what it was told.
+
+Messages arrive on the session's thread; the training thread looks at plain attributes
+between two steps, so nothing here costs a step anything.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.session import WorkerSession
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import WorkerEnv
+from elasticdl.worker.rounds import Rounds
+from elasticdl.worker.training import NO_STATE
+
+if TYPE_CHECKING:
+    from elasticdl.worker.engine import Engine
+
+
+class Link:
+    def __init__(
+        self,
+        env: WorkerEnv,
+        spec: JobSpec,
+        rounds: Rounds,
+        store_address: str = "",
+        cpu_capability: str = "",
+    ) -> None:
+        self.worker = env.worker
+        self.directory = JobDirectory(env.job_directory)
+        self.token = self.directory.load_token()
+        self.timing = spec.timing
+        self._rounds = rounds
+        self._hello = pb.Hello(
+            worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=NO_STATE,
+            store_address=store_address, cpu_capability=cpu_capability,
+        )  # fmt: skip
+        self._heartbeat = pb.Heartbeat(step=NO_STATE)
+        self._changed = threading.Condition()
+        self.stop_reason = ""
+        self.is_released = False
+        self.is_leaving = False
+        self._left_by = float("inf")
+        self._expelled = False
+        self._exports: deque[str] = deque()
+        self.evaluations: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
+        self.on_evaluation_started: Callable[[int], None] = lambda step: None
+        self._session = WorkerSession(self.directory, spec, self._say_hello, self._beat, self._told)
+
+    def open(self, handover_address: str = "") -> None:
+        self._hello.handover_address = handover_address
+        self._session.start()
+
+    def close(self, reason: str) -> None:
+        self._session.close(reason, self.timing.rpc_s)
+
+    # ---- said by this worker
+
+    def ready(self) -> None:
+        self._hello.ready = True
+        self._session.send(pb.WorkerMessage(ready=pb.Ready()))
+
+    def planned(
+        self,
+        total_steps: int,
+        total_records: int,
+        records_per_epoch: int,
+        steps_per_epoch: int,
+        validation_records: int = 0,
+    ) -> None:
+        planned = pb.Planned(
+            total_steps=total_steps,
+            total_records=total_records,
+            records_per_epoch=records_per_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_records=validation_records,
+        )
+        self._session.send(pb.WorkerMessage(planned=planned))
+
+    def progress(self, engine: Engine) -> None:
+        """Remember for the next heartbeat how far the training is."""
+        training, pace = engine.training, engine.pace
+        self._hello.step = training.step
+        self._heartbeat = pb.Heartbeat(
+            round=self._hello.round, step=training.step, records=training.records, loss=training.loss,
+            step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate,
+        )  # fmt: skip
+
+    def seated(self, round_id: int) -> None:
+        self._hello.round = round_id
+
+    def entered(self, round_id: int, step: int, gap_s: float) -> None:
+        self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_id, step=step, gap_s=gap_s)))
+
+    def broken(self, round_id: int, why: str) -> None:
+        self._hello.round = 0
+        self._session.send(pb.WorkerMessage(broken=pb.Broken(round=round_id, why=why)))
+
+    def snapshot(self, step: int) -> None:
+        self._session.send(pb.WorkerMessage(snapshot=pb.Snapshot(step=step)))
+
+    def checkpoint(self, step: int, path: str, seconds: float, copy_s: float) -> None:
+        written = pb.CheckpointWritten(step=step, path=path, seconds=seconds, copy_s=copy_s)
+        self._session.send(pb.WorkerMessage(checkpoint=written))
+
+    def finished(self, step: int, records: int, why: str) -> None:
+        self._session.send(pb.WorkerMessage(finished=pb.Finished(step=step, records=records, why=why)))
+
+    def exported(self, path: str) -> None:
+        self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
+
+    def failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
+        failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=permanent)
+        self._session.send(pb.WorkerMessage(failure=failure))
+
+    def leave(self, reason: str) -> None:
+        """This worker is to go: at the next planned round, or at once where it is in none."""
+        if self.is_leaving:
+            return
+        self.is_leaving = self._hello.leaving = True
+        # The last fifth of the grace is for a checkpoint, should nobody take over.
+        self._left_by = time.monotonic() + 0.8 * self.timing.grace_s
+        self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
+        if self._hello.step == NO_STATE:
+            self._rounds.interrupt("leaving")
+
+    @property
+    def is_overdue(self) -> bool:
+        return time.monotonic() > self._left_by
+
+    # ---- told by the master
+
+    def expelled(self) -> bool:
+        """Whether the master has taken this worker for lost; says so once."""
+        was, self._expelled = self._expelled, False
+        if was:
+            self._hello.round, self._hello.step, self._hello.ready = 0, NO_STATE, False
+        return was
+
+    def next_export(self) -> str | None:
+        return self._exports.popleft() if self._exports else None
+
+    def wait_end(self, timeout_s: float) -> None:
+        """Until something was told, at most `timeout_s`."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def _told(self, message: pb.MasterMessage) -> None:
+        match message.WhichOneof("message"):
+            case "round":
+                self._rounds.receive(message.round)
+            case "leave":
+                self.leave(message.leave.reason)
+            case "stop":
+                self.stop_reason = message.stop.reason or "stopped"
+            case "export":
+                self._exports.append(message.export.path)
+            case "release":
+                self.is_released = True
+                self._rounds.interrupt("released")
+            case "expelled":
+                self._expelled = True
+                self._rounds.interrupt(f"expelled: {message.expelled.reason}")
+            case "evaluation":
+                self.evaluations.append((message.evaluation.step, dict(message.evaluation.metrics)))
+            case "evaluate":
+                self.on_evaluation_started(message.evaluate.step)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _say_hello(self) -> pb.Hello:
+        return self._hello
+
+    def _beat(self) -> pb.Heartbeat:
+        return self._heartbeat

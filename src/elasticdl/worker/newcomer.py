@@ -1,0 +1,43 @@
+"""A newcomer catches up: it receives the state and follows the others' updates until told to enter."""
+
+from __future__ import annotations
+
+import torch
+
+from elasticdl.collective.frames import Frame
+from elasticdl.collective.handover import Reception
+from elasticdl.errors import RoundBroken
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.worker.link import Link
+from elasticdl.worker.rounds import Rounds
+from elasticdl.worker.training import Training
+
+_BUFFER = "buffer/"
+
+
+def catch_up(message: pb.Round, rounds: Rounds, link: Link, training: Training) -> int:
+    """The round to enter, with the state of the step before it. Raises RoundBroken where the hand-over fails."""
+    donor = rounds.donor_of(message)
+    reception = Reception.connect(donor, link.token, link.worker, link.timing.build_s)
+    rounds.follow(donor, reception.abort)
+    try:
+        return reception.follow(training.load, lambda frame: _apply(training, frame))
+    except RoundBroken:
+        training.forget()  # it may be behind: only a whole hand-over counts
+        raise
+    finally:
+        rounds.follow("", None)
+        reception.close()
+
+
+def _apply(training: Training, frame: Frame) -> None:
+    gradients = training.gradients
+    buffer = gradients.buffer()
+    gradients.flat(buffer).copy_(frame.tensors["gradient"])
+    training.apply(buffer, int(frame.header["records"]))
+    gradients.release([buffer])
+    buffers: dict[str, torch.Tensor] = {
+        name.removeprefix(_BUFFER): tensor for name, tensor in frame.tensors.items() if name.startswith(_BUFFER)
+    }
+    if buffers:
+        training.set_buffers(buffers)

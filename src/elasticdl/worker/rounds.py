@@ -1,0 +1,229 @@
+"""The worker's side of rounds: groups are built in the background, entered between two steps.
+
+The session's thread brings the master's `Round` messages; the training thread votes for what
+is prepared, enters what all have voted for, and waits for a forced round when its own broke.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elasticdl.collective.group import Group
+from elasticdl.collective.tree import Share
+from elasticdl.errors import RoundBroken
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+BuildGroup = Callable[[int, int, int, str], Group]  # round, rank, size, where rank 0's store listens
+
+
+class Seat(NamedTuple):
+    """A worker's place in an entered round."""
+
+    round: int
+    group: Group
+    workers: tuple[str, ...]  # in rank order
+    shares: tuple[Share, ...]
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank
+
+    @property
+    def share(self) -> Share:
+        return self.shares[self.rank]
+
+
+@dataclass(slots=True)
+class _Preparation:
+    """A round that is being built, or is built, or failed to."""
+
+    message: pb.Round
+    group: Group | None = None
+    failure: str = ""
+
+
+class Rounds:
+    """All rounds this worker knows of. Methods of the training thread, except `receive` and `interrupt`."""
+
+    def __init__(self, worker: str, build: BuildGroup) -> None:
+        self._worker = worker
+        self._build = build
+        self._changed = threading.Condition()
+        self._preparations: dict[int, _Preparation] = {}
+        self._newest: pb.Round | None = None
+        self._dropped = 0  # nothing up to this round will be entered any more
+        self._interrupted = ""
+        self._followed = ""  # the donor whose updates this worker applies, as a newcomer
+        self._end_following: Callable[[], None] = _nothing
+        self.seat: Seat | None = None
+
+    # ---- from the session's thread
+
+    def receive(self, message: pb.Round) -> None:
+        """The master planned a round."""
+        with self._changed:
+            current = self.seat.round if self.seat else 0
+            if message.id <= max(current, self._newest.id if self._newest else 0):
+                return  # told again after a reconnect
+            self._newest = message
+            preparation = _Preparation(message)
+            self._preparations[message.id] = preparation
+            if message.forced:
+                self._abort_older(message.id)
+            elif self.donor_of(message) != self._followed:
+                self._end_following()
+            self._changed.notify_all()
+        if _rank(message, self._worker) is not None:
+            name = f"build-round-{message.id}"
+            threading.Thread(target=self._prepare, args=(preparation,), name=name, daemon=True).start()
+
+    def interrupt(self, reason: str) -> None:
+        """Wake the training thread wherever it waits: the worker is to end, or was expelled."""
+        with self._changed:
+            self._interrupted = reason
+            self._abort_older(1 << 62)
+            self._changed.notify_all()
+
+    def resume(self) -> None:
+        """The training thread has seen the interruption."""
+        with self._changed:
+            self._interrupted = ""
+
+    # ---- from the training thread
+
+    def planned(self) -> pb.Round | None:
+        """The newest round to be entered by vote, if it waits to be."""
+        newest, current = self._newest, self.seat
+        if newest is None or newest.forced or (current and newest.id <= current.round):
+            return None
+        return newest
+
+    def prepared(self) -> int:
+        """The round this worker can vote for: the newest planned one, once its group stands; 0 for none."""
+        message = self.planned()
+        if message is None:
+            return 0
+        is_leaving = _rank(message, self._worker) is None
+        return message.id if is_leaving or self._preparations[message.id].group is not None else 0
+
+    def enter(self, round_id: int) -> Seat | None:
+        """Take the place in a prepared round; None where this worker has none in it: it has left."""
+        with self._changed:
+            while True:
+                preparation = self._preparations[round_id]
+                if _rank(preparation.message, self._worker) is None:
+                    self._leave_seat()
+                    return None
+                if self._newest is not None and self._newest.forced and self._newest.id > round_id:
+                    raise RoundBroken(f"round {round_id} was given up for round {self._newest.id}")
+                if preparation.failure or self._interrupted:
+                    raise RoundBroken(preparation.failure or self._interrupted)
+                if preparation.group is not None:
+                    return self._take(preparation, preparation.group)
+                self._changed.wait()
+
+    def wait(self, *, holds_state: bool) -> pb.Round:
+        """The round to enter next, after `drop` or at the start: a forced one, or one that brings the state.
+
+        Raises RoundBroken if interrupted.
+        """
+        assert self.seat is None
+        with self._changed:
+            while True:
+                if self._interrupted:
+                    raise RoundBroken(self._interrupted)
+                newest = self._newest
+                is_mine = newest is not None and newest.id > self._dropped and _rank(newest, self._worker) is not None
+                if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest))):
+                    return newest
+                self._changed.wait()
+
+    def drop(self, round_id: int) -> None:
+        """A round broke, or could not be entered."""
+        with self._changed:
+            self._dropped = max(self._dropped, round_id)
+            self._leave_seat()
+            self._discard(round_id)
+
+    def close(self) -> None:
+        with self._changed:
+            self._leave_seat()
+            self._discard(1 << 62)
+
+    def donor_of(self, message: pb.Round) -> str:
+        """Where this worker gets the state from, as a newcomer; "" where it is none."""
+        return next((m.donor_address for m in message.members if m.worker == self._worker), "")
+
+    def follow(self, donor: str, end: Callable[[], None] | None) -> None:
+        """A hand-over from `donor` begins; `end` ends it from another thread. None: it is over."""
+        with self._changed:
+            self._followed, self._end_following = donor, end or _nothing
+
+    def newcomers_to(self, message: pb.Round) -> list[str]:
+        """The newcomers that get the state from this worker."""
+        known = self.seat.workers if self.seat else ()
+        return [m.worker for m in message.members if m.donor == self._worker and m.worker not in known]
+
+    # ---- inside
+
+    def _prepare(self, preparation: _Preparation) -> None:
+        message = preparation.message
+        rank = _rank(message, self._worker)
+        assert rank is not None
+        try:
+            group = self._build(message.id, rank, len(message.members), message.members[0].store_address)
+        except RoundBroken as exc:
+            with self._changed:
+                preparation.failure = str(exc)
+                self._changed.notify_all()
+            return
+        with self._changed:
+            is_wanted = self._preparations.get(message.id) is preparation
+            if is_wanted:
+                preparation.group = group
+            self._changed.notify_all()
+        if not is_wanted:
+            group.close()
+
+    def _take(self, preparation: _Preparation, group: Group) -> Seat:
+        self._leave_seat()
+        message = preparation.message
+        del self._preparations[message.id]
+        self._discard(message.id)
+        shares = tuple(Share(m.first_logical_rank, m.logical_ranks) for m in message.members)
+        self.seat = Seat(message.id, group, tuple(m.worker for m in message.members), shares)
+        return self.seat
+
+    def _leave_seat(self) -> None:
+        if self.seat is not None:
+            self.seat.group.close()
+            self.seat = None
+
+    def _discard(self, up_to: int) -> None:
+        for round_id in [known for known in self._preparations if known <= up_to]:
+            group = self._preparations.pop(round_id).group
+            if group is not None:
+                group.close()
+
+    def _abort_older(self, round_id: int) -> None:
+        self._end_following()
+        if self.seat is not None and self.seat.round < round_id:
+            self.seat.group.abort()
+        for known, preparation in self._preparations.items():
+            if known < round_id and preparation.group is not None:
+                preparation.group.abort()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _rank(message: pb.Round, worker: str) -> int | None:
+    ranks: Sequence[str] = [member.worker for member in message.members]
+    return ranks.index(worker) if worker in ranks else None

@@ -1,0 +1,76 @@
+"""Checkpoints from a running worker: a copy is taken between two steps, a thread writes it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from elasticdl.checkpoint import store
+from elasticdl.checkpoint.image import Image
+from elasticdl.errors import ElasticDLError
+from elasticdl.model.callbacks import BestMetric
+from elasticdl.worker.link import Link
+from elasticdl.worker.training import Training
+
+_log = logging.getLogger(__name__)
+
+
+class Saver:
+    def __init__(self, training: Training, link: Link, directory: Path, keep: int, extra: dict[str, Any]) -> None:
+        self._training = training
+        self._link = link
+        self._directory = directory
+        self._keep = keep
+        self._extra = extra
+        self._changed = threading.Condition()
+        self._pending: tuple[Image, float] | None = None
+        self._is_writing = False
+        self._failure: ElasticDLError | None = None
+        threading.Thread(target=self._run, name="elasticdl-saver", daemon=True).start()
+
+    def save(self) -> None:
+        """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
+        self._raise_failure()
+        started = time.monotonic()
+        image = self._training.capture()
+        copy_s = time.monotonic() - started
+        with self._changed:
+            if self._pending is not None:
+                _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending[0].step)
+            self._pending = (image, copy_s)
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Write the state as it is now and wait for it. Raises CheckpointFailed."""
+        self.save()
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or not (self._pending or self._is_writing))
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _best_step(self) -> int | None:
+        steps = [c.best_step for c in self._training.callbacks if isinstance(c, BestMetric)]
+        return next((step for step in steps if step is not None), None)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending is not None)
+                assert self._pending is not None
+                (image, copy_s), self._pending, self._is_writing = self._pending, None, True
+            started = time.monotonic()
+            try:
+                path = store.write(self._directory, image, self._extra, self._keep, self._best_step())
+                self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
+            except ElasticDLError as exc:
+                self._failure = exc  # raised in the training thread, at the next step
+            finally:
+                with self._changed:
+                    self._is_writing = False
+                    self._changed.notify_all()

@@ -1,0 +1,106 @@
+"""Evaluation and prediction jobs: shards by lease, results exactly once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint.export import load_weights
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.mode import Mode
+from elasticdl.errors import SpecError
+from elasticdl.model import contract as contracts
+from elasticdl.model.contract import Contract
+from elasticdl.model.evaluation import evaluate_batches, predict_records
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.client import MasterClient
+from elasticdl.spec import JobKind
+from elasticdl.worker.assembly import Line, device_of
+from elasticdl.worker.leases import Leases, Part
+from elasticdl.worker.predictions import PredictionFile
+from elasticdl.worker.train import source_of
+from elasticdl.worker.training import fix_numerics
+
+_log = logging.getLogger(__name__)
+
+
+def serve(line: Line) -> str:
+    """Work on leases until there are none; returns the word of farewell."""
+    spec = line.spec
+    assert spec.model is not None
+    device = device_of(spec, line.env)
+    fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
+    contract = contracts.load(spec.model, spec.kind)
+    if not spec.checkpoint.initial:
+        raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
+    model = contract.build_model().to(device)
+    images.restore(load_weights(Path(spec.checkpoint.initial)), model, None)
+    evaluates = spec.kind is JobKind.EVALUATION
+    uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
+    dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
+    line.link.planned(0, len(dataset.source), 0, 0)
+    line.link.ready()
+    run = (
+        _evaluation(line, contract, model, dataset, device)
+        if evaluates
+        else _prediction(line, contract, model, dataset, device)
+    )
+    with MasterClient.connect(line.link.directory, spec.timing.rpc_s) as master:
+        Leases(master, line.link.worker, count(1)).work(run, (), _waits(line))
+    while not line.link.is_released and not line.link.is_leaving:
+        line.link.wait_end(spec.timing.heartbeat_s)
+    return "no shards are left"
+
+
+def _waits(line: Line) -> Callable[[], bool]:
+    def wait() -> bool:
+        line.link.wait_end(line.spec.timing.heartbeat_s)
+        return not (line.link.is_released or line.link.is_leaving)
+
+    return wait
+
+
+RunLease = Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, Part]]]]
+
+
+def _evaluation(
+    line: Line, contract: Contract, model: torch.nn.Module, dataset: Dataset, device: torch.device
+) -> RunLease:
+    metrics = contract.metrics()
+    minibatch = line.spec.plan.minibatch_size
+
+    def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, Part]]]:
+        yield from evaluate_batches(model, metrics, dataset, lease.start + lease.done, lease.stop, minibatch, device)
+
+    return run
+
+
+def _prediction(
+    line: Line, contract: Contract, model: torch.nn.Module, dataset: Dataset, device: torch.device
+) -> RunLease:
+    processor = contract.processor()
+    minibatch = line.spec.plan.minibatch_size
+    output = Path(line.spec.output) if line.spec.output else line.link.directory.root / "predictions"
+
+    def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, Part]]]:
+        # A shard's file appears whole or not at all; whoever takes the shard again writes the same.
+        file = PredictionFile(output, lease.shard)
+        for first, past, predictions in predict_records(model, dataset, lease.start, lease.stop, minibatch, device):
+            if predictions is not None:
+                if processor is not None:
+                    processor.process(predictions, line.link.worker)
+                else:
+                    file.add(np.arange(first, past), predictions)
+            if past < lease.stop:
+                yield lease.start, {}
+        if processor is None:
+            file.write()
+        yield lease.stop, {}
+
+    return run

@@ -1,0 +1,54 @@
+"""Agreement at the start of a forced round: the highest applied step counts, those behind copy it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from elasticdl.checkpoint.image import Image
+from elasticdl.collective import frames
+from elasticdl.collective.frames import Frame
+from elasticdl.collective.group import Group
+from elasticdl.worker.training import NO_STATE, Training
+
+
+def settle(group: Group, training: Training, first_state: Callable[[], None]) -> None:
+    """After it every member holds the same state. `first_state` makes one where nobody holds any."""
+    steps = _steps(group, training.step)
+    if max(steps) == NO_STATE:
+        if group.rank == 0:
+            first_state()
+        steps = _steps(group, training.step)
+    if len(set(steps)) == 1:
+        return
+    root = steps.index(max(steps))
+    image = _broadcast(group, training.capture() if group.rank == root else None, root)
+    if training.step != max(steps):
+        training.load(image)
+
+
+def _steps(group: Group, own: int) -> list[int]:
+    steps = torch.empty(group.size, dtype=torch.int64)
+    group.allgather(steps, torch.tensor([own], dtype=torch.int64))
+    return [int(step) for step in steps]
+
+
+def _broadcast(group: Group, image: Image | None, root: int) -> Image:
+    if image is not None:
+        header = {"step": image.step, "records": image.records, "meta": image.meta}
+        text = torch.frombuffer(bytearray(frames.encode(Frame(header, image.tensors))), dtype=torch.uint8)
+    else:
+        text = torch.empty(0, dtype=torch.uint8)
+    length = torch.tensor([len(text)])
+    group.broadcast(length, root)
+    if image is None:
+        text = torch.empty(int(length), dtype=torch.uint8)
+    group.broadcast(text, root)
+    frame = Frame({}, image.tensors) if image is not None else frames.decode(bytes(text.numpy()))
+    for tensor in frame.tensors.values():
+        if tensor.numel():
+            group.broadcast(tensor.view(-1).view(torch.uint8), root)
+    if image is not None:
+        return image
+    return Image(frame.header["step"], frame.header["records"], frame.tensors, frame.header["meta"])

@@ -1,0 +1,115 @@
+"""Training from a model file: the whole job of a worker, in the order it happens."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl.checkpoint.export import export
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.interface import RecordSource
+from elasticdl.data.mode import Mode
+from elasticdl.data.open import open_source
+from elasticdl.data.plan import Plan, plan_of
+from elasticdl.errors import LossNotFinite, SpecError
+from elasticdl.model import contract as contracts
+from elasticdl.model import tensors
+from elasticdl.model.contract import Contract
+from elasticdl.spec import JobSpec
+from elasticdl.worker.assembly import Line, assemble, device_of
+from elasticdl.worker.ending import finish, give_up
+from elasticdl.worker.evaluator import Evaluator
+from elasticdl.worker.training import fix_numerics, seed_everything
+
+_log = logging.getLogger(__name__)
+
+
+def train(line: Line) -> str:
+    """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
+    spec = line.spec
+    assert spec.model is not None
+    device = device_of(spec, line.env)
+    fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
+    contract = contracts.load(spec.model, spec.kind)
+    dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
+    plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
+    evaluator = _evaluator(line, contract, device)
+    seed_everything(spec.plan.seed)
+    model = contract.build_model().to(device)
+    optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
+    _warm_up(model, contract, dataset, plan, device)
+    assembly = assemble(
+        line, model, optimizer, dataset, plan,
+        callbacks=contract.callbacks(), learning_rate=contract.learning_rate, evaluator=evaluator, device=device,
+    )  # fmt: skip
+    engine = assembly.engine
+    model.train()
+    line.link.ready()
+    try:
+        for step in engine.steps():
+            for features, labels in step:
+                step.backward(contract.loss(labels, model(features)))
+    except LossNotFinite as exc:
+        give_up(line, assembly, exc)
+        return "the loss is not finite"
+    for callback in engine.training.callbacks:
+        callback.on_train_end(model)
+    farewell = finish(
+        line, assembly, lambda path: _export(path, spec, model, dataset, plan, engine.training.step, device)
+    )
+    assembly.feed.close()
+    if evaluator is not None:
+        evaluator.close()
+    return farewell
+
+
+def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> RecordSource:
+    data = line.spec.data
+    custom = contract.reader(uri or "", dict(data.reader_params))
+    if custom is not None:
+        return custom
+    if not uri:
+        raise SpecError(f"data.{name}: expected where the {name} data lies; give --{name}_data")
+    return open_source(uri, data, line.link.directory.index)
+
+
+def _evaluator(line: Line, contract: Contract, device: torch.device) -> Evaluator | None:
+    if not line.spec.data.validation:
+        return None
+    dataset = contract.dataset(source_of(line, contract, line.spec.data.validation, "validation"), Mode.EVALUATION)
+    model = contract.build_model().to(device)
+    return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
+
+
+def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan: Plan, device: torch.device) -> None:
+    """One pass that is thrown away, so that the first step in a round is as fast as any other."""
+    batch = dataset.batch(plan.slice_of(0, 0))
+    if batch is None:
+        return
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    batch = tensors.on_device(batch, device)
+    contract.loss(batch.labels, model(batch.features)).backward()  # type: ignore[no-untyped-call]
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+
+
+def _export(
+    path: str, spec: JobSpec, model: torch.nn.Module, dataset: Dataset, plan: Plan, step: int, device: torch.device
+) -> None:
+    assert spec.model is not None
+    batch = dataset.batch(np.asarray(plan.slice_of(0, 0)))
+    sample: Any = tensors.on_device(batch, device).features if batch is not None else None
+    extra = {
+        "job": spec.name,
+        "model_def": spec.model.definition,
+        "model_params": spec.model.params,
+        "step": step,
+        "records": plan.records_until(step),
+    }
+    export(model, sample, Path(path), extra)

@@ -1,0 +1,115 @@
+"""The training state of one worker: model, optimizer, position, and the one way it changes.
+
+An update is a function of (state, reduced gradient, step), so whoever applies the same
+updates to the same image holds the same bits.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint.image import Image
+from elasticdl.collective.gradients import Gradients
+from elasticdl.model.callbacks import Callback
+
+NO_STATE = -1
+
+
+class Training:
+    """What is trained. `step` counts the applied steps; NO_STATE until a state was made, loaded or received."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        gradients: Gradients,
+        callbacks: Sequence[Callback],
+        learning_rate: Callable[[int], float | None],
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.gradients = gradients
+        self.callbacks = list(callbacks)
+        self._learning_rate = learning_rate
+        self.step = NO_STATE
+        self.records = 0
+        self.loss = float("nan")
+
+    @property
+    def holds_state(self) -> bool:
+        return self.step != NO_STATE
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def begin(self) -> None:
+        """The state is what was built: no step done yet."""
+        self.step, self.records = 0, 0
+
+    def forget(self) -> None:
+        self.step = NO_STATE
+
+    def capture(self) -> Image:
+        image = images.capture(self.model, self.optimizer, self.step, self.records)
+        image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
+        return image
+
+    def capture_weights(self) -> Image:
+        return images.capture(self.model, None, self.step, self.records)
+
+    def load(self, image: Image) -> None:
+        images.restore(image, self.model, self.optimizer)
+        for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
+            callback.load_state(state)
+        self.step, self.records = image.step, image.records
+
+    def apply(self, reduced: torch.Tensor, records: int) -> None:
+        """One update with the reduced gradient in `reduced`."""
+        rate = self._learning_rate(self.step)
+        if rate is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+        self.gradients.install(reduced)
+        for callback in self.callbacks:
+            callback.on_gradients(self.model, self.step)
+        self.optimizer.step()
+        self.gradients.uninstall()
+        self.step += 1
+        self.records += records
+
+    # ---- buffers (BatchNorm and the like): those of logical rank 0 count
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return {name: buffer.detach().clone() for name, buffer in self.model.named_buffers()}
+
+    def set_buffers(self, values: Mapping[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(values[name])
+
+
+def seed_everything(*key: int) -> None:
+    """Make all random numbers a function of `key`, e.g. (seed, step, logical rank)."""
+    digest = zlib.crc32(np.array(key, dtype="<i8").tobytes())
+    value = (digest << 31) ^ zlib.crc32(np.array([*key, 1], dtype="<i8").tobytes())
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed(value)
+    random.seed(value)
+    np.random.seed(value & 0xFFFFFFFF)
+
+
+def fix_numerics(threads: int, device: str, reproducible: bool) -> None:
+    """Settings that are part of the bits. Threads too: each number of them sums in another order."""
+    torch.set_num_threads(threads)
+    if device == "cuda" and reproducible:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
