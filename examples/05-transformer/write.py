@@ -14,6 +14,6 @@ for _ in range(200):
     tail = text[-CONTEXT:].encode("ascii")
     padded = torch.tensor(list(tail.ljust(CONTEXT, b" ")), dtype=torch.int64)
     with torch.no_grad():
-        scores = program(torch.stack([padded, padded]))[0, len(tail) - 1]
+        scores = program(padded[None])[0, len(tail) - 1]
     text += chr(int(torch.multinomial((scores / 0.7).softmax(-1), 1)))
 print(text)

@@ -17,6 +17,7 @@ from elasticdl.errors import DataError
 from elasticdl.model import contract
 from elasticdl.model.check import check
 from elasticdl.model.contract import Contract
+from elasticdl.model.evaluation import predict_records
 from elasticdl.model.mode import Mode
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec
 from elasticdl.zoo.digits import data as digits_data
@@ -52,6 +53,21 @@ def test_the_transformer_learns_more_than_the_frequency_of_letters(tmp_path: Pat
     shares = counts / counts.sum()
     of_frequencies = float(np.exp(-(shares * np.log(shares)).sum()))  # about 25
     assert metrics["perplexity"] < 0.9 * of_frequencies
+
+
+def test_records_without_labels_can_be_predicted(tmp_path: Path) -> None:
+    _, digits = digits_data.write(tmp_path / "digits")
+    _, text = text_data.write(tmp_path / "text")
+    images = write_idx(tmp_path, np.zeros((5, 28, 28)), np.zeros(5))
+    expected = {"digits.digits": (4, 10), "text.text": (4, 64, 128), "mnist.mnist": (4, 10)}
+    paths = {"digits.digits": digits, "text.text": text, "mnist.mnist": images}
+
+    for name, shape in expected.items():
+        found = load(f"{name}.forward")
+        source = found.reader(str(paths[name]), {}) or open_source(str(paths[name]), DataSpec())
+        dataset = found.dataset(source, Mode.PREDICTION)
+        ((_, _, predictions),) = predict_records(found.build_model(), dataset, 0, 4, 4, torch.device("cpu"))
+        assert predictions.shape == shape
 
 
 def test_what_a_position_predicts_does_not_depend_on_what_follows() -> None:

@@ -103,7 +103,8 @@ def dataset_fn(dataset: Dataset, mode: Mode, metadata: Metadata) -> Dataset:
     def batch(columns: dict[str, Any]) -> Any:
         text = np.stack([np.frombuffer(line.encode("ascii"), dtype=np.uint8) for line in columns["text"]])
         tokens = text.astype(np.int64)
-        return tokens if mode is Mode.PREDICTION else (tokens[:, :-1], tokens[:, 1:])
+        features, labels = tokens[:, :-1], tokens[:, 1:]
+        return features if mode is Mode.PREDICTION else (features, labels)
 
     return dataset.map_batches(batch)
 
