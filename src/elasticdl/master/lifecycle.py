@@ -116,7 +116,7 @@ def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
             actions += lose(job, worker, WorkerState.LOST, f"replaced by process {event.pid}", now)
         if worker.id in job.ledger.rounds.holders:
             job.ledger.rounds.holders.remove(worker.id)
-            job.ledger.rounds.broken_at = now - job.spec.timing.regroup_s
+            job.ledger.rounds.broken_at = now - 2 * job.spec.timing.regroup_s
         worker = None
     if worker is None:
         worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)

@@ -1,0 +1,196 @@
+"""Steps a JobState by hand, as the loop does: handle, decide, journal. Time moves only when told."""
+
+from __future__ import annotations
+
+from elasticdl.master import codec
+from elasticdl.master import events as ev
+from elasticdl.master.actions import Action, LaunchWorker, Reply, Send, SignalWorker, WriteEntry
+from elasticdl.master.membership import Answer, Worker, WorkerState
+from elasticdl.master.rounds import Round
+from elasticdl.master.state import JobState
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec, TimingSpec, WorkerId, WorkersSpec
+
+START = 1000.0
+
+
+def job_spec(
+    *,
+    kind: JobKind = JobKind.TRAINING,
+    wish: int = 2,
+    least: int = 1,
+    most: int = 4,
+    ranks: int = 4,
+    budget: int = 3,
+    output: str = "",
+    shard_records: int = 10,
+    timing: TimingSpec | None = None,
+) -> JobSpec:
+    return JobSpec(
+        name="job",
+        kind=kind,
+        model=ModelSpec(definition="zoo.model.forward"),
+        workers=WorkersSpec(wish=wish, min=least, max=most, failure_budget=budget),
+        plan=PlanSpec(logical_ranks=ranks),
+        data=DataSpec(shard_records=shard_records),
+        timing=timing or TimingSpec(),
+        output=output,
+    )
+
+
+class Driver:
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.state = JobState(spec)
+        self.now = START
+        self.journal: list[bytes] = []
+        self.sequences: dict[str, int] = {}
+        self.do(ev.MasterStarted(1))
+        self.do(ev.ReplicasListed((), ()))
+
+    def do(self, *events: ev.Event) -> list[Action]:
+        """One turn of the loop."""
+        actions: list[Action] = []
+        for event in events:
+            actions += self._handle(event)
+        while (decision := self.state.due(self.now)) is not None:
+            actions += self._handle(decision)
+        self.state.validate()
+        return actions
+
+    def _handle(self, event: ev.Event) -> list[Action]:
+        if not isinstance(event, ev.HeartbeatReceived):
+            self.journal.append(codec.dump(event, self.now))
+        return self.state.handle(event, self.now)
+
+    def wait(self, seconds: float) -> list[Action]:
+        self.now += seconds
+        return self.do()
+
+    def replayed(self) -> JobState:
+        state = JobState(self.spec)
+        for payload in self.journal:
+            event, now = codec.load(payload)
+            state.handle(event, now)
+        return state
+
+    # ---- what workers say
+
+    def sequence(self, worker: str) -> int:
+        self.sequences[worker] = self.sequences.get(worker, 0) + 1
+        return self.sequences[worker]
+
+    def greet(self, worker: str, *, pid: int = 0, entered: int = 0, ready: bool = False) -> list[Action]:
+        addresses = (f"{worker}:store", f"{worker}:handover")
+        pid = pid or 100 + self.worker_number(worker)
+        return self.do(ev.WorkerGreeted(WorkerId(worker), pid, "host", *addresses, entered, -1, ready, False))
+
+    @staticmethod
+    def worker_number(worker: str) -> int:
+        return int(worker.rpartition("-")[2])
+
+    def ready(self, worker: str) -> list[Action]:
+        return self.do(ev.WorkerReady(WorkerId(worker), self.sequence(worker)))
+
+    def join(self, *workers: str) -> list[Action]:
+        """Greet and say Ready, all of them within one turn."""
+        for worker in workers:
+            self.greet(worker)
+        return self.do(*(ev.WorkerReady(WorkerId(worker), self.sequence(worker)) for worker in workers))
+
+    def enter(self, step: int = 1, gap_s: float = 0.0) -> list[Action]:
+        """All members of the newest round say that they entered it."""
+        newest = self.newest
+        events = [
+            ev.RoundEntered(worker, self.sequence(worker), newest.id, step, gap_s)
+            for worker in newest.workers
+            if self.worker(worker).is_here
+        ]
+        return self.do(*events)
+
+    def heartbeat(
+        self, worker: str, *, step: int = 0, compute_s: float = 0.0, in_round: int | None = None
+    ) -> ev.HeartbeatReceived:
+        entered = self.state.job.ledger.rounds.current
+        number = in_round if in_round is not None else entered.id if entered else 0
+        return ev.HeartbeatReceived(WorkerId(worker), number, step, step * 8, 0.5, 0.02, compute_s, 0.1)
+
+    def beat(self, worker: str, *, step: int = 0, compute_s: float = 0.0, in_round: int | None = None) -> list[Action]:
+        return self.do(self.heartbeat(worker, step=step, compute_s=compute_s, in_round=in_round))
+
+    def exit(self, worker: str, code: int | None = None, signal: int | None = None) -> list[Action]:
+        return self.do(ev.ReplicaExited(ev.Exit(worker, 1, code, signal)))
+
+    def leave(self, worker: str) -> list[Action]:
+        return self.do(ev.WorkerLeaving(WorkerId(worker), self.sequence(worker), "preempted"))
+
+    def goodbye(self, worker: str, reason: str = "done") -> list[Action]:
+        return self.do(ev.WorkerSaidGoodbye(WorkerId(worker), self.sequence(worker), reason))
+
+    def finish(self, *workers: str, step: int = 100, why: str = "") -> list[Action]:
+        return self.do(
+            *(ev.WorkerFinished(WorkerId(worker), self.sequence(worker), step, step * 8, why) for worker in workers)
+        )
+
+    def plan(self, worker: str, *, records: int, validation: int = 0, steps: int = 100) -> list[Action]:
+        found = ev.PlanFound(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
+        return self.do(found)
+
+    def snapshot(self, worker: str, step: int) -> list[Action]:
+        return self.do(ev.SnapshotHeld(WorkerId(worker), self.sequence(worker), step))
+
+    def exchange(self, worker: str, request: int, *reports: ev.LeaseReport, want: int = 1) -> Answer:
+        actions = self.do(ev.Exchanged(WorkerId(worker), request, reports, want, ()))
+        (reply,) = [action for action in actions if isinstance(action, Reply)]
+        return reply.answer or Answer(request, (), False)
+
+    # ---- what came of it
+
+    @property
+    def newest(self) -> Round:
+        newest = self.state.job.ledger.rounds.newest
+        assert newest is not None
+        return newest
+
+    @property
+    def phase(self) -> str:
+        return self.state.job.ledger.phase.name
+
+    @property
+    def reason(self) -> str:
+        return self.state.job.ledger.phase.reason
+
+    def worker(self, worker: str) -> Worker:
+        return self.state.job.ledger.membership.workers[WorkerId(worker)]
+
+    def life(self, worker: str) -> WorkerState:
+        return self.worker(worker).state
+
+
+def running(workers: int = 2, **spec: int) -> Driver:
+    """A training job whose workers have entered their first round."""
+    driver = Driver(job_spec(wish=workers, **spec))
+    driver.join(*(f"worker-{number}" for number in range(workers)))
+    driver.enter()
+    return driver
+
+
+def sent(actions: list[Action], worker: str, kind: str) -> list[pb.MasterMessage]:
+    """Messages of one kind to one worker."""
+    return [
+        action.message
+        for action in actions
+        if isinstance(action, Send) and action.worker == worker and action.message.WhichOneof("message") == kind
+    ]
+
+
+def launched(actions: list[Action]) -> list[str]:
+    return [action.worker for action in actions if isinstance(action, LaunchWorker)]
+
+
+def signalled(actions: list[Action]) -> list[tuple[str, int]]:
+    return [(action.worker, int(action.signal)) for action in actions if isinstance(action, SignalWorker)]
+
+
+def noted(actions: list[Action]) -> list[str]:
+    return [action.entry.kind for action in actions if isinstance(action, WriteEntry)]

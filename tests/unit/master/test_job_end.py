@@ -1,0 +1,168 @@
+"""How a job ends: done and exported, stopped with a checkpoint, stopped at once."""
+
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master import events as ev
+from elasticdl.master.membership import WorkerState
+from elasticdl.spec import WorkerId
+from tests.unit.master.driver import Driver, job_spec, running, sent, signalled
+
+
+def exporting() -> Driver:
+    driver = Driver(job_spec(wish=2, output="/models/one"))
+    driver.join("worker-0", "worker-1")
+    driver.enter()
+    return driver
+
+
+def test_the_first_member_exports_once_all_have_finished() -> None:
+    driver = exporting()
+    assert not sent(driver.finish("worker-1"), "worker-1", "export")
+
+    actions = driver.finish("worker-0")
+
+    assert sent(actions, "worker-0", "export")[0].export.path == "/models/one"
+    assert driver.phase == "running"
+
+
+def test_all_are_released_once_the_model_is_there() -> None:
+    driver = exporting()
+    driver.finish("worker-0", "worker-1", why="all steps are done")
+
+    actions = driver.do(ev.ModelExported(WorkerId("worker-0"), driver.sequence("worker-0"), "/models/one"))
+
+    assert driver.phase == "succeeded"
+    assert sent(actions, "worker-0", "release") and sent(actions, "worker-1", "release")
+
+
+def test_another_exports_should_the_first_die() -> None:
+    driver = exporting()
+    driver.finish("worker-0", "worker-1")
+
+    actions = driver.exit("worker-0", signal=signal.SIGKILL)
+
+    assert sent(actions, "worker-1", "export")
+
+
+def test_a_job_without_output_is_done_when_all_have_finished() -> None:
+    driver = running(2)
+
+    driver.finish("worker-0", "worker-1", step=100)
+
+    assert driver.phase == "succeeded"
+    assert driver.state.job.ledger.records == 800
+
+
+def test_a_member_that_lost_the_last_step_is_not_waited_for() -> None:
+    driver = running(3)
+    driver.finish("worker-0")
+    driver.do(ev.RoundBroken(WorkerId("worker-1"), driver.sequence("worker-1"), driver.newest.id, ""))
+    driver.exit("worker-2", signal=signal.SIGKILL)
+
+    assert driver.phase == "succeeded"
+
+
+def test_nobody_is_launched_once_a_worker_has_finished() -> None:
+    driver = running(3)
+    driver.finish("worker-0")
+
+    driver.exit("worker-2", signal=signal.SIGKILL)
+
+    assert "worker-3" not in driver.state.job.ledger.membership.workers
+
+
+def test_the_end_waits_for_the_last_evaluation() -> None:
+    driver = running(1)
+    driver.plan("worker-0", records=800, validation=5)
+    driver.snapshot("worker-0", 100)
+    driver.finish("worker-0")
+    assert driver.phase == "running"
+
+    answer = driver.exchange("worker-0", 1)
+    driver.exchange("worker-0", 2, ev.LeaseReport(answer.leases[0][2].id, 5, True, "", ()), want=0)
+
+    assert driver.phase == "succeeded"
+
+
+def test_a_stop_lets_members_end_after_their_step_and_releases_the_others() -> None:
+    driver = running(2)
+    driver.do(ev.ScaleAsked(3))
+    driver.greet("worker-2")
+
+    actions = driver.do(ev.StopAsked(False, "Ctrl-C"))
+
+    assert driver.phase == "stopping"
+    assert sent(actions, "worker-0", "stop")[0].stop.reason == "Ctrl-C"
+    assert sent(actions, "worker-2", "release")
+
+
+def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
+    driver = running(2)
+    driver.do(ev.StopAsked(False, "Ctrl-C"))
+
+    driver.finish("worker-0", "worker-1", step=42)
+
+    assert (driver.phase, driver.reason) == ("stopped", "Ctrl-C")
+    assert getattr(driver.state.job.ledger.phase, "exit_code", None) == 130
+
+
+def test_survivors_of_a_loss_while_stopping_are_told_to_stop_again() -> None:
+    driver = running(2, least=2)
+    driver.do(ev.StopAsked(False, "Ctrl-C"))
+
+    actions = driver.exit("worker-1", signal=signal.SIGKILL)
+
+    assert sent(actions, "worker-0", "round")[0].round.forced
+    assert sent(actions, "worker-0", "stop")
+
+
+def test_a_stop_that_takes_too_long_ends_by_force() -> None:
+    driver = running(2)
+    driver.do(ev.StopAsked(False, "Ctrl-C"))
+    actions = []
+    for _ in range(int(driver.spec.timing.grace_s) + 1):
+        driver.now += 1.0
+        actions += driver.do(*(driver.heartbeat(worker) for worker in ("worker-0", "worker-1")))
+
+    assert driver.phase == "stopped"
+    assert ("worker-0", signal.SIGKILL) in signalled(actions)
+
+
+def test_a_stop_at_once_kills() -> None:
+    driver = running(2)
+
+    actions = driver.do(ev.StopAsked(True, "second Ctrl-C"))
+
+    assert driver.phase == "stopped"
+    assert signalled(actions) == [("worker-0", signal.SIGKILL), ("worker-1", signal.SIGKILL)]
+
+
+def test_a_job_that_has_not_started_stops_immediately() -> None:
+    driver = Driver(job_spec())
+
+    driver.do(ev.StopAsked(False, "never mind"))
+
+    assert driver.phase == "stopped"
+
+
+def test_a_vanished_terminal_stops_the_job_cleanly() -> None:
+    driver = running(2)
+
+    driver.do(ev.Detached())
+
+    assert driver.phase == "stopping"
+
+
+def test_exits_after_the_end_count_against_nothing() -> None:
+    driver = running(2)
+    driver.finish("worker-0", "worker-1")
+
+    driver.exit("worker-0", code=1)
+    driver.goodbye("worker-1")
+    driver.exit("worker-1", code=0)
+
+    assert driver.phase == "succeeded"
+    assert driver.state.job.ledger.budget.spent == 0
+    assert driver.life("worker-1") is WorkerState.LEFT

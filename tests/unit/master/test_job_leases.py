@@ -1,0 +1,184 @@
+"""Leases: evaluation during training, and jobs that are nothing but leases."""
+
+from __future__ import annotations
+
+import math
+import signal
+
+import pytest
+
+from elasticdl.master import events as ev
+from elasticdl.master.actions import ShowMetrics
+from elasticdl.spec import JobKind, WorkerId
+from tests.unit.master.driver import Driver, job_spec, noted, running, sent
+
+Sums = tuple[tuple[str, tuple[float, ...], float], ...]
+
+
+def done(lease: int, records: int = 10, sums: Sums = ()) -> ev.LeaseReport:
+    return ev.LeaseReport(lease, records, True, "", sums)
+
+
+def predicting(records: int = 25, workers: int = 2) -> Driver:
+    driver = Driver(job_spec(kind=JobKind.PREDICTION, wish=workers))
+    driver.join(*(f"worker-{number}" for number in range(workers)))
+    driver.plan("worker-0", records=records)
+    return driver
+
+
+def evaluating(workers: int = 2, records: int = 25) -> Driver:
+    driver = running(workers)
+    driver.plan("worker-0", records=800, validation=records)
+    for number in range(workers):
+        driver.snapshot(f"worker-{number}", 50)
+    return driver
+
+
+def test_a_prediction_job_succeeds_when_it_is_drained() -> None:
+    driver = predicting()
+    first = driver.exchange("worker-0", 1, want=2)
+    second = driver.exchange("worker-1", 1)
+    driver.exchange("worker-0", 2, *(done(lease.id) for _, _, lease in first.leases), want=0)
+    assert driver.phase == "running"
+
+    driver.exchange("worker-1", 2, done(second.leases[0][2].id, 5), want=0)
+
+    assert driver.phase == "succeeded"
+    assert driver.state.job.ledger.records == 25
+
+
+def test_the_first_plan_wins() -> None:
+    driver = predicting(records=25)
+
+    driver.plan("worker-1", records=99)
+
+    assert driver.state.job.ledger.evaluations.open[0].queue.records == 25
+
+
+def test_data_without_records_is_a_wrong_job() -> None:
+    driver = predicting(records=0)
+
+    assert driver.phase == "failed"
+    assert "at least one record" in driver.reason
+
+
+def test_an_exchange_before_the_plan_is_known_waits() -> None:
+    driver = Driver(job_spec(kind=JobKind.PREDICTION, wish=1))
+    driver.join("worker-0")
+
+    answer = driver.exchange("worker-0", 1)
+
+    assert not answer.leases and not answer.drained
+
+
+def test_a_repeated_request_gets_the_same_leases_again() -> None:
+    driver = predicting()
+
+    assert driver.exchange("worker-0", 1) == driver.exchange("worker-0", 1)
+    assert driver.state.job.ledger.evaluations.open[0].queue.next_shard == 1
+
+
+def test_an_older_request_gets_nothing() -> None:
+    driver = predicting()
+    driver.exchange("worker-0", 2)
+
+    assert not driver.exchange("worker-0", 1).leases
+
+
+def test_a_lost_workers_leases_are_given_to_the_next() -> None:
+    driver = predicting()
+    first = driver.exchange("worker-0", 1)
+    driver.exchange("worker-0", 2, ev.LeaseReport(first.leases[0][2].id, 4, False, "", ()), want=0)
+
+    driver.exit("worker-0", signal=signal.SIGKILL)
+    lease = driver.exchange("worker-1", 1).leases[0][2]
+
+    assert (lease.shard, lease.done) == (0, 4)
+
+
+def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
+    driver = predicting()
+    driver.exchange("worker-0", 1)
+    actions = []
+    for _ in range(60):
+        driver.now += 1.0
+        actions += driver.do(*(driver.heartbeat(worker) for worker in ("worker-0", "worker-1")))
+
+    assert noted(actions) == ["lease-expired"]
+    assert driver.exchange("worker-1", 1).leases[0][2].attempt == 2
+
+
+def test_a_shard_that_fails_everywhere_ends_the_job_and_is_named() -> None:
+    driver = predicting()
+    for request in range(1, 4):
+        lease = driver.exchange("worker-0", 2 * request).leases[0][2]
+        failed = ev.LeaseReport(lease.id, 0, False, "ValueError: row 3", ())
+        driver.exchange("worker-0", 2 * request + 1, failed, want=0)
+
+    assert driver.phase == "failed"
+    assert "prediction[0:10]" in driver.reason and "row 3" in driver.reason
+
+
+def test_metrics_do_not_depend_on_who_computed_what_in_which_order() -> None:
+    parts = {0: 0.1, 1: 0.2, 2: 1e16, 3: -1e16}
+    found = set()
+    for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 0, 3, 1)):
+        driver = evaluating(records=40)
+        leases = {lease.shard: lease for _, _, lease in driver.exchange("worker-0", 1, want=4).leases}
+        for request, shard in enumerate(order, start=2):
+            report = done(leases[shard].id, sums=(("accuracy", (parts[shard],), 10.0),))
+            driver.exchange("worker-0", request, report, want=0)
+        found.add(driver.state.job.ledger.evaluations.results[50]["accuracy"])
+
+    assert found == {math.fsum(parts.values()) / 40}
+
+
+def test_the_result_of_an_evaluation_goes_to_all_members() -> None:
+    driver = evaluating(records=5)
+    lease = driver.exchange("worker-1", 1).leases[0][2]
+    report = done(lease.id, 5, (("accuracy", (4.0,), 5.0),))
+
+    actions = driver.do(ev.Exchanged(WorkerId("worker-1"), 2, (report,), 0, ()))
+
+    assert sent(actions, "worker-0", "evaluation")[0].evaluation.metrics["accuracy"] == 0.8
+    assert ShowMetrics(50, {"accuracy": 0.8}) in actions
+    assert driver.phase == "running"
+
+
+def test_only_holders_of_the_weights_take_leases_of_an_evaluation() -> None:
+    driver = running(2)
+    driver.plan("worker-0", records=800, validation=25)
+    driver.snapshot("worker-0", 50)
+
+    assert not driver.exchange("worker-1", 1).leases
+    assert driver.exchange("worker-0", 1).leases
+
+
+def test_an_evaluation_nobody_holds_any_more_is_abandoned_with_a_word() -> None:
+    driver = running(2)
+    driver.plan("worker-0", records=800, validation=25)
+    driver.snapshot("worker-0", 50)
+
+    actions = driver.exit("worker-0", signal=signal.SIGKILL)
+
+    assert "evaluation" in noted(actions)
+    assert not driver.state.job.ledger.evaluations.open
+
+
+def test_a_step_evaluated_before_is_answered_from_memory() -> None:
+    driver = evaluating(records=5)
+    lease = driver.exchange("worker-0", 1).leases[0][2]
+    driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
+
+    actions = driver.snapshot("worker-1", 50)
+
+    assert sent(actions, "worker-1", "evaluation")
+    assert not driver.state.job.ledger.evaluations.open
+
+
+@pytest.mark.parametrize("gone", ["worker-9", "worker-1"])
+def test_the_unknown_and_the_lost_get_no_leases(gone: str) -> None:
+    driver = predicting()
+    driver.exit("worker-1", signal=signal.SIGKILL)
+
+    assert not driver.exchange(gone, 1).leases

@@ -1,0 +1,209 @@
+"""Random lives of a job: whatever happens, nothing is lost or doubled, and replay equals live."""
+
+from __future__ import annotations
+
+import signal
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from elasticdl.master import events as ev
+from elasticdl.master.actions import Action, WriteEntry
+from elasticdl.master.membership import GONE, WorkerState
+from elasticdl.master.state import JobState
+from elasticdl.spec import JobKind, WorkerId
+from tests.unit.master.driver import Driver, job_spec
+
+NUMBERS = st.integers(0, 9)
+
+
+class JobMachine(RuleBasedStateMachine):
+    """Workers are picked by number among those that could do what the rule says."""
+
+    @initialize(kind=st.sampled_from([JobKind.TRAINING, JobKind.PREDICTION]), least=st.integers(1, 2))
+    def start(self, kind: JobKind, least: int) -> None:
+        self.driver = Driver(job_spec(kind=kind, wish=2, least=least, most=4, ranks=5, budget=50, shard_records=7))
+        self.rounds: list[int] = []
+        self.finished: list[int] = []
+        self.requests: dict[str, int] = {}
+        self.entries = self.driver.state.job.ledger.entries
+        self.step = 0
+
+    def pick(self, number: int, *states: WorkerState) -> str | None:
+        workers = self.driver.state.job.ledger.membership.workers.values()
+        able = [w.id for w in workers if w.state in states and not w.said_goodbye and not w.exited]
+        return able[number % len(able)] if able else None
+
+    def see(self, actions: list[Action]) -> None:
+        numbers = [action.number for action in actions if isinstance(action, WriteEntry)]
+        assert numbers == list(range(self.entries + 1, self.entries + 1 + len(numbers))), "an entry is lost or doubled"
+        self.entries += len(numbers)
+
+    @rule(seconds=st.sampled_from([0.01, 0.3, 1.5, 70.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.see(self.driver.wait(seconds))
+
+    @rule(number=NUMBERS, ready=st.booleans())
+    def greets(self, number: int, ready: bool) -> None:
+        worker = self.pick(number, *WorkerState)
+        if worker is not None:
+            current = self.driver.state.job.ledger.rounds.current
+            entered = current.id if current and worker in current.workers else 0
+            self.see(self.driver.greet(worker, entered=entered, ready=ready))
+
+    @rule(number=NUMBERS)
+    def an_external_worker_greets(self, number: int) -> None:
+        self.see(self.driver.greet(f"worker-{90 + number}"))
+
+    @rule(number=NUMBERS)
+    def is_ready(self, number: int) -> None:
+        worker = self.pick(number, WorkerState.STARTING)
+        if worker is not None:
+            self.see(self.driver.ready(worker))
+
+    @rule(number=NUMBERS, code=st.sampled_from([None, 0, 1]), killed=st.booleans())
+    def exits(self, number: int, code: int | None, killed: bool) -> None:
+        worker = self.pick(number, *WorkerState)
+        if worker is not None:
+            self.see(self.driver.exit(worker, None if killed else code, signal.SIGKILL if killed else None))
+
+    @rule(number=NUMBERS)
+    def leaves(self, number: int) -> None:
+        worker = self.pick(number, WorkerState.MEMBER, WorkerState.READY, WorkerState.JOINING)
+        if worker is not None:
+            self.see(self.driver.leave(worker))
+
+    @rule(number=NUMBERS)
+    def says_goodbye(self, number: int) -> None:
+        worker = self.pick(number, WorkerState.LEAVING, WorkerState.FINISHED)
+        if worker is not None:
+            self.see(self.driver.goodbye(worker))
+
+    @rule()
+    def the_newest_round_is_entered(self) -> None:
+        if self.driver.state.job.ledger.rounds.newest is not None:
+            self.step += 1
+            self.see(self.driver.enter(self.step, gap_s=0.1))
+
+    @rule(number=NUMBERS, back=st.integers(0, 2))
+    def drops_its_round(self, number: int, back: int) -> None:
+        worker = self.pick(number, WorkerState.MEMBER, WorkerState.JOINING, WorkerState.LEAVING)
+        newest = self.driver.state.job.ledger.rounds.newest
+        if worker is not None and newest is not None:
+            broken = max(1, newest.id - back)
+            self.see(self.driver.do(ev.RoundBroken(WorkerId(worker), self.driver.sequence(worker), broken, "")))
+
+    @rule(number=NUMBERS, forward=st.booleans(), compute_s=st.sampled_from([0.0, 0.01, 0.05]))
+    def beats(self, number: int, forward: bool, compute_s: float) -> None:
+        worker = self.pick(number, *(set(WorkerState) - {WorkerState.LAUNCHING}))
+        if worker is not None:
+            self.step += forward
+            self.see(self.driver.beat(worker, step=self.step, compute_s=compute_s))
+
+    @rule(number=NUMBERS)
+    def finds_the_plan(self, number: int) -> None:
+        worker = self.pick(number, WorkerState.STARTING, WorkerState.MEMBER)
+        if worker is not None:
+            self.see(self.driver.plan(worker, records=60, validation=40))
+
+    @rule(number=NUMBERS, step=st.integers(1, 4))
+    def holds_a_snapshot(self, number: int, step: int) -> None:
+        worker = self.pick(number, WorkerState.MEMBER)
+        if worker is not None:
+            self.see(self.driver.snapshot(worker, step * 10))
+
+    @rule(number=NUMBERS, want=st.integers(0, 3), again=st.booleans(), how=st.sampled_from(["done", "part", "failed"]))
+    def exchanges(self, number: int, want: int, again: bool, how: str) -> None:
+        worker = self.pick(number, WorkerState.MEMBER, WorkerState.FINISHED, WorkerState.LOST)
+        if worker is None:
+            return
+        held = [
+            (evaluation.step, lease)
+            for evaluation in self.driver.state.job.ledger.evaluations.open.values()
+            for lease in evaluation.queue.leases.values()
+            if lease.worker == worker
+        ][:1]
+        reports = [
+            ev.LeaseReport(
+                lease.id,
+                lease.stop - lease.start if how == "done" else 1,
+                how == "done",
+                "bad" if how == "failed" else "",
+                (("accuracy", (1.0,), 2.0),),
+            )
+            for _, lease in held
+        ]
+        if not again:
+            self.requests[worker] = self.requests.get(worker, 0) + 1
+        event = ev.Exchanged(WorkerId(worker), self.requests.get(worker, 1), tuple(reports), want, ())
+        self.see(self.driver.do(event))
+
+    @rule(workers=st.integers(1, 4))
+    def is_scaled(self, workers: int) -> None:
+        self.see(self.driver.do(ev.ScaleAsked(workers)))
+
+    @precondition(lambda self: self.step > 3)
+    @rule(number=NUMBERS)
+    def finishes(self, number: int) -> None:
+        worker = self.pick(number, WorkerState.MEMBER)
+        if worker is not None and self.driver.state.job.trains:
+            self.see(self.driver.finish(worker, step=self.step))
+
+    @precondition(lambda self: self.step > 5)
+    @rule(at_once=st.booleans())
+    def is_stopped(self, at_once: bool) -> None:
+        self.see(self.driver.do(ev.StopAsked(at_once, "enough")))
+
+    @rule()
+    def the_master_dies_and_comes_back(self) -> None:
+        self.driver.state = self.driver.replayed()
+        workers = self.driver.state.job.ledger.membership.workers.values()
+        alive = tuple((w.id, w.pid) for w in workers if not w.exited and not w.external)
+        self.see(self.driver.do(ev.MasterStarted(2)))
+        self.see(self.driver.do(ev.ReplicasListed(alive, ())))
+
+    @invariant()
+    def replay_equals_live(self) -> None:
+        if hasattr(self, "driver"):
+            assert self.driver.replayed().dump() == self.driver.state.dump()
+
+    @invariant()
+    def a_saved_state_is_the_state(self) -> None:
+        if hasattr(self, "driver"):
+            saved = JobState(self.driver.spec)
+            saved.load(self.driver.state.dump())
+            assert saved.dump() == self.driver.state.dump()
+
+    @invariant()
+    def rounds_only_grow_and_donors_hold_the_state(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        newest = self.driver.state.job.ledger.rounds.newest
+        if newest is None or (self.rounds and newest.id == self.rounds[-1]):
+            return
+        assert not self.rounds or newest.id > self.rounds[-1]
+        self.rounds.append(newest.id)
+        if newest.forced:
+            assert not any(seat.donor for seat in newest.seats)
+        assert all(seat.donor != seat.worker for seat in newest.seats)
+        for seat in newest.seats:
+            assert not seat.donor or seat.donor in self.driver.state.job.ledger.rounds.holders
+
+    @invariant()
+    def every_alive_member_is_known(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        ledger = self.driver.state.job.ledger
+        newest = ledger.rounds.newest
+        for worker in ledger.membership.workers.values():
+            if worker.state is WorkerState.JOINING:
+                assert newest is not None and worker.id in newest.workers
+            if worker.state in GONE:
+                assert worker.id not in [
+                    lease.worker for work in ledger.evaluations.open.values() for lease in work.queue.leases.values()
+                ]
+
+
+TestJobMachine = JobMachine.TestCase
+TestJobMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,246 @@
+"""A worker's life as design 0002 tells it."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from elasticdl.master import events as ev
+from elasticdl.master.membership import WorkerState
+from elasticdl.spec import WorkerId
+from tests.unit.master.driver import START, Driver, job_spec, launched, noted, running, sent, signalled
+
+
+def test_the_wished_number_of_workers_is_launched_with_fresh_ids() -> None:
+    driver = Driver(job_spec(wish=3))
+
+    assert [worker.id for worker in driver.state.job.ledger.membership.active()] == ["worker-0", "worker-1", "worker-2"]
+
+
+def test_nothing_is_launched_before_the_launcher_said_what_runs() -> None:
+    driver = Driver(job_spec())
+    driver.state.job.seen.has_launcher = False
+
+    assert launched(driver.exit("worker-0", signal=signal.SIGKILL)) == []
+
+
+def test_a_worker_passes_from_launching_to_member() -> None:
+    driver = Driver(job_spec(wish=1))
+    seen = [driver.life("worker-0")]
+    driver.greet("worker-0")
+    seen.append(driver.life("worker-0"))
+    driver.ready("worker-0")
+    seen.append(driver.life("worker-0"))
+
+    assert seen == [WorkerState.LAUNCHING, WorkerState.STARTING, WorkerState.MEMBER]
+
+
+def test_a_newcomer_is_joining_until_its_round_is_entered() -> None:
+    driver = running(1, most=2)
+    driver.do(ev.ScaleAsked(2))
+    driver.join("worker-1")
+
+    assert driver.life("worker-1") is WorkerState.JOINING
+    driver.enter(step=5)
+    assert driver.life("worker-1") is WorkerState.MEMBER
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_preempted_worker_is_replaced_at_once_and_counts_against_nothing(number: int) -> None:
+    driver = running(2)
+
+    actions = driver.exit("worker-1", signal=number)
+
+    assert driver.life("worker-1") is WorkerState.LOST
+    assert driver.worker("worker-1").reason.startswith("preempted")
+    assert launched(actions) == ["worker-2"]
+    assert driver.state.job.ledger.budget.spent == 0
+
+
+def test_a_crashed_worker_is_replaced_after_a_pause_that_doubles() -> None:
+    driver = Driver(job_spec(wish=1, budget=9))
+    at = []
+    for number in range(3):
+        driver.exit(f"worker-{number}", code=1)
+        crashed_at = driver.now
+        while f"worker-{number + 1}" not in driver.state.job.ledger.membership.workers:
+            driver.wait(0.25)
+        at.append(driver.now - crashed_at)
+
+    assert at == [1.0, 2.0, 4.0]
+
+
+def test_a_worker_that_keeps_failing_uses_up_the_budget_with_its_last_words() -> None:
+    driver = Driver(job_spec(wish=1, budget=1))
+    driver.exit("worker-0", code=1)
+    driver.wait(1.0)
+    driver.greet("worker-1")
+    driver.do(ev.WorkerFailed(WorkerId("worker-1"), 1, "no module named x", False, False))
+
+    driver.exit("worker-1", code=3)
+
+    assert driver.phase == "failed"
+    assert "workers failed 2 times, 1 are allowed" in driver.reason
+    assert "code 3: no module named x" in driver.reason
+    assert "worker-1.log" in driver.reason
+
+
+@pytest.mark.parametrize(("wrong_job", "exit_code"), [(True, 2), (False, 1)])
+def test_a_permanent_failure_ends_the_job(wrong_job: bool, exit_code: int) -> None:
+    driver = running(2)
+
+    actions = driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "bad", wrong_job, True))
+
+    assert driver.phase == "failed"
+    assert "bad" in driver.reason
+    assert getattr(driver.state.job.ledger.phase, "exit_code", None) == exit_code
+    assert sent(actions, "worker-1", "release")
+
+
+def test_an_exit_without_goodbye_is_a_crash_even_with_code_0() -> None:
+    driver = running(2)
+
+    driver.exit("worker-1", code=0)
+
+    assert driver.life("worker-1") is WorkerState.LOST
+    assert driver.state.job.ledger.budget.spent == 1
+
+
+def test_a_worker_that_left_after_goodbye_has_left() -> None:
+    driver = running(2)
+    driver.leave("worker-1")
+    driver.enter(step=7)
+    driver.goodbye("worker-1")
+
+    driver.exit("worker-1", code=0)
+
+    assert driver.life("worker-1") is WorkerState.LEFT
+    assert driver.state.job.ledger.budget.spent == 0
+
+
+def test_a_message_sent_again_takes_effect_once_and_is_acknowledged_again() -> None:
+    driver = running(2)
+    message = ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 5, "path", 0.1, 0.0)
+
+    first, second = driver.do(message), driver.do(message)
+
+    assert noted(first) == ["checkpoint"]
+    assert noted(second) == []
+    assert sent(second, "worker-0", "acknowledged")[0].acknowledged.sequence == message.sequence
+
+
+def test_scaling_down_lets_the_youngest_leave_first() -> None:
+    driver = running(3)
+
+    actions = driver.do(ev.ScaleAsked(1))
+
+    assert sent(actions, "worker-1", "leave") and sent(actions, "worker-2", "leave")
+    assert not sent(actions, "worker-0", "leave")
+    assert driver.newest.workers == ("worker-0",)
+
+
+def test_scaling_down_ends_a_worker_that_cannot_hear_yet_by_signal() -> None:
+    driver = running(1, most=2)
+    driver.do(ev.ScaleAsked(2))
+
+    actions = driver.do(ev.ScaleAsked(1))
+    driver.exit("worker-1", signal=signal.SIGTERM)
+
+    assert signalled(actions) == [("worker-1", signal.SIGTERM)]
+    assert driver.life("worker-1") is WorkerState.LEFT
+
+
+def test_scaling_up_launches_the_difference() -> None:
+    driver = running(2)
+
+    assert launched(driver.do(ev.ScaleAsked(4))) == ["worker-2", "worker-3"]
+
+
+def test_a_worker_that_does_not_leave_in_its_grace_is_killed() -> None:
+    driver = running(2, least=2)
+    driver.leave("worker-1")
+    actions = []
+    for step in range(2, 2 + int(driver.spec.timing.grace_s) + 1):
+        driver.now += 1.0
+        actions += driver.do(*(driver.heartbeat(worker, step=step) for worker in ("worker-0", "worker-1")))
+
+    assert signalled(actions) == [("worker-1", signal.SIGKILL)]
+
+
+def test_an_external_worker_is_welcome_and_its_id_is_not_given_away() -> None:
+    driver = running(1)
+
+    driver.join("worker-1")
+    driver.enter(step=3)
+    driver.do(ev.ScaleAsked(3))
+
+    assert driver.life("worker-1") is WorkerState.MEMBER
+    assert driver.worker("worker-1").external
+    assert "worker-2" in driver.state.job.ledger.membership.workers
+
+
+def test_an_external_worker_whose_connection_broke_is_lost_after_a_short_time() -> None:
+    driver = running(1, most=2)
+    driver.join("worker-1")
+    driver.now += 5.0
+    driver.beat("worker-0", step=9)
+    driver.beat("worker-1", step=9)
+    driver.do(ev.SessionBroken(WorkerId("worker-1")))
+
+    driver.now += driver.spec.timing.silence_s
+    driver.beat("worker-0", step=99)
+
+    assert driver.life("worker-1") is WorkerState.LOST
+
+
+def test_a_broken_stream_of_a_launched_worker_is_no_loss_yet() -> None:
+    driver = running(2)
+
+    driver.do(ev.SessionBroken(WorkerId("worker-1")))
+
+    assert driver.life("worker-1") is WorkerState.MEMBER
+
+
+def test_a_restarted_external_worker_is_a_new_one_under_the_same_name() -> None:
+    driver = running(1, most=2)
+    driver.join("worker-1")
+    driver.enter(step=2)
+
+    actions = driver.greet("worker-1", pid=999)
+
+    assert driver.life("worker-1") is WorkerState.STARTING
+    assert driver.worker("worker-1").sequence == 0
+    assert sent(actions, "worker-0", "round")[0].round.forced
+    assert driver.newest.workers == ("worker-0",)
+
+
+def test_a_restarted_master_launches_again_what_never_started_and_notices_who_died() -> None:
+    driver = running(2)
+    driver.do(ev.ReplicaStarted("worker-0", 11), ev.ReplicaStarted("worker-1", 12), ev.ScaleAsked(3))
+    driver.do(ev.MasterStarted(2))
+
+    actions = driver.do(ev.ReplicasListed((("worker-0", 11),), (ev.Exit("worker-1", 12, None, 9),)))
+
+    assert "worker-2" in launched(actions)
+    assert driver.life("worker-1") is WorkerState.LOST
+    assert driver.newest.workers == ("worker-0",)
+
+
+def test_last_words_of_an_exited_process_do_not_bring_it_back() -> None:
+    driver = running(2)
+    driver.exit("worker-1", signal=signal.SIGKILL)
+
+    driver.greet("worker-1")
+
+    assert driver.life("worker-1") is WorkerState.LOST
+
+
+def test_workers_are_not_taken_for_silent_while_they_look_for_a_restarted_master() -> None:
+    driver = running(2)
+    driver.now = START + 100
+    driver.do(ev.MasterStarted(2), ev.ReplicasListed((("worker-0", 1), ("worker-1", 2)), ()))
+
+    driver.wait(1.5)
+
+    assert driver.life("worker-1") is WorkerState.MEMBER
