@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from elasticdl.master.actions import Entry, WriteEntry
+from elasticdl.master.eventlog import EventLog
+
+
+def entries(*numbers: int) -> list[WriteEntry]:
+    return [
+        WriteEntry(number, Entry(float(number), "worker-lost", "worker-1", "killed", 2, 30, 0.1)) for number in numbers
+    ]
+
+
+def log(path: Path, *numbers: int) -> None:
+    events = EventLog(path)
+    events.open()
+    events.write(entries(*numbers))
+    events.close()
+
+
+def times(path: Path) -> list[float]:
+    return [json.loads(line)["at"] for line in path.read_text().splitlines()]
+
+
+def test_a_line_has_what_people_ask_for(tmp_path: Path) -> None:
+    log(tmp_path / "events.jsonl", 1)
+
+    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
+
+    assert json.loads(line) == {
+        "at": 1.0,
+        "kind": "worker-lost",
+        "worker": "worker-1",
+        "reason": "killed",
+        "round": 2,
+        "step": 30,
+        "cost_s": 0.1,
+    }
+
+
+def test_a_restarted_master_writes_only_what_is_missing(tmp_path: Path) -> None:
+    log(tmp_path / "events.jsonl", 1, 2)
+
+    log(tmp_path / "events.jsonl", 1, 2, 3)
+
+    assert times(tmp_path / "events.jsonl") == [1.0, 2.0, 3.0]
+
+
+def test_a_torn_line_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log(path, 1, 2)
+    path.write_bytes(path.read_bytes()[:-5])
+
+    log(path, 1, 2)
+
+    assert times(path) == [1.0, 2.0]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master import events as ev
+from elasticdl.master.metrics import Metrics
+from elasticdl.master.phase import Over
+from elasticdl.master.status import result, status
+from elasticdl.spec import WorkerId
+from tests.unit.master.driver import Driver, running
+
+
+def trained() -> Driver:
+    driver = running(2)
+    driver.plan("worker-0", records=1600, steps=200)
+    for step in (10, 20):
+        driver.now += 1.0
+        driver.beat("worker-0", step=step)
+        driver.beat("worker-1", step=step)
+    return driver
+
+
+def test_a_status_tells_progress_speed_and_workers() -> None:
+    driver = trained()
+
+    shown = status(driver.state.job, driver.now)
+
+    assert (shown.phase, shown.step, shown.total_steps, shown.records) == ("running", 20, 200, 160)
+    assert shown.records_per_s == 80.0
+    assert [(w.id, w.state, w.rank, w.logical_ranks) for w in shown.workers] == [
+        ("worker-0", "member", 0, 2),
+        ("worker-1", "member", 1, 2),
+    ]
+
+
+def test_a_status_tells_who_was_lost_and_why() -> None:
+    driver = trained()
+    driver.exit("worker-1", signal=signal.SIGKILL)
+
+    shown = status(driver.state.job, driver.now)
+
+    lost = next(w for w in shown.workers if w.id == "worker-1")
+    assert (lost.state, lost.rank) == ("lost", -1)
+    assert "SIGKILL" in lost.reason
+    assert "worker-lost" in [event.kind for event in shown.events]
+
+
+def test_a_speed_of_the_past_is_not_shown() -> None:
+    driver = trained()
+
+    assert status(driver.state.job, driver.now + 10).records_per_s == 0.0
+
+
+def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
+    driver = trained()
+    written = ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 200, "/checkpoints/200", 0.1, 0.0)
+    driver.do(written)
+    driver.finish("worker-0", "worker-1", step=200)
+    phase = driver.state.job.ledger.phase
+    assert isinstance(phase, Over)
+
+    document = result(driver.state.job, phase)
+
+    assert (document["phase"], document["exit_code"], document["step"]) == ("succeeded", 0, 200)
+    assert (document["records"], document["workers_joined"]) == (1600, 2)
+    assert document["checkpoint"] == "/checkpoints/200"
+
+
+def test_prometheus_sees_workers_by_state() -> None:
+    driver = trained()
+    metrics = Metrics("job")
+
+    metrics.observe(driver.state.job, driver.now)
+
+    assert metrics.registry.get_sample_value("elasticdl_workers", {"job": "job", "state": "member"}) == 2.0
+    assert metrics.registry.get_sample_value("elasticdl_step", {"job": "job"}) == 20.0

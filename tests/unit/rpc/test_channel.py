@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from elasticdl.errors import AccessDenied, ElasticDLError, MasterUnreachable, SpecError
+from elasticdl.rpc import channel, methods
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory
+
+
+class FailedCall:
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "why"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, AccessDenied),
+        (grpc.StatusCode.INVALID_ARGUMENT, SpecError),
+        (grpc.StatusCode.UNAVAILABLE, MasterUnreachable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, MasterUnreachable),
+    ],
+)
+def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: type[ElasticDLError]) -> None:
+    error = channel.translate(FailedCall(code), "127.0.0.1:1")
+
+    assert type(error) is expected
+    assert "why" in str(error)
+
+
+def test_a_master_that_never_started_is_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(MasterUnreachable, match=r"master\.json does not exist"):
+        channel.address(JobDirectory(tmp_path))
+
+
+def test_the_method_table_says_what_the_proto_says() -> None:
+    declared = pb.DESCRIPTOR.services_by_name["Master"].methods
+
+    assert {
+        (method.name, method.request.DESCRIPTOR.name, method.reply.DESCRIPTOR.name) for method in methods.METHODS
+    } == {(method.name, method.input_type.name, method.output_type.name) for method in declared}

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.rpc import security
+from elasticdl.spec import SecuritySpec
+
+
+def test_the_token_of_the_job_opens_the_door() -> None:
+    assert security.is_authorized(security.metadata("secret"), "secret")
+
+
+@pytest.mark.parametrize("received", [(), (("authorization", "Bearer other"),), (("authorization", "secret"),)])
+def test_anything_else_does_not(received: tuple[tuple[str, str], ...]) -> None:
+    assert not security.is_authorized(received, "secret")
+
+
+def test_a_job_without_certificates_has_no_tls() -> None:
+    assert security.channel_credentials(SecuritySpec()) is None
+    assert security.server_credentials(SecuritySpec()) is None
+
+
+def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.pem")
+
+    with pytest.raises(SpecError, match=r"security\.authority: expected a readable PEM file, received .*none\.pem"):
+        security.channel_credentials(SecuritySpec(certificate=missing, key=missing, authority=missing))
