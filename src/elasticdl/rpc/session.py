@@ -74,15 +74,20 @@ class WorkerSession:
         self.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason=goodbye_reason)))
         with self._changed:
             acknowledged = self._changed.wait_for(lambda: not self._kept, timeout=timeout_s)
+        self.abort()
+        return acknowledged
+
+    def abort(self) -> None:
+        """Break off without a word, as a killed process does."""
+        with self._changed:
             self._closed.set()
             self._connection += 1
             self._changed.notify_all()
             channel = self._channel
         if channel is not None:
             channel.close()
-        if self._reader is not threading.current_thread():
+        if self._reader.is_alive() and self._reader is not threading.current_thread():
             self._reader.join(timeout=1.0)
-        return acknowledged
 
     def _run(self) -> None:
         backoff_s = _FIRST_BACKOFF_S
