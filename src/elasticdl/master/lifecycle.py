@@ -180,7 +180,8 @@ def goodbye(job: Job, event: WorkerSaidGoodbye, now: float) -> Actions:
         # It goes when all entered the round without it; their own word for it comes a step later.
         actions += mark_entered(job, now)
     worker.said_goodbye = True
-    worker.reason = event.reason or worker.reason
+    # Why it was asked to leave says more than that it did.
+    worker.reason = worker.reason or event.reason
     if worker.external:
         actions += lose(job, worker, WorkerState.LEFT, worker.reason, now)
     return actions

@@ -42,7 +42,8 @@ class Curves:
         self._add(seen.step, scalars)
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._add(step, metrics)
+        # Apart from the curves of the training: an evaluation has a loss, too.
+        self._add(step, {f"validation/{name}": value for name, value in metrics.items()})
 
     def close(self) -> None:
         self._writer.close()
