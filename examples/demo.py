@@ -20,7 +20,7 @@ from typing import Any
 OUTPUT = Path("demo-output").absolute()
 JOB = "demo"
 LOGICAL_RANKS, BATCH = 4, 128
-LASTS_S = 40.0  # long enough for all that happens; the number of epochs follows from it
+LASTS_S = 30.0  # long enough for all that happens; the number of epochs follows from it
 PATIENCE_S = 120.0  # for a single event, on a machine that is busy with other things
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 

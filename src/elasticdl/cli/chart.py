@@ -113,7 +113,11 @@ def _draw_curve(axes: Any, curve: Curve, story: Story, color: str, label: str, f
     axes.plot(times, curve.value, color=color, linewidth=1.6, zorder=3)
     if fill:
         axes.fill_between(times, curve.value, color=color, alpha=0.15, zorder=2)
-    axes.set_ylim(bottom=0)
+    # A loss that falls through decades is a line on the floor unless the scale follows it.
+    if not fill and min(curve.value) > 0 and max(curve.value) / min(curve.value) > 50:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
 
 
 def _draw_metrics(axes: Any, story: Story) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from elasticdl.cli import view
+from elasticdl.cli import view, words
 from elasticdl.cli.plain import Lines
 from elasticdl.rpc import elasticdl_pb2 as pb
 
@@ -63,7 +63,8 @@ class Screen:
 
     def _draw(self) -> None:
         assert self._live is not None
-        notice = "\n".join(part for part in (self._away, self._notice) if part)
+        is_over = self._status is not None and self._status.phase in words.OVER
+        notice = "" if is_over else "\n".join(part for part in (self._away, self._notice) if part)
         picture = view.job(self._status, notice) if self._status is not None else Text(notice or "starting…")
         try:
             self._live.update(picture, refresh=True)
