@@ -6,6 +6,7 @@ directory: one whose lock is free belongs to a writer that died, and is swept aw
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from elasticdl.errors import CheckpointFailed
 
 PREFIX = ".staging-"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def staged(target: Path) -> Iterator[Path]:
     except OSError as exc:
         raise failed(target, exc) from exc
     finally:
-        shutil.rmtree(staging, ignore_errors=True)  # gone already when all went well
+        shutil.rmtree(staging, ignore_errors=True)  # gone already, or what was replaced, when all went well
         os.close(lock)
 
 
@@ -87,19 +89,37 @@ def _try_lock(path: Path) -> int | None:
     return descriptor
 
 
+def exchange(left: Path, right: Path) -> bool:
+    """Let two names change places in one step; False where the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(AT_FDCWD, os.fsencode(left), AT_FDCWD, os.fsencode(right), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.ENOENT):
+        return False
+    raise OSError(number, os.strerror(number), str(right))
+
+
 def _replace(staging: Path, target: Path) -> None:
     while True:
         try:
             staging.rename(target)  # also over an empty directory
+            return
         except OSError as exc:
             if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            # Hidden and without a lock: a crash between the two renames leaves it to the next sweep.
-            old = _hidden(target)
-            with suppress(FileNotFoundError):  # another writer was just as far
-                target.rename(old)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
+        if exchange(staging, target):
+            return  # what was there has the staging name now and goes with it
+        # Two renames, nothing between them. Hidden and unlocked, the old one is left to the next sweep by a crash.
+        old = _hidden(target)
+        with suppress(FileNotFoundError):  # another writer was just as far
+            target.rename(old)
+        with suppress(OSError):  # another writer was faster: once more
+            staging.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+        if not staging.exists():
             return
 
 

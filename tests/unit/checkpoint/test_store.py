@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,39 @@ def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
 
     assert found is not None and found[1] == {"seed": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_replaced_checkpoint_is_there_whenever_something_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    target = store.write(tmp_path, small_image(3), {"seed": 1}, keep=1)
+    seeds: list[int] = []
+    remove = shutil.rmtree
+
+    def watched(path: Path, **options: Any) -> None:
+        seeds.append(store.read(target)[1]["seed"])
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    if not can_exchange:
+        monkeypatch.setattr(staging, "exchange", lambda left, right: False)
+
+    store.write(tmp_path, small_image(3), {"seed": 2}, keep=1)
+
+    assert seeds and set(seeds) == {2}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
+
+
+def test_two_directories_change_places_at_once(tmp_path: Path) -> None:
+    for name in ("left", "right"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+
+    if not staging.exchange(tmp_path / "left", tmp_path / "right"):
+        pytest.skip("this file system cannot exchange names")
+
+    assert (tmp_path / "left" / "right").exists() and (tmp_path / "right" / "left").exists()
 
 
 @settings(max_examples=60, deadline=None)
