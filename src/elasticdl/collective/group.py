@@ -17,12 +17,12 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed
+import torch.distributed  # loads the module below
 
 from elasticdl.errors import RoundBroken
 
-# torch's stubs leave out most of what a process group built by hand needs.
-dist: Any = torch.distributed
+# The classes behind torch.distributed: its stubs and public names leave out what a group built by hand needs.
+dist: Any = torch._C._distributed_c10d
 
 # Liveness comes from the control plane; the collective itself never times out.
 _FOREVER = timedelta(days=7)

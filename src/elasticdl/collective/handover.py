@@ -47,9 +47,9 @@ class Donation:
         """At the start, and again when the newcomer cannot keep up with the updates."""
         return self._sent_to < 0 or self._sent_to - max(self._acknowledged, 0) > _MAX_BEHIND
 
-    def is_close(self, step: int) -> bool:
-        """Whether the newcomer is at most one step behind `step`."""
-        return not self.needs_image and self._acknowledged >= step - 1
+    def is_close(self, step: int, behind: int) -> bool:
+        """Whether the newcomer is at most `behind` steps behind `step`."""
+        return not self.needs_image and self._acknowledged >= step - behind
 
     def give_image(self, image: Image) -> None:
         header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}

@@ -10,6 +10,8 @@ import torch
 from elasticdl.collective.handover import Donation
 from elasticdl.worker.training import Training
 
+_UNNOTICED_S = 0.03
+
 
 class Donor:
     """The hand-overs this worker gives. `add` is called by the desk's threads, the rest by the training thread."""
@@ -25,9 +27,10 @@ class Donor:
                 older.abort()
             self._donations.append(donation)
 
-    def is_ready(self, newcomers: Sequence[str], step: int) -> bool:
-        """Whether each of these newcomers is at most one step behind."""
-        close = {donation.worker for donation in self._living() if donation.is_close(step)}
+    def is_ready(self, newcomers: Sequence[str], step: int, step_s: float) -> bool:
+        """Whether each of these newcomers is at most one step behind, or so little that nobody would notice."""
+        behind = 1 + int(_UNNOTICED_S / step_s) if step_s else 1
+        close = {donation.worker for donation in self._living() if donation.is_close(step, behind)}
         return close.issuperset(newcomers)
 
     def before_update(self, gradient: torch.Tensor) -> None:

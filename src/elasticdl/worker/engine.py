@@ -221,7 +221,8 @@ class Engine:
             return 0
         message = self._rounds.planned()
         assert message is not None
-        is_ready = self._donor.is_ready(self._rounds.newcomers_to(message), self.training.step)
+        newcomers = self._rounds.newcomers_to(message)
+        is_ready = self._donor.is_ready(newcomers, self.training.step, self.pace.step_s)
         return prepared if is_ready and message.id == prepared else 0
 
     def _enter(self, round_id: int) -> None:
