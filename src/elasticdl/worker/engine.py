@@ -188,11 +188,7 @@ class Engine:
         if gap_s is not None:
             self._link.entered(seat.round, self.training.step, gap_s)
         self._link.progress(self)
-        number = self.training.step - 1
-        for callback in self.training.callbacks:
-            callback.on_step_end(number, self.training.loss)
-            if (number + 1) % self.plan.steps_per_epoch == 0:
-                callback.on_epoch_end(self.plan.epoch_of(number))
+        self.training.completed(self.plan)
         self._after_step(seat)
 
     def _callback_stop(self) -> str:

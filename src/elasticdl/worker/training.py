@@ -17,6 +17,7 @@ from torch import nn
 from elasticdl.checkpoint import image as images
 from elasticdl.checkpoint.image import Image
 from elasticdl.collective.gradients import Gradients
+from elasticdl.data.plan import Plan
 from elasticdl.model.callbacks import Callback
 
 NO_STATE = -1
@@ -84,6 +85,14 @@ class Training:
         self.gradients.uninstall()
         self.step += 1
         self.records += records
+
+    def completed(self, plan: Plan) -> None:
+        """Tell the callbacks of the step just applied."""
+        number = self.step - 1
+        for callback in self.callbacks:
+            callback.on_step_end(number, self.loss)
+            if self.step % plan.steps_per_epoch == 0:
+                callback.on_epoch_end(plan.epoch_of(number))
 
     # ---- buffers (BatchNorm and the like): those of logical rank 0 count
 

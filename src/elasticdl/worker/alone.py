@@ -1,0 +1,61 @@
+"""A training run of one process without a master: the same steps and, with the same logical ranks, the same bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.tree import Share, Tree
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.plan import Plan
+from elasticdl.errors import LossNotFinite
+from elasticdl.model.callbacks import Callback
+from elasticdl.worker.engine import Step
+from elasticdl.worker.feed import Feed
+from elasticdl.worker.tail import Tail
+from elasticdl.worker.training import Training
+
+
+class Alone:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: Dataset,
+        plan: Plan,
+        callbacks: Sequence[Callback],
+        learning_rate: Callable[[int], float | None],
+        device: torch.device,
+    ) -> None:
+        gradients = Gradients(
+            model.parameters(), Tree(plan.logical_ranks), Tail(plan.logical_ranks).length, ordered=True
+        )
+        self.training = Training(model, optimizer, gradients, callbacks, learning_rate)
+        self._feed = Feed(dataset, plan, device)
+        self._plan = plan
+
+    def steps(self) -> Iterator[Step]:
+        training, share = self.training, Share(0, self._plan.logical_ranks)
+        training.begin()
+        while training.step < self._plan.total_steps:
+            training.gradients.start()
+            self._feed.expect(training.step, share)
+            step = Step(training.step, share, training, self._feed)
+            yield step
+            losses = {rank: float(loss) for rank, loss in step.losses.items()}
+            bad = next((rank for rank, loss in losses.items() if not math.isfinite(loss)), None)
+            if bad is not None:
+                raise LossNotFinite(f"the loss became {losses[bad]} in step {step.number} at logical rank {bad}")
+            reduced = training.gradients.sums()[0]
+            if step.records and step.records != step.planned:
+                reduced[: training.gradients.elements] *= step.planned / step.records
+            training.apply(reduced, step.records)
+            if step.buffers:
+                training.set_buffers(step.buffers)
+            training.loss = sum(losses.values()) * step.planned / max(step.records, 1)
+            training.completed(self._plan)
+        self._feed.close()
