@@ -20,7 +20,7 @@ from typing import Any
 OUTPUT = Path("demo-output").absolute()
 JOB = "demo"
 LOGICAL_RANKS, BATCH = 4, 128
-LASTS_S = 30.0  # long enough for all that happens; the number of epochs follows from it
+LASTS_S = 35.0  # long enough for all that happens; the number of epochs follows from it
 PATIENCE_S = 120.0  # for a single event, on a machine that is busy with other things
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 
@@ -84,7 +84,9 @@ def choose_epochs(records: int) -> int:
         f"images, labels = torch.zeros({BATCH // LOGICAL_RANKS}, 1, 8, 8), "
         f"torch.zeros({BATCH // LOGICAL_RANKS}, dtype=torch.long)\n"
         "def step(): digits.loss(labels, model(images)).backward()\n"
-        "step(); begin = time.perf_counter(); [step() for _ in range(20)]; print((time.perf_counter() - begin) / 20)"
+        "def timed(): begin = time.perf_counter(); step(); return time.perf_counter() - begin\n"
+        # The fastest: whatever else this machine does now will slow down job and events alike.
+        "print(min(timed() for _ in range(100)))"
     )
     timed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     # Two workers share the logical ranks; reading, reducing and applying take about as long again.
@@ -119,7 +121,7 @@ class Director:
         self._steps(40)
         self._say("taking one worker away")
         self._scale(2)
-        self._until("one worker leaves", lambda: len(self._members()) == 2 and bool(self._events("worker-left")))
+        self._until("one worker leaves", lambda: bool(self._events("worker-left")))
         self._say("now to the end")
         return str(victim.id)
 
@@ -138,12 +140,13 @@ class Director:
 
         deadline = time.monotonic() + PATIENCE_S
         while True:
+            has_ended = self._job.poll() is not None  # asked first: what happened until then is seen below
             try:
                 if is_so():
                     return
             except ElasticDLError:
                 pass  # the job has not begun, or its master is away
-            if self._job.poll() is not None:
+            if has_ended:
                 raise OffError(f"the job ended before this was seen: {what}")
             if time.monotonic() > deadline:
                 raise OffError(f"waited {PATIENCE_S:.0f} s in vain for this: {what}")
