@@ -76,13 +76,16 @@ def exchanged(job: Job, event: Exchanged, now: float) -> Actions:
 def _report(job: Job, worker: Worker, report: LeaseReport, now: float) -> Actions:
     for evaluation in job.ledger.evaluations.open.values():
         queue = evaluation.queue
-        if report.lease not in queue.leases or not queue.advance(report.lease, worker.id, report.done, now):
+        if report.lease not in queue.leases:
             continue
-        evaluation.count(report.sums)
-        if report.failure:
-            queue.fail(report.lease, report.failure, job.spec.timing.lease_attempts)
-        elif report.finished and queue.finish(report.lease, worker.id) and queue.is_drained:
-            return _close(job, evaluation, now)
+        if report.finished and not report.failure:
+            if queue.finish(report.lease, worker.id):
+                evaluation.count(report.sums)
+                return _close(job, evaluation, now) if queue.is_drained else []
+        elif queue.advance(report.lease, worker.id, report.done, now):
+            evaluation.count(report.sums)
+            if report.failure:
+                queue.fail(report.lease, report.failure, job.spec.timing.lease_attempts)
         break
     return []
 

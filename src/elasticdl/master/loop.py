@@ -25,6 +25,8 @@ from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory, write_private
 
 TICK_S = 0.05
+# Leases may wait this long for company: one sync of the journal then serves them all.
+GROUP_S = 0.001
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +56,9 @@ class Loop:
         self._settling: list[asyncio.Future[None]] = []
         self._replies: dict[tuple[str, int], list[asyncio.Future[Answer | None]]] = {}
         self._watchers: set[asyncio.Event] = set()
-        self._turn_due = False
+        self._turn_due: asyncio.Handle | None = None
+        self._is_urgent = False
+        self._turned_at = 0.0
         self.performer = Performer(directory, spec, self.links)
 
     def recover(self) -> None:
@@ -89,7 +93,8 @@ class Loop:
     async def exchange(self, event: ev.Exchanged) -> Answer | None:
         reply: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         self._replies.setdefault((event.worker, event.request), []).append(reply)
-        self.submit(event)
+        self._inbox.append(event)
+        self._schedule(is_urgent=False)
         return await reply
 
     @contextlib.contextmanager
@@ -106,11 +111,18 @@ class Loop:
         self._journal.close()
         self._log.close()
 
-    def _schedule(self) -> None:
-        # At the end of this iteration: everything that arrives until then shares one sync of the journal.
-        if not self._turn_due and not self.crashed.done():
-            self._turn_due = True
-            asyncio.get_running_loop().call_soon(self._guarded_turn)
+    def _schedule(self, *, is_urgent: bool = True) -> None:
+        """Have a turn at the end of this iteration; one for leases only comes at most every GROUP_S."""
+        if self._is_urgent or (self._turn_due is not None and not is_urgent) or self.crashed.done():
+            return
+        loop = asyncio.get_running_loop()
+        if self._turn_due is not None:
+            self._turn_due.cancel()
+        wait_s = 0.0 if is_urgent else self._turned_at + GROUP_S - loop.time()
+        self._is_urgent = wait_s <= 0
+        self._turn_due = (
+            loop.call_soon(self._guarded_turn) if wait_s <= 0 else loop.call_later(wait_s, self._guarded_turn)
+        )
 
     def _guarded_turn(self) -> None:
         try:
@@ -121,7 +133,8 @@ class Loop:
             self.crashed.set_exception(exc)
 
     def _turn(self) -> None:
-        self._turn_due = False
+        self._turn_due, self._is_urgent = None, False
+        self._turned_at = asyncio.get_running_loop().time()
         now = self.clock.now()
         inbox, self._inbox = self._inbox, []
         settling, self._settling = self._settling, []

@@ -21,7 +21,7 @@ from elasticdl.master.membership import GONE
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec
 
-_SEQUENCED = ev.Sequenced.__args__
+_SEQUENCED = frozenset(ev.Sequenced.__args__)
 _LEDGER: TypeAdapter[Ledger] = TypeAdapter(Ledger)
 
 Handler = Callable[[Job, Any, float], list[Action]]

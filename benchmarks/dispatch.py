@@ -1,0 +1,294 @@
+"""How fast the master hands out leases, replays its journal, and how much memory a lease takes.
+
+    python benchmarks/dispatch.py [--quick] [--json FILE]
+
+The master runs on one core, its clients on another (where there are two). Its peer over the wire is a
+naive queue behind the same gRPC server, in memory, without journal or state machine: the floor that the
+wire itself sets. `want=1` is one call per lease; batched calls take 16 at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from elasticdl.master import codec
+from elasticdl.master import events as ev
+from elasticdl.master.journal import Journal, frame
+from elasticdl.master.state import JobState
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc import methods, security
+from elasticdl.rpc.server import Link, MasterServer
+from elasticdl.rpc.session import WorkerSession
+from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, WorkerId, WorkersSpec
+from elasticdl.spec.directory import JobDirectory, read_json, write_private
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.table import Row, show, write
+
+WORKERS = 16
+BATCH = 16
+WARM_UP_S = 2.0  # a master that just started still imports what people look at
+SHARD_RECORDS = 100
+NAIVE = "naive queue, same gRPC, no journal"
+
+
+def job(root: Path, shards: int) -> JobDirectory:
+    directory = JobDirectory(root)
+    directory.create(
+        JobSpec(
+            name="dispatch",
+            kind=JobKind.PREDICTION,
+            model=ModelSpec(definition="none.none.none"),
+            workers=WorkersSpec(wish=1, max=WORKERS),
+            data=DataSpec(shard_records=SHARD_RECORDS),
+            log_level="WARNING",
+        )
+    )
+    return directory
+
+
+class NaiveQueue:
+    """Leases from a counter: what any master must at least do."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._leased: set[int] = set()
+
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
+        async for message in messages:
+            if message.sequence:
+                link.send(pb.MasterMessage(acknowledged=pb.Acknowledged(sequence=message.sequence)))
+
+    async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
+        for report in request.reports:
+            self._leased.discard(report.lease)
+        reply = pb.ExchangeReply()
+        for _ in range(request.want):
+            self._next += 1
+            self._leased.add(self._next)
+            start = self._next * SHARD_RECORDS
+            reply.leases.add(id=self._next, shard=self._next, start=start, stop=start + SHARD_RECORDS)
+        return reply
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
+        yield pb.JobStatus()
+
+    async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
+        return pb.Accepted()
+
+    async def stop(self, request: pb.StopRequest) -> pb.Accepted:
+        return pb.Accepted()
+
+
+async def serve_naive(root: Path) -> None:
+    directory = JobDirectory(root)
+    server = MasterServer(NaiveQueue(), directory.load_spec(), directory.load_token())
+    address = await server.start()
+    write_private(directory.master, json.dumps({"address": address, "pid": os.getpid()}))
+    await asyncio.Event().wait()
+
+
+def pin(core: int) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[core % len(cores)]})
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
+    """Leases per second, and per second of the server's processor time, of a server on its own core."""
+    with tempfile.TemporaryDirectory() as root:
+        directory = job(Path(root) / "job", shards=10**9)
+        server = subprocess.Popen([*argv, str(directory.root)], preexec_fn=lambda: pin(0))
+        sessions: list[WorkerSession] = []
+        try:
+            while read_json(directory.master) is None:
+                time.sleep(0.01)
+            for number in range(WORKERS):
+                sessions.append(_session(directory, number))
+            return asyncio.run(_drive(directory, server.pid, want, seconds))
+        finally:
+            for session in sessions:
+                session.abort()
+            server.kill()
+            server.wait()
+
+
+def _session(directory: JobDirectory, number: int) -> WorkerSession:
+    session = WorkerSession(
+        directory,
+        directory.load_spec(),
+        lambda: pb.Hello(worker=f"worker-{number}", pid=number + 1),
+        pb.Heartbeat,
+        lambda message: None,
+    )
+    session.start()
+    session.send(pb.WorkerMessage(ready=pb.Ready()))
+    session.send(pb.WorkerMessage(planned=pb.Planned(total_records=SHARD_RECORDS * 10**9)))
+    return session
+
+
+async def _drive(directory: JobDirectory, server: int, want: int, seconds: float) -> tuple[float, float]:
+    document = read_json(directory.master)
+    assert document is not None
+    async with grpc.aio.insecure_channel(document["address"]) as channel:
+        call = methods.EXCHANGE.bind(channel)
+        metadata = security.metadata(directory.load_token())
+        counts = [0] * WORKERS
+        deadlines = [0.0]
+
+        async def take(number: int) -> None:
+            request, reports = 0, list[pb.LeaseReport]()
+            while not deadlines[0] or time.perf_counter() < deadlines[0]:
+                request += 1
+                message = pb.ExchangeRequest(worker=f"worker-{number}", reports=reports, want=want, request=request)
+                reply = await call(message, metadata=metadata)
+                reports = [pb.LeaseReport(lease=x.id, done=SHARD_RECORDS, finished=True) for x in reply.leases]
+                counts[number] += len(reports)
+
+        takers = [asyncio.create_task(take(number)) for number in range(WORKERS)]
+        while min(counts) == 0:  # all have greeted
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(WARM_UP_S)
+        begun, before, used = time.perf_counter(), sum(counts), cpu_s(server)
+        deadlines[0] = begun + seconds
+        await asyncio.gather(*takers)
+        taken = sum(counts) - before
+        return taken / (time.perf_counter() - begun), taken / (cpu_s(server) - used)
+
+
+def spec(shards: int) -> JobSpec:
+    with tempfile.TemporaryDirectory() as root:
+        return job(Path(root) / "job", shards).load_spec()
+
+
+def leased(state: JobState, shards: int, leases: int) -> list[bytes]:
+    """Take and finish `leases` shards one after another; the events as the journal has them."""
+    worker = WorkerId("worker-0")
+    opening: list[ev.Event] = [
+        ev.MasterStarted(1),
+        ev.WorkerGreeted(worker, 1, "", "", "", 0, -1, False, False),
+        ev.WorkerReady(worker, 1),
+        ev.PlanFound(worker, 2, 0, shards * SHARD_RECORDS, 0, 0, 0),
+    ]
+    payloads = []
+    for event in opening:
+        state.handle(event, 1.0)
+        payloads.append(codec.dump(event, 1.0))
+    for number in range(1, leases + 1):
+        reports = (ev.LeaseReport(number - 1, SHARD_RECORDS, True, "", ()),) if number > 1 else ()
+        exchange = ev.Exchanged(worker, number, reports, 1, ())
+        state.handle(exchange, 1.0 + number)
+        payloads.append(codec.dump(exchange, 1.0 + number))
+    return payloads
+
+
+def replay(leases: int) -> tuple[float, float]:
+    """Seconds to replay a journal of so many leases, and to read and parse the same records doing nothing."""
+    job_spec = spec(leases)
+    with tempfile.TemporaryDirectory() as root:
+        path = Path(root) / "journal"
+        path.write_bytes(b"".join(frame(payload) for payload in leased(JobState(job_spec), leases + 1, leases)))
+        begun = time.perf_counter()
+        state = JobState(job_spec)
+        for payload in Journal(path).replay():
+            event, now = codec.load(payload)
+            state.handle(event, now)
+        ours = time.perf_counter() - begun
+        assert state.job.ledger.evaluations.open[0].queue.finished == leases - 1
+        begun = time.perf_counter()
+        for payload in Journal(path).replay():
+            json.loads(payload)
+        return ours, time.perf_counter() - begun
+
+
+def memory(shards: int) -> tuple[float, float]:
+    """Bytes a job holds with so many shards, a thousand of them done; and a queue of all shards as objects."""
+    job_spec = spec(shards)
+    leased(JobState(job_spec), shards, 10)
+    gc.collect()
+    tracemalloc.start()
+    state = JobState(job_spec)
+    leased(state, shards, min(1000, shards - 1))
+    gc.collect()
+    ours = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    tracemalloc.start()
+    queue: deque[Any] = deque({"source": "prediction", "start": n, "stop": n + 1} for n in range(shards))
+    peer = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert queue and state
+    return float(ours), float(peer)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything: to see that it runs")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
+    parser.add_argument("--naive", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.naive:
+        asyncio.run(serve_naive(arguments.naive))
+        return
+    all_cores = os.sched_getaffinity(0)
+    pin(1)
+    seconds = 1.0 if arguments.quick else 8.0
+    ours, naive = [sys.executable, "-m", "elasticdl.master"], [sys.executable, __file__, "--naive"]
+    rows = []
+    for want, goal in ((1, 0), (BATCH, 5000)):
+        (rate, busy), (floor, floor_busy) = wire(ours, want, seconds), wire(naive, want, seconds)
+        met = rate >= goal if goal else None
+        rows.append(Row(f"leases, want={want}", "1/s", rate, floor, NAIVE, f">= {goal}" if goal else "", met))
+        rows.append(Row(f"leases, want={want}", "1/s of the server's core", busy, floor_busy, NAIVE))
+    os.sched_setaffinity(0, all_cores)
+    leases = 100_000 if arguments.quick else 1_000_000
+    took, parse = replay(leases)
+    limit = 10.0 * leases / 1_000_000
+    rows.append(
+        Row(
+            f"replay of {leases:,} leases",
+            "s",
+            took,
+            parse,
+            "reading the same records only",
+            f"< {limit:g}",
+            took < limit,
+        )
+    )
+    held = []
+    for shards in (1_000, 100_000) if arguments.quick else (1_000, 100_000, 1_000_000):
+        state_bytes, list_bytes = memory(shards)
+        held.append(state_bytes)
+        rows.append(Row(f"memory, {shards:,} shards", "bytes", state_bytes, list_bytes, "a queue of all shards"))
+    growth = max(held) / min(held)
+    rows.append(Row("memory, most shards over fewest", "times", growth, None, "", "<= 1.1", growth <= 1.1))
+    notes = [
+        f"{WORKERS} workers in flight; master on one core, all clients on another; batched: {BATCH} leases a call."
+    ]
+    title = "Dispatch of leases"
+    show(title, rows, notes=notes)
+    if arguments.json:
+        write(arguments.json, title, rows, notes=notes)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
