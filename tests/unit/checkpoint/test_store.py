@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from elasticdl.checkpoint import image, manifest, staging, store, tensors
+from elasticdl.checkpoint import image, manifest, staging, store, tensors, values
 from elasticdl.checkpoint.image import Image
-from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, ModelError, SpecError
 
 
 def small_image(step: int = 3) -> Image:
-    values = {"model/weight": torch.arange(6.0).reshape(2, 3) + step, "optimizer/0/step": torch.tensor(float(step))}
-    return Image(step, step * 10, values, {"param_groups": [], "scalars": {}})
+    content = {"model/weight": torch.arange(6.0).reshape(2, 3) + step, "optimizer/0/step": torch.tensor(float(step))}
+    return Image(step, step * 10, content, {"param_groups": [], "scalars": {}})
 
 
 def assert_same(left: Image, right: Image) -> None:
@@ -55,13 +55,13 @@ def test_the_model_file_is_readable_without_us(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", list(tensors.DTYPES), ids=str)
 def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
     bits = torch.randint(0, 2 if dtype is torch.bool else 256, (24, dtype.itemsize), dtype=torch.uint8)
-    values = {
+    content = {
         "model/many": bits.view(dtype).reshape(4, 6),
         "model/scalar": bits[0].view(dtype).reshape(()),
         "model/none": torch.empty((0, 3), dtype=dtype),
         "model/odd": torch.tensor([True, False, True]),
     }
-    before = Image(1, 1, values, {})
+    before = Image(1, 1, content, {})
 
     after, _ = store.read(store.write(tmp_path, before, {}, keep=1))
 
@@ -292,3 +292,35 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path: Path, n
     assert_same(image.capture(model, optimizer, 6, 24), image.capture(other, other_optimizer, 6, 24))
     assert_same(saved, loaded)  # training did not write into the image it began from
     assert other.head.weight is other.embedding.weight
+
+
+def test_weights_alone_are_not_enough_to_go_on_training() -> None:
+    model = nn.Linear(1, 1)
+    weights = image.capture(model, None, 4, 8)
+
+    with pytest.raises(ModelError, match="holds weights only"):
+        image.restore(weights, model, torch.optim.SGD(model.parameters()))
+
+
+def test_the_optimizer_of_another_model_does_not_fit() -> None:
+    one, two = nn.Linear(1, 1), nn.Linear(1, 1)
+    saved = image.capture(one, torch.optim.SGD(one.parameters()), 4, 8)
+
+    with pytest.raises(ModelError, match="the optimizer of step 4 does not fit"):
+        image.restore(saved, two, torch.optim.SGD([two.weight]))
+
+
+def test_a_state_that_no_checkpoint_can_hold_is_named() -> None:
+    with pytest.raises(CheckpointFailed, match="slot: cannot keep a set in a checkpoint"):
+        values.pack({1, 2}, "slot", {})
+    with pytest.raises(CheckpointFailed, match="model/x: safetensors cannot hold"):
+        tensors.write(Path("/dev/null"), {"model/x": torch.zeros(1, dtype=torch.complex128)})
+
+
+def test_a_manifest_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "FORMAT", 2)
+    path = store.write(tmp_path, small_image(), {}, keep=1)
+    monkeypatch.undo()
+
+    with pytest.raises(CheckpointCorrupt, match="another format than 1"):
+        store.read(path)
