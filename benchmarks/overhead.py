@@ -75,15 +75,16 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     repeats = 1 if options.quick else options.repeats
 
-    rows = []
+    rows, notes = [], [table.machine()]
     for model in MODELS_MEASURED:
         if options.only in (None, model.size):
             for workers in map(int, options.workers.split(",")):
                 rows += measure(model, workers, repeats, model.quick_steps if options.quick else model.steps)
     title = f"Steady throughput beside plain DDP ({repeats} repetitions, medians)"
-    table.show(title, rows)
+    notes.append(table.machine())
+    table.show(title, rows, notes=notes)
     if options.json:
-        table.write(options.json, title, rows)
+        table.write(options.json, title, rows, notes=notes)
     return 0
 
 

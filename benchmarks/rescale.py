@@ -29,7 +29,7 @@ from peers.torchft_job import Torchft
 from peers.torchrun_job import Torchrun
 
 STEADY_S = 3.0  # undisturbed before, and steps of all again for so long after
-STEADY_STEPS = 15  # per worker in that time
+STEADY_STEPS = 3  # per worker in each half of that time
 EFFECT_S = 6.0  # whatever is injected has had its effect by then, or steps have stopped
 START_S = 180.0
 POLL_S = 0.1
@@ -42,8 +42,7 @@ class Scenario:
     after: int  # at least so many train again in the end
     goal_s: float
     inject: Callable[[Job], int | None]  # the pid of a worker whose steps no longer count, if any
-    limit_s: float = 120.0
-    max_workers: int = 4
+        max_workers: int = 4
     needs_network: bool = False
 
 
@@ -60,6 +59,10 @@ SCENARIOS = (
 )
 
 
+class NotSteadyError(Exception):
+    """The job never got to where something could be injected."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Seconds with no finished step beyond an ordinary one; infinite if no step came any more."""
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", action="append", metavar="WORD", help="scenarios whose name has this word")
     parser.add_argument("--systems", default="elasticdl,torchrun,torchft")
-    parser.add_argument("--limit", type=float, help="seconds after which a job that does not go on has stopped")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a job that does not go on has stopped")
     parser.add_argument("--venv", type=Path, default=environment.DEFAULT, help="environment for torchft")
     parser.add_argument("--keep", type=Path, help="keep logs and step files of every repetition here")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     systems = [_system(name, options.venv) for name in options.systems.split(",")]
     scenarios = [one for one in SCENARIOS if not options.only or any(word in one.name for word in options.only)]
 
-    notes = []
+    notes = [table.machine()]
     if (missing := netns.why_not()) is not None:
         notes.append(f"silent loss skipped: {missing}")
         scenarios = [scenario for scenario in scenarios if not scenario.needs_network]
@@ -91,11 +94,18 @@ def main(arguments: Sequence[str]) -> int:
     for scenario in scenarios:
         for repeat in range(repeats):
             for system in systems:
-                cost = _repetition(system, scenario, options.limit or scenario.limit_s, options.keep)
+                said = f"{scenario.name:26} {repeat + 1}/{repeats} {system.name:15}"
+                try:
+                    cost = _repetition(system, scenario, options.limit, options.keep)
+                except NotSteadyError as exc:
+                    notes.append(f"{said}: left out, {exc}")
+                    _tell(notes[-1])
+                    continue
                 costs.setdefault((scenario.name, system.name), []).append(cost)
-                _tell(f"{scenario.name:26} {repeat + 1}/{repeats} {system.name:15} {_seconds(cost.gap_s)}")
+                _tell(f"{said} {_seconds(cost.gap_s)} (a step {cost.step_s:.3f} s)")
+    notes.append(table.machine())
     title = f"Longest time with no finished step, beyond an ordinary one ({repeats} repetitions)"
-    rows = _rows(scenarios, systems, costs)
+    rows = _rows(scenarios, systems, costs, options.limit)
     table.show(title, rows, notes=notes)
     if options.json:
         table.write(options.json, title, rows, notes=notes)
@@ -130,7 +140,7 @@ def _repetition(system: System, scenario: Scenario, limit_s: float, keep: Path |
 
 def _measure(job: Job, scenario: Scenario, setting: Setting, limit_s: float) -> Cost:
     if not _await_steady(setting, scenario.before, time.monotonic() + START_S):
-        raise RuntimeError(f"the job did not run steadily within {START_S:g} s; run with --keep DIR and see {setting}")
+        raise NotSteadyError(f"the job did not run steadily within {START_S:g} s; --keep DIR keeps its logs")
     injected_at = time.monotonic()
     step_s = steps.ordinary_step_s(steps.read(setting.steps), start=injected_at - STEADY_S, stop=injected_at)
     silenced = scenario.inject(job)
@@ -154,12 +164,12 @@ def _await_steady(setting: Setting, workers: int, deadline: float) -> bool:
 
 def _steady(seen: steps.Steps, now: float) -> set[int]:
     halves = [(now - STEADY_S, now - STEADY_S / 2), (now - STEADY_S / 2, now)]
-    first, second = (steps.busy(seen, start=a, stop=b, at_least=STEADY_STEPS // 2) for a, b in halves)
+    first, second = (steps.busy(seen, start=a, stop=b, at_least=STEADY_STEPS) for a, b in halves)
     return first & second
 
 
 def _rows(
-    scenarios: Sequence[Scenario], systems: Sequence[System], costs: dict[tuple[str, str], list[Cost]]
+    scenarios: Sequence[Scenario], systems: Sequence[System], costs: dict[tuple[str, str], list[Cost]], limit_s: float
 ) -> list[table.Row]:
     rows = []
     peers = [system.name for system in systems if system.name != "elasticdl"]
@@ -173,8 +183,8 @@ def _rows(
                     table.Row(
                         f"{scenario.name}, {label}",
                         "s",
-                        _cell(ours),
-                        _cell(theirs),
+                        _cell(ours, limit_s),
+                        _cell(theirs, limit_s),
                         peer,
                         goal,
                         met,
@@ -196,12 +206,12 @@ def _picked(costs: Sequence[Cost] | None, pick: Callable[[list[float]], float]) 
     return pick([cost.gap_s for cost in costs]) if costs else None
 
 
-def _cell(value: float | None) -> float | str | None:
-    return "stops" if value == math.inf else value
+def _cell(value: float | None, limit_s: float) -> float | str | None:
+    return f"> {limit_s:g}" if value == math.inf else value
 
 
 def _seconds(value: float) -> str:
-    return "stops" if value == math.inf else f"{value:.3f} s"
+    return "no step any more" if value == math.inf else f"{value:.3f} s"
 
 
 def _tell(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,6 +47,11 @@ def write(path: Path, title: str, rows: Sequence[Row], *, notes: Sequence[str] =
     machine = {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()}
     document = {"title": title, "machine": machine, "rows": [asdict(row) for row in rows], "notes": list(notes)}
     path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def machine() -> str:
+    """What else the machine does: a table made on a busy one says so."""
+    return f"{time.strftime('%H:%M:%S')} {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} in the last minute"
 
 
 def _text(value: float | str | None) -> str:

@@ -26,7 +26,7 @@ def torchft(directory: Path = DEFAULT) -> Path:
 
 def _works(programs: Path) -> bool:
     python = programs / "python"
-    command = [python, "-W", "ignore", "-c", CHECK]
+    command = [str(python), "-W", "ignore", "-c", CHECK]
     return python.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
