@@ -124,6 +124,8 @@ def test_training_ends_with_a_result_and_the_launcher_is_told(
 ) -> None:
     for worker in pair:
         worker.say(finished=pb.Finished(step=100, records=800, why="all steps are done"))
+    wait_until(lambda: "export" in pair[0].kinds(), "the first is asked for the last checkpoint")
+    pair[0].say(exported=pb.Exported())
     for worker in pair:
         wait_until(lambda worker=worker: "release" in worker.kinds(), "all are released")  # type: ignore[misc]
         assert worker.session.close("released", timeout_s=PATIENCE_S)

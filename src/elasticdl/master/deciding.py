@@ -82,11 +82,14 @@ def _end(job: Job, now: float) -> Event | None:
     waiting = [w for w in holders if w.state is not WorkerState.FINISHED and w.id not in job.ledger.rounds.broken_by]
     if not finished or waiting:
         return None
-    if isinstance(phase, Stopping) and not _is_complete(job):
+    is_cut_short = isinstance(phase, Stopping) and not _is_complete(job)
+    if not job.ledger.is_exported:
+        is_asked = job.ledger.export is not None and any(worker.id == job.ledger.export[0] for worker in finished)
+        # A job that was stopped keeps its state, but has no model to give; nor has a script, it saves its own.
+        path = job.spec.output if job.spec.kind is JobKind.TRAINING and not is_cut_short else ""
+        return None if is_asked else ExportAsked(finished[0].id, path)
+    if isinstance(phase, Stopping) and is_cut_short:
         return JobEnded("stopped", phase.reason, False)
-    if job.spec.output and job.spec.kind is JobKind.TRAINING and not job.ledger.output:
-        is_asked = any(worker.id == job.ledger.exporter for worker in finished)
-        return None if is_asked else ExportAsked(finished[0].id)
     if job.ledger.evaluations.open:
         return None
     return JobEnded("succeeded", job.ledger.finish_reason or "all steps are done", False)

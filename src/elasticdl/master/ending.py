@@ -62,5 +62,5 @@ def ended(job: Job, event: JobEnded, now: float) -> Actions:
 
 
 def export_asked(job: Job, event: ExportAsked, now: float) -> Actions:
-    job.ledger.exporter = event.worker
-    return [send(event.worker, export=pb.Export(path=job.spec.output))]
+    job.ledger.export = (event.worker, event.path)
+    return [send(event.worker, export=pb.Export(path=event.path))]

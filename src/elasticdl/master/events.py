@@ -241,7 +241,10 @@ class RoundSeen(NamedTuple):
 
 
 class ExportAsked(NamedTuple):
+    """One of those that finished is to write the last checkpoint, and the model where `path` is given."""
+
     worker: WorkerId
+    path: str
 
 
 class JobEnded(NamedTuple):

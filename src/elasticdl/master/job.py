@@ -34,7 +34,8 @@ class Ledger:
     step: int = 0
     records: int = 0
     checkpoint: tuple[int, str] | None = None  # (step, path)
-    exporter: WorkerId | None = None
+    export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
+    is_exported: bool = False
     output: str = ""
     finish_reason: str = ""
     joined: int = 0

@@ -115,7 +115,10 @@ def _close(job: Job, evaluation: Evaluation, now: float) -> Actions:
     actions.append(ShowMetrics(evaluation.step, metrics))
     if job.trains:
         result = pb.EvaluationResult(step=evaluation.step, metrics=metrics)
-        actions += [send(worker.id, evaluation=result) for worker in job.ledger.membership.here()]
+        for worker in job.ledger.membership.here():
+            if worker.connected:
+                worker.told = max(worker.told, evaluation.step)
+                actions.append(send(worker.id, evaluation=result))
     else:
         job.ledger.records = evaluation.queue.records
     return actions

@@ -61,6 +61,7 @@ class Worker:
     leave_asked: bool = False
     failure: str = ""
     answer: Answer | None = None
+    told: int = -1  # step of the newest evaluation it was told the result of
 
     @property
     def is_here(self) -> bool:

@@ -32,7 +32,10 @@ def round_message(job: Job, planned: Round) -> pb.Round:
 
 
 def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
-    """Everything the state wants this worker to know, who is in round `entered` (0: none)."""
+    """Everything the state wants this worker to know, who is in round `entered` (0: none).
+
+    The newest result of an evaluation is told once, the rest whenever it is asked for.
+    """
     ledger = job.ledger
     if job.is_over or worker.state is WorkerState.LEFT:
         return [send(worker.id, release=pb.Release())]
@@ -49,13 +52,14 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
         is_holder = worker.id in ledger.rounds.holders
         stop = pb.StopTraining(reason=ledger.phase.reason)
         actions.append(send(worker.id, stop=stop) if is_holder else send(worker.id, release=pb.Release()))
-    if ledger.exporter == worker.id and not ledger.output:
-        actions.append(send(worker.id, export=pb.Export(path=job.spec.output)))
+    if ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
+        actions.append(send(worker.id, export=pb.Export(path=ledger.export[1])))
     for evaluation in ledger.evaluations.open.values():
         if evaluation.holders is not None and worker.id in evaluation.holders:
             actions.append(send(worker.id, evaluate=pb.EvaluationStarted(step=evaluation.step)))
     step = ledger.evaluations.newest
-    if job.trains and step is not None:
+    if job.trains and step is not None and step > worker.told:
+        worker.told = step
         result = pb.EvaluationResult(step=step, metrics=ledger.evaluations.results[step])
         actions.append(send(worker.id, evaluation=result))
     return actions

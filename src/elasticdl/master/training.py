@@ -107,9 +107,10 @@ def broken(job: Job, event: RoundBroken, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     if newest is None:
         return []
-    if event.worker not in (*newest.workers, *rounds.holders):
-        # It had entered a round that a forced one without it has replaced: a newcomer again.
-        return expel(job, worker, f"round {newest.id} goes on without it", now) if worker.is_active else []
+    if event.worker not in rounds.holders:
+        # A newcomer whose hand-over failed, or whose round a forced one without it replaced: nobody waits for
+        # it, it begins again. Should it have entered the round, its members say so themselves.
+        return expel(job, worker, f"dropped round {event.round}: {event.why}", now) if worker.is_active else []
     if newest.forced and event.round != newest.id:
         return []  # an echo of the round before: this one already answers it
     if event.round == newest.id and not rounds.is_entered:
@@ -153,7 +154,9 @@ def checkpoint_written(job: Job, event: CheckpointWritten, now: float) -> Action
 
 
 def exported(job: Job, event: ModelExported, now: float) -> Actions:
-    job.ledger.output = event.path
+    job.ledger.is_exported, job.ledger.output = True, event.path
+    if not event.path:
+        return []
     return [job.note(now, "exported", worker=event.worker, reason=event.path)]
 
 

@@ -132,6 +132,9 @@ class Driver:
             *(ev.WorkerFinished(WorkerId(worker), self.sequence(worker), step, step * 8, why) for worker in workers)
         )
 
+    def export(self, worker: str, path: str = "") -> list[Action]:
+        return self.do(ev.ModelExported(WorkerId(worker), self.sequence(worker), path))
+
     def plan(self, worker: str, *, records: int, validation: int = 0, steps: int = 100) -> list[Action]:
         found = ev.PlanFound(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
         return self.do(found)

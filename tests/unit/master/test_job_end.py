@@ -31,7 +31,7 @@ def test_all_are_released_once_the_model_is_there() -> None:
     driver = exporting()
     driver.finish("worker-0", "worker-1", why="all steps are done")
 
-    actions = driver.do(ev.ModelExported(WorkerId("worker-0"), driver.sequence("worker-0"), "/models/one"))
+    actions = driver.export("worker-0", "/models/one")
 
     assert driver.phase == "succeeded"
     assert sent(actions, "worker-0", "release") and sent(actions, "worker-1", "release")
@@ -46,10 +46,13 @@ def test_another_exports_should_the_first_die() -> None:
     assert sent(actions, "worker-1", "export")
 
 
-def test_a_job_without_output_is_done_when_all_have_finished() -> None:
+def test_a_job_without_output_is_done_once_its_last_checkpoint_is_written() -> None:
     driver = running(2)
 
-    driver.finish("worker-0", "worker-1", step=100)
+    actions = driver.finish("worker-0", "worker-1", step=100)
+    assert sent(actions, "worker-0", "export")[0].export.path == ""
+    assert driver.phase == "running"
+    driver.export("worker-0")
 
     assert driver.phase == "succeeded"
     assert driver.state.job.ledger.records == 800
@@ -60,6 +63,7 @@ def test_a_member_that_lost_the_last_step_is_not_waited_for() -> None:
     driver.finish("worker-0")
     driver.do(ev.RoundBroken(WorkerId("worker-1"), driver.sequence("worker-1"), driver.newest.id, ""))
     driver.exit("worker-2", signal=signal.SIGKILL)
+    driver.export("worker-0")
 
     assert driver.phase == "succeeded"
 
@@ -78,6 +82,7 @@ def test_the_end_waits_for_the_last_evaluation() -> None:
     driver.plan("worker-0", records=800, validation=5)
     driver.snapshot("worker-0", 100)
     driver.finish("worker-0")
+    driver.export("worker-0")
     assert driver.phase == "running"
 
     answer = driver.exchange("worker-0", 1)
@@ -102,7 +107,9 @@ def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
     driver = running(2)
     driver.do(ev.StopAsked(False, "Ctrl-C"))
 
-    driver.finish("worker-0", "worker-1", step=42)
+    actions = driver.finish("worker-0", "worker-1", step=42)
+    assert sent(actions, "worker-0", "export")[0].export.path == "", "a checkpoint, but no model"
+    driver.export("worker-0")
 
     assert (driver.phase, driver.reason) == ("stopped", "Ctrl-C")
     assert getattr(driver.state.job.ledger.phase, "exit_code", None) == 130
@@ -158,6 +165,7 @@ def test_a_vanished_terminal_stops_the_job_cleanly() -> None:
 def test_exits_after_the_end_count_against_nothing() -> None:
     driver = running(2)
     driver.finish("worker-0", "worker-1")
+    driver.export("worker-0")
 
     driver.exit("worker-0", code=1)
     driver.goodbye("worker-1")

@@ -176,6 +176,17 @@ def test_a_step_evaluated_before_is_answered_from_memory() -> None:
     assert not driver.state.job.ledger.evaluations.open
 
 
+def test_a_result_is_told_once_and_to_whoever_was_away() -> None:
+    driver = evaluating(records=5)
+    driver.do(ev.SessionBroken(WorkerId("worker-1")))
+    lease = driver.exchange("worker-0", 1).leases[0][2]
+    driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
+
+    assert sent(driver.greet("worker-1"), "worker-1", "evaluation")
+    assert not sent(driver.greet("worker-1"), "worker-1", "evaluation")
+    assert not sent(driver.greet("worker-0"), "worker-0", "evaluation")
+
+
 @pytest.mark.parametrize("gone", ["worker-9", "worker-1"])
 def test_the_unknown_and_the_lost_get_no_leases(gone: str) -> None:
     driver = predicting()

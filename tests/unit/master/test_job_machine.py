@@ -150,6 +150,12 @@ class JobMachine(RuleBasedStateMachine):
         if worker is not None and self.driver.state.job.trains:
             self.see(self.driver.finish(worker, step=self.step))
 
+    @rule(number=NUMBERS)
+    def exports(self, number: int) -> None:
+        worker = self.pick(number, WorkerState.FINISHED)
+        if worker is not None:
+            self.see(self.driver.export(worker))
+
     @precondition(lambda self: self.step > 5)
     @rule(at_once=st.booleans())
     def is_stopped(self, at_once: bool) -> None:

@@ -146,6 +146,20 @@ def test_a_newcomer_left_out_of_the_forced_round_is_expelled_when_its_own_breaks
     assert driver.life("worker-2") is WorkerState.STARTING
 
 
+def test_a_newcomer_whose_hand_over_failed_begins_again_and_stops_nobody() -> None:
+    driver = running(2)
+    driver.do(ev.ScaleAsked(3))
+    driver.join("worker-2")
+
+    actions = driver.do(ev.RoundBroken(WorkerId("worker-2"), driver.sequence("worker-2"), driver.newest.id, "reset"))
+    driver.wait(1.0)
+
+    assert sent(actions, "worker-2", "expelled")
+    assert not driver.newest.forced and driver.newest.workers == ("worker-0", "worker-1")
+    driver.ready("worker-2")
+    assert not driver.newest.forced and "worker-2" in driver.newest.workers
+
+
 def test_all_members_dead_start_again_with_those_that_come_back() -> None:
     driver = running(2)
     driver.exit("worker-0", signal=signal.SIGKILL)

@@ -56,6 +56,7 @@ def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
     written = ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 200, "/checkpoints/200", 0.1, 0.0)
     driver.do(written)
     driver.finish("worker-0", "worker-1", step=200)
+    driver.export("worker-0")
     phase = driver.state.job.ledger.phase
     assert isinstance(phase, Over)
 
