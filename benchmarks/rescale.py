@@ -42,7 +42,7 @@ class Scenario:
     after: int  # at least so many train again in the end
     goal_s: float
     inject: Callable[[Job], int | None]  # the pid of a worker whose steps no longer count, if any
-        max_workers: int = 4
+    max_workers: int = 4
     needs_network: bool = False
 
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", action="append", metavar="WORD", help="scenarios whose name has this word")
     parser.add_argument("--systems", default="elasticdl,torchrun,torchft")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a job that does not go on has stopped")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds to wait for a job to go on")
     parser.add_argument("--venv", type=Path, default=environment.DEFAULT, help="environment for torchft")
     parser.add_argument("--keep", type=Path, help="keep logs and step files of every repetition here")
     parser.add_argument("--json", type=Path, metavar="FILE")
