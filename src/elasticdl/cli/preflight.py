@@ -36,6 +36,10 @@ def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path)
         from elasticdl.checkpoint import output
 
         output.check(Path(spec.output))
+    if spec.kind is JobKind.PREDICTION and not spec.output and not _may_define(spec, "PredictionOutputsProcessor"):
+        raise SpecError(
+            "output (--output): nowhere to put predictions; name a directory, or define PredictionOutputsProcessor"
+        )
     _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
     if spec.kind is not JobKind.SCRIPT:
         _check_data(spec, console, index)
@@ -90,7 +94,7 @@ def _check_writable(what: str, path: str) -> None:
 
 def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
     """Open what will be read: a missing, empty or truncated file is found now."""
-    if _has_own_reader(spec):
+    if _may_define(spec, "custom_data_reader"):
         return
     field, option = _DATA[spec.kind]
     if not getattr(spec.data, field):
@@ -116,10 +120,10 @@ def _show(bars: Progress, bar: TaskID, done: int, total: int) -> None:
     bars.update(bar, completed=done, total=total)
 
 
-def _has_own_reader(spec: JobSpec) -> bool:
+def _may_define(spec: JobSpec, name: str) -> bool:
+    """Whether the model file has `name`, or a star import that may bring it: then the worker will see."""
     from elasticdl.model import definition, source
 
     assert spec.model is not None
     bound, is_complete = source.bindings(source.parse(definition.locate(spec.model).file))
-    # Names that a star import may bring are not seen here: the worker will.
-    return "custom_data_reader" in bound or not is_complete
+    return name in bound or not is_complete

@@ -48,22 +48,23 @@ def render(status: pb.JobStatus, directory: JobDirectory) -> RenderableType:
 def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]:
     """Label and text of each line; only what there is."""
     lines = [("why", status.reason)] if status.reason and status.phase != "succeeded" else []
+    is_training = status.kind == "training"
     if status.metrics:
-        lines.append(("metrics", f"{words.metrics(status)} (step {status.metrics_step:,})"))
-    if status.best:
+        lines.append(("metrics", words.metrics(status) + (f" (step {status.metrics_step:,})" if is_training else "")))
+    if status.best and is_training:
         lines.append(("best", status.best))
-    if status.kind == "training":
+    if is_training:
         lines.append(("records", records(status)))
         lines.append(
             ("steps", f"{status.step:,} of {status.total_steps:,}" if status.total_steps else f"{status.step:,}")
         )
-    elif status.shards:
-        lines.append(("shards", f"{status.shards_done} of {status.shards}"))
-    if status.step > 0 and status.kind == "training":
+    elif status.total_records:
+        lines.append(("records", f"{status.records:,} of {status.total_records:,}"))
+    if status.step > 0 and is_training:
         lines.append(("loss", f"{status.loss:.4f}"))
     lines.append(("took", words.duration(status.now - status.started_at)))
     places = (
-        ("model" if status.kind == "training" else "output", status.output),
+        ("model" if is_training else "output", status.output),
         ("checkpoint", status.checkpoint_path),
         ("timeline", str(directory.timeline)),
         ("TensorBoard", str(directory.tensorboard)),

@@ -99,7 +99,18 @@ def test_evaluation_without_a_checkpoint_or_data_is_refused(elasticdl: Run, zoo:
     model = [f"--model_zoo={zoo}", "--model_def=digits.forward"]
 
     assert "--checkpoint_dir_for_init" in elasticdl("evaluate", *model, "--validation_data=x.csv").stderr
-    assert "--prediction_data" in elasticdl("predict", *model, f"--checkpoint_dir_for_init={zoo}").stderr
+    assert (
+        "--prediction_data" in elasticdl("predict", *model, f"--checkpoint_dir_for_init={zoo}", "--output=out").stderr
+    )
+
+
+def test_predictions_without_a_place_to_go_are_refused(elasticdl: Run, zoo: Path) -> None:
+    words = [f"--model_zoo={zoo}", "--model_def=digits.forward", f"--checkpoint_dir_for_init={zoo}"]
+
+    result = elasticdl("predict", *words, f"--prediction_data={zoo}/train.csv")
+
+    assert result.exit_code == 2
+    assert "nowhere to put predictions" in result.stderr
 
 
 def test_evaluating_during_training_needs_validation_data(elasticdl: Run, zoo: Path) -> None:
