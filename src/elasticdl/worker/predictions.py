@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from elasticdl.errors import CheckpointFailed
@@ -19,9 +17,11 @@ class PredictionFile:
 
     def __init__(self, directory: Path, shard: int) -> None:
         self._path = directory / f"part-{shard:06d}.parquet"
-        self._tables: list[pa.Table] = []
+        self._tables: list[Any] = []
 
     def add(self, records: np.ndarray[Any, np.dtype[np.int64]], predictions: Any) -> None:
+        import pyarrow as pa  # a fifth of a second that only prediction jobs should wait for
+
         columns = {"record": pa.array(records)}
         for name, tensor in _outputs(predictions):
             columns[name] = _column(tensor)
@@ -29,6 +29,9 @@ class PredictionFile:
 
     def write(self) -> None:
         """Put the file in its place, atomically. Raises CheckpointFailed where the disk does not take it."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         staging = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +50,9 @@ def _outputs(predictions: Any) -> list[tuple[str, torch.Tensor]]:
     return [("prediction", predictions)]
 
 
-def _column(tensor: torch.Tensor) -> pa.Array:
+def _column(tensor: torch.Tensor) -> Any:
+    import pyarrow as pa
+
     values = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if values.ndim <= 1:
         return pa.array(values)

@@ -6,6 +6,7 @@ updates to the same image holds the same bits.
 
 from __future__ import annotations
 
+import os
 import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -107,18 +108,19 @@ class Training:
 
 def seed_everything(*key: int) -> None:
     """Make all random numbers a function of `key`, e.g. (seed, step, logical rank)."""
-    digest = zlib.crc32(np.array(key, dtype="<i8").tobytes())
-    value = (digest << 31) ^ zlib.crc32(np.array([*key, 1], dtype="<i8").tobytes())
+    value = zlib.crc32("/".join(map(str, key)).encode())
     torch.default_generator.manual_seed(value)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(value)
     random.seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
+    np.random.seed(value)
 
 
 def fix_numerics(threads: int, device: str, reproducible: bool) -> None:
     """Settings that are part of the bits. Threads too: each number of them sums in another order."""
     torch.set_num_threads(threads)
     if device == "cuda" and reproducible:
+        # Read by cuBLAS when it starts: without it its sums depend on which stream got which workspace.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False

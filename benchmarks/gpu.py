@@ -1,0 +1,90 @@
+"""Workers that share one GPU: the same bits for 1, 2 and 4 of them, and what sharing costs.
+
+    python benchmarks/gpu.py [--quick] [--json FILE]
+
+Deterministic algorithms are on. Needs a CUDA device; says so and ends where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import reference
+import table
+import torch
+from models import blocks
+from reproducible import Runs
+
+from elasticdl.worker.training import fix_numerics
+
+
+def plain_loop(steps: int) -> float:
+    """Steps a second of one process without ElasticDL: the same slices, one after the other, on the same GPU."""
+    fix_numerics(1, "cuda", reproducible=True)
+    device = torch.device("cuda")
+    data, model = blocks.MadeUp(), blocks.forward().to(device)
+    optimizer = blocks.optimizer(model.parameters())
+    features, labels = data.features[: reference.BATCH].to(device), data.labels[: reference.BATCH].to(device)
+    started = time.monotonic()
+    for step in range(steps + 20):
+        if step == 20:
+            torch.cuda.synchronize()
+            started = time.monotonic()
+        for x, y in zip(features.tensor_split(reference.RANKS), labels.tensor_split(reference.RANKS), strict=True):
+            (blocks.loss(y, model(x)) * (len(y) / len(labels))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.cuda.synchronize()
+    return steps / (time.monotonic() - started)
+
+
+def steps_per_s(runs: Runs, name: str) -> float:
+    """From the first step to the last, as the job's own status tells."""
+    events = runs.status(name)["events"]
+    first = next(event["at"] for event in events if event["kind"] == "round-entered")
+    last = next(event["at"] for event in events if event["kind"] == "checkpoint")
+    return float(runs.status(name)["step"] / (last - first))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a shorter job")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("no CUDA device here: this benchmark needs one", file=sys.stderr)
+        return 2
+    epochs = 20 if options.quick else 60
+    peer = plain_loop(200 if options.quick else 1000)
+    rows, digests = [], {}
+    with tempfile.TemporaryDirectory(prefix="gpu-") as scratch:
+        runs = Runs(Path(scratch), epochs, "--device", "cuda")
+        for workers in (1, 2, 4):
+            name = f"fixed-{workers}"
+            digests[f"{workers} worker{'s' * (workers > 1)} sharing one GPU"] = runs.fixed(workers)
+            rows.append(
+                table.Row(
+                    f"throughput, {workers} worker{'s' * (workers > 1)} sharing one GPU", "steps/s",
+                    steps_per_s(runs, name), peer, "plain loop, one process",
+                )
+            )  # fmt: skip
+        digests["elastic run with joins, leaves and two SIGKILLs"] = runs.elastic()
+    first = next(iter(digests.values()))
+    rows += [
+        table.Row(f"same bits, {name}", "SHA-256", value[:16], first[:16], "1 worker", "all one value", value == first)
+        for name, value in digests.items()
+    ]
+    title = f"Workers sharing one {torch.cuda.get_device_name()} (torch {torch.__version__})"
+    table.show(title, rows)
+    if options.json:
+        table.write(options.json, title, rows)
+    return 0 if all(row.met is not False for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
