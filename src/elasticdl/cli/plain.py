@@ -14,7 +14,7 @@ def progress_line(status: pb.JobStatus) -> str:
     if status.kind in ("", "training", "script"):
         total = f" of {status.total_records:,}" if status.total_records else ""
         parts.append(f"{status.records:,}{total} records")
-        if status.epochs:
+        if status.epochs and status.kind != "script":
             parts.append(f"epoch {min(status.epoch + 1, status.epochs)} of {status.epochs}")
         steps = f" of {status.total_steps:,}" if status.total_steps else ""
         parts.append(f"step {status.step:,}{steps}")

@@ -48,7 +48,7 @@ def render(status: pb.JobStatus, directory: JobDirectory) -> RenderableType:
 def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]:
     """Label and text of each line; only what there is."""
     lines = [("why", status.reason)] if status.reason and status.phase != "succeeded" else []
-    is_training = status.kind == "training"
+    is_training = status.kind in ("training", "script")
     if status.metrics:
         lines.append(("metrics", words.metrics(status) + (f" (step {status.metrics_step:,})" if is_training else "")))
     if status.best and is_training:

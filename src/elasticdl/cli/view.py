@@ -81,7 +81,8 @@ def progress(status: pb.JobStatus) -> RenderableType:
             _bar(status.records, status.total_records, status.phase),
             f"{status.records:,}{total}  step {status.step:,}{steps}",
         )
-    if is_training and status.epochs:
+    # A script has epochs of its own, which the job does not know.
+    if status.kind in ("", "training") and status.epochs:
         grid.add_row(
             "epochs",
             _bar(_epochs_done(status), status.epochs, status.phase),
