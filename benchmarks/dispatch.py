@@ -282,7 +282,8 @@ def main(argv: list[str]) -> None:
     growth = max(held) / min(held)
     rows.append(Row("memory, most shards over fewest", "times", growth, None, "", "<= 1.1", growth <= 1.1))
     notes = [
-        f"{WORKERS} workers in flight; master on one core, all clients on another; batched: {BATCH} leases a call."
+        f"{WORKERS} workers in flight; master on one core, clients on another; the goal is for {BATCH} leases a call.",
+        f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; above 1 a core, rates suffer.",
     ]
     title = "Dispatch of leases"
     show(title, rows, notes=notes)
