@@ -74,7 +74,7 @@ def _write_program(model: nn.Module, sample_features: Any | None, path: Path) ->
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch.export about itself
-            program = _program(model, _at_least_two(sample_features))
+            program = _program(model, _plain(sample_features))
             torch.export.save(program, path)
     except OSError:
         raise
@@ -97,13 +97,15 @@ def _first_dimension_free(leaf: Any) -> Any:
     return {0: torch.export.Dim.AUTO} if isinstance(leaf, torch.Tensor) and leaf.ndim else None
 
 
-def _at_least_two(features: Any) -> Any:
-    # torch.export takes a first dimension of 1 for a constant.
-    def doubled(leaf: Any) -> Any:
-        is_single = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == 1
-        return torch.cat([leaf, leaf]) if is_single else leaf
+def _plain(features: Any) -> Any:
+    """The sample as torch.export should see it: it takes a first dimension of 1, and strides, for constants."""
 
-    return torch.utils._pytree.tree_map(doubled, features)
+    def plain(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.ndim:
+            return leaf
+        return (torch.cat([leaf, leaf]) if leaf.shape[0] == 1 else leaf).contiguous()
+
+    return torch.utils._pytree.tree_map(plain, features)
 
 
 def _entry(path: Path) -> FileEntry:

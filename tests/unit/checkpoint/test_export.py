@@ -42,6 +42,19 @@ def test_an_exported_program_runs_batches_of_any_size_as_the_model_does(tmp_path
         torch.testing.assert_close(program(features), model(features))
 
 
+@pytest.mark.parametrize(
+    "sample", [torch.ones(4, 4)[:, :-1], torch.ones(3, 4).T, torch.ones(2, 3)], ids=["sliced", "transposed", "plain"]
+)
+def test_the_layout_of_the_sample_does_not_bind_the_program(tmp_path: Path, sample: Tensor) -> None:
+    model = nn.Sequential(nn.Linear(3, 2)).eval()
+    export(model, sample, tmp_path / "out", {})
+
+    program = torch.export.load(tmp_path / "out" / "model.pt2").module()
+
+    for features in (torch.rand(5, 3), torch.rand(5, 4)[:, :-1], torch.rand(3, 5).T):
+        torch.testing.assert_close(program(features), model(features))
+
+
 def test_a_model_that_cannot_be_traced_is_exported_with_the_reason(tmp_path: Path) -> None:
     files = export(Untraceable(), torch.ones(2, 2), tmp_path / "out", {"step": 1})
 
