@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     notes.append(table.machine())
     table.show(title, rows, notes=notes)
     if options.json:
-        table.write(options.json, title, rows, notes=notes)
+        table.write(options.json, rows)
     return 0
 
 

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     title = f"SHA-256 of the final weights ({epochs * -(-2000 // reference.BATCH)} steps, V = {reference.RANKS})"
     table.show(title, rows)
     if options.json:
-        table.write(options.json, title, rows)
+        table.write(options.json, rows)
     return 0 if all(row.met for row in rows) else 1
 
 

@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     rows = _rows(scenarios, systems, costs, options.limit)
     table.show(title, rows, notes=notes)
     if options.json:
-        table.write(options.json, title, rows, notes=notes)
+        table.write(options.json, rows)
     return 0
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,15 +41,9 @@ def show(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
         console.print(note, highlight=False)
 
 
-def write(path: Path, title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
-    machine = {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()}
-    document = {"title": title, "machine": machine, "rows": [asdict(row) for row in rows], "notes": list(notes)}
-    path.write_text(json.dumps(document, indent=2) + "\n")
-
-
-def machine() -> str:
-    """What else the machine does: a table made on a busy one says so."""
-    return f"{time.strftime('%H:%M:%S')} {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} in the last minute"
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """The rows as a JSON list of {measure, unit, ours, peer, peer_name, goal, met}."""
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
 
 
 def _text(value: float | str | None) -> str:
