@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ def show(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
 def write(path: Path, rows: Sequence[Row]) -> None:
     """The rows as a JSON list of {measure, unit, ours, peer, peer_name, goal, met}."""
     path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+
+
+def machine() -> str:
+    """What else the machine does: a table made on a busy one says so."""
+    return f"{time.strftime('%H:%M:%S')} {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} in the last minute"
 
 
 def _text(value: float | str | None) -> str:
