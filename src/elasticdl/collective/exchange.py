@@ -1,67 +1,142 @@
-"""Finish a step's gradients over all members of a round.
+"""Finish a step's gradients over all members of a round, while they are still being computed.
 
-Every element is finished by one member, in the order of the tree, and handed to all: a
-reduce-scatter of the members' nodes and an all-gather of the results. Where the order cannot
-matter (one node each of two members: a + b = b + a) or need not be kept, gloo's own
-all-reduce does it.
+The buffer is cut into parts. As soon as the last backward pass of a worker has completed a part,
+its exchange begins; parts are exchanged in one fixed order, the last parameters first. Every element is
+finished by one member, in the order of the tree, and handed to all: a reduce-scatter of the members' nodes and an
+all-gather of the results. Where the order cannot matter (one node each of two members: a + b = b + a) they
+swap; where it need not be kept, the backend's own all-reduce does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 
 from elasticdl.collective.gradients import Gradients
 from elasticdl.collective.group import Group
 from elasticdl.collective.tree import Share, Tree
+from elasticdl.errors import RoundBroken
+
+_PART_BYTES = 1 << 20
+_MOST_PARTS = 8
+
+Finish = Callable[[], None]
+Begun = Callable[[], Finish]  # first all parts are finished by their owners, then handed to all
 
 
-@dataclass(frozen=True, slots=True)
 class Exchange:
-    """How the members of one round finish the tree; computed once for the round."""
+    """How the members of one round finish the tree; made once for the round, used for each of its steps."""
 
-    group: Group
-    rows: tuple[int, ...]  # nodes of each member
-    additions: tuple[tuple[int, int], ...]
-    is_plain: bool
-
-    @classmethod
-    def plan(
-        cls, group: Group, gradients: Gradients, tree: Tree, shares: Sequence[Share], *, ordered: bool
-    ) -> Exchange:
+    def __init__(
+        self, group: Group, gradients: Gradients, tree: Tree, shares: Sequence[Share], *, ordered: bool
+    ) -> None:
+        self.group = group
+        self._gradients = gradients
         nodes = [gradients.nodes(share) for share in shares]
-        rows = tuple(len(own) for own in nodes)
-        if not ordered or (group.size <= 2 and max(rows) == 1):
-            return cls(group, rows, (), is_plain=True)
-        return cls(group, rows, tuple(tree.finish([node for own in nodes for node in own])), is_plain=False)
+        self._rows = [len(own) for own in nodes]
+        self._is_plain = not ordered or (group.size <= 2 and max(self._rows) == 1)
+        self._additions = [] if self._is_plain else tree.finish([node for own in nodes for node in own])
+        self._share = shares[group.rank]
+        self._parts = _parts(gradients)
+        self._part_of = [part for part, (_, _, count) in enumerate(self._parts) for _ in range(count)][::-1]
+        self._missing: list[int] = []
+        self._begun: list[Begun] = []
+        self._failure: RoundBroken | None = None
 
-    def reduce(self, gradients: Gradients) -> torch.Tensor:
-        """The sum over all logical ranks, in a buffer of `gradients`. Raises RoundBroken."""
-        sums = gradients.sums()
+    def start(self) -> None:
+        """A step begins."""
+        self._missing = [count for _, _, count in self._parts]
+        self._begun, self._failure = [], None
+        overlaps = self.group.size > 1 and self._gradients.device == self.group.device
+        self._gradients.start(self._share, self._final if overlaps else None)
+
+    def reduce(self) -> torch.Tensor:
+        """The sum over all logical ranks, in a buffer of the gradients. Raises RoundBroken."""
+        sums = self._gradients.sums()
         if self.group.size == 1:
+            self.group.check()
             return sums[0]
-        if self.is_plain:
-            self.group.allreduce(sums[0][: gradients.length])
-            return sums[0]
-        mine = [buffer.to(self.group.device) for buffer in sums]
-        chunk = -(-gradients.length // self.group.size)
-        received = torch.empty(sum(self.rows), chunk, dtype=gradients.dtype, device=self.group.device)
-        self._scatter(mine, received, chunk)
-        for into, row in self.additions:
-            received[into] += received[row]
-        self.group.allgather(mine[0][: chunk * self.group.size], received[0])
-        if mine[0] is not sums[0]:
-            sums[0].copy_(mine[0])
+        staged = [buffer.to(self.group.device) for buffer in sums]
+        for start, stop, _ in self._parts[len(self._begun) :]:
+            self._begin(staged, start, stop)
+        self._begin(staged, self._gradients.elements, self._gradients.length)
+        if self._failure is not None:
+            raise self._failure
+        for finish in [finish() for finish in self._begun]:
+            finish()
+        if staged[0] is not sums[0]:
+            sums[0].copy_(staged[0])
         return sums[0]
 
-    def _scatter(self, mine: list[torch.Tensor], received: torch.Tensor, chunk: int) -> None:
-        """Send chunk c of each of my nodes to member c."""
+    def _final(self, index: int) -> None:
+        """Parameter `index` has its sum: begin the parts that are complete, in their order."""
+        self._missing[self._part_of[index]] -= 1
+        while len(self._begun) < len(self._parts) and self._missing[len(self._begun)] == 0:
+            start, stop, _ = self._parts[len(self._begun)]
+            self._begin(self._gradients.sums(), start, stop)
+
+    def _begin(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> None:
+        if self._failure is not None:
+            return
+        try:
+            begun = self._begin_plain(sums[0][start:stop]) if self._is_plain else self._begin_tree(sums, start, stop)
+            self._begun.append(begun)
+        except RoundBroken as exc:
+            self._failure = exc  # told by `reduce`: an error must not leave a backward pass half done
+
+    def _begin_plain(self, mine: torch.Tensor) -> Begun:
+        if self.group.size > 2 or mine.device.type != "cpu":
+            work = self.group.start_allreduce(mine)
+            return lambda: lambda: self.group.wait(work)
+        other = torch.empty_like(mine)
+        works = self.group.start_swap(mine, other, tag=len(self._begun))
+
+        def add() -> None:
+            self.group.wait(*works)
+            mine.add_(other)
+
+        return lambda: add
+
+    def _begin_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> Begun:
+        """Send chunk c of each of my nodes to member c; it finishes that chunk and hands it to all."""
         size = self.group.size
-        if len(mine) == 1:
-            outgoing = mine[0][: chunk * size]
-        else:
-            outgoing = torch.stack([buffer[: chunk * size].view(size, chunk) for buffer in mine], dim=1).view(-1)
-        into = [len(mine) * chunk] * size
-        self.group.alltoall(received.view(-1), [count * chunk for count in self.rows], outgoing, into)
+        chunk = -(-(stop - start) // size)
+        padded = torch.empty(len(sums), size * chunk, dtype=sums[0].dtype, device=sums[0].device)
+        for row, buffer in zip(padded, sums, strict=True):
+            row[: stop - start] = buffer[start:stop]
+        outgoing = padded.view(len(sums), size, chunk).transpose(0, 1).contiguous().view(-1)
+        received = torch.empty(sum(self._rows), chunk, dtype=padded.dtype, device=padded.device)
+        work = self.group.start_alltoall(
+            received.view(-1), [rows * chunk for rows in self._rows], outgoing, [len(sums) * chunk] * size
+        )
+
+        def finish() -> Finish:
+            self.group.wait(work)
+            for into, row in self._additions:
+                received[into] += received[row]
+            whole = padded[0]
+            gathering = self.group.start_allgather(whole, received[0])
+
+            def take() -> None:
+                self.group.wait(gathering)
+                sums[0][start:stop] = whole[: stop - start]
+
+            return take
+
+        return finish
+
+
+def _parts(gradients: Gradients) -> list[tuple[int, int, int]]:
+    """(start, stop, number of parameters) of each part, in the order of exchange: the last parameters first."""
+    bytes_each = torch.empty(0, dtype=gradients.dtype).element_size()
+    least = max(_PART_BYTES // bytes_each, gradients.elements // _MOST_PARTS)
+    parts: list[tuple[int, int, int]] = []
+    stop, count, position = gradients.elements, 0, gradients.elements
+    for size in reversed(gradients.sizes):
+        position -= size
+        count += 1
+        if stop - position >= least or position == 0:
+            parts.append((position, stop, count))
+            stop, count = position, 0
+    return parts

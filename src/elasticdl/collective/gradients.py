@@ -9,11 +9,14 @@ numbers that travel with the step (records, losses, votes).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
 
 from elasticdl.collective.tree import Node, Share, Tree, push
+
+_ALIGNED = 16  # elements
 
 
 class Gradients:
@@ -26,24 +29,33 @@ class Gradients:
         self._ordered = ordered
         self.dtype = torch.float64 if any(p.dtype == torch.float64 for p in self.parameters) else torch.float32
         self.device = self.parameters[0].device
-        self.elements = sum(p.numel() for p in self.parameters)
+        # Each parameter's gradient begins on a cache line; what lies between stays zero.
+        self.sizes = [-(-p.numel() // _ALIGNED) * _ALIGNED for p in self.parameters]
+        self.elements = sum(self.sizes)
         self.length = self.elements + tail
-        # Any number of workers up to the logical ranks cuts the buffer into equal chunks.
+        # Any number of workers up to the logical ranks cuts a part of the buffer into equal chunks.
         self._capacity = self.length + tree.logical_ranks
         self._free: list[torch.Tensor] = []
         self._views: dict[int, list[torch.Tensor]] = {}
+        self._share = Share(0, 0)
         self._stack: list[Node] = []
         self._sums: list[torch.Tensor] = []
-        self._target: list[torch.Tensor] = []
+        self._targets: list[list[torch.Tensor]] = []  # the sum being made, then those it completes, inner to outer
         self._adding = False
-        self._filled = 0
+        self._is_last = False
+        self._seen = bytearray()
+        self._on_final: Callable[[int], None] | None = None
         for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
 
-    def start(self) -> None:
-        """Forget the step so far."""
+    def start(self, share: Share, on_final: Callable[[int], None] | None = None) -> None:
+        """Forget the step so far. `on_final(i)` is called as soon as parameter i has its sum over the whole share.
+
+        It is called where the share is one node only: else there is no one sum to wait for.
+        """
         self._free += self._sums
-        self._stack, self._sums = [], []
+        self._stack, self._sums, self._share = [], [], share
+        self._on_final = on_final if len(self.nodes(share)) == 1 else None
 
     def backward(self, loss: torch.Tensor, logical_rank: int, weight: float) -> None:
         """Backward pass of one logical rank, its gradient scaled by `weight` and put in its place in the tree."""
@@ -63,14 +75,12 @@ class Gradients:
     def tail(self, buffer: torch.Tensor) -> torch.Tensor:
         return buffer[self.elements : self.length]
 
-    def nodes(self, share: Share) -> list[Node]:
-        if not self._ordered:
-            return [Node(share.first, 1)]
-        return self._tree.nodes(share)
-
     def flat(self, buffer: torch.Tensor) -> torch.Tensor:
         """The part of a buffer that holds gradients."""
         return buffer[: self.elements]
+
+    def nodes(self, share: Share) -> list[Node]:
+        return self._tree.nodes(share) if self._ordered else [Node(share.first, 1)]
 
     def install(self, buffer: torch.Tensor) -> None:
         """Let the optimizer see the reduced gradients in `buffer`."""
@@ -93,52 +103,61 @@ class Gradients:
     def _open(self, logical_rank: int) -> None:
         leaf = self._tree.grown(Node(logical_rank, 1))
         if self._ordered:
-            # A right leaf is added onto its left sibling as it is computed.
+            # A right leaf is added onto its left sibling as it is computed, and so are the nodes this completes.
             self._adding = bool(self._stack) and self._tree.merged(self._stack[-1], leaf) is not None
             merges = push(self._tree, self._stack, leaf)
         else:
-            self._adding, merges = bool(self._sums), 0
+            self._adding = bool(self._sums)
+            merges = int(self._adding)
         if not self._adding:
             fresh = self.buffer()
             self.tail(fresh).zero_()
             self._sums.append(fresh)
-        self._merges_after = merges - 1 if self._adding else merges
-        self._target = self._views_of(self._sums[-1])
-        self._filled = 0
+        completed = merges - 1 if self._adding else merges
+        self._targets = [self._views_of(buffer) for buffer in reversed(self._sums[-completed - 1 :])]
+        self._is_last = logical_rank == self._share.stop - 1
         self._seen = bytearray(len(self.parameters))
 
     def _close(self) -> None:
-        if not self._adding and self._filled < len(self.parameters):
-            for index, view in enumerate(self._target):
-                if not self._seen[index]:
-                    view.zero_()
-        self._target = []
-        for _ in range(self._merges_after):
-            right = self._sums.pop()
-            self._sums[-1][: self.elements] += right[: self.elements]
-            self._free.append(right)
+        if not all(self._seen):
+            for index in [index for index, seen in enumerate(self._seen) if not seen]:
+                if not self._adding:
+                    self._targets[0][index].zero_()
+                self._complete(index)
+        completed = len(self._targets) - 1
+        self._targets = []
+        if completed:
+            self._free += self._sums[-completed:]
+            del self._sums[-completed:]
+
+    def _complete(self, index: int) -> None:
+        """Parameter `index` has its sum of this rank: add it to the nodes that this completes."""
+        for inner, outer in pairwise(self._targets):
+            outer[index].add_(inner[index])
+        if self._is_last and self._on_final is not None:
+            self._on_final(index)
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def move(parameter: torch.Tensor) -> None:
             gradient = parameter.grad
             parameter.grad = None
-            if not self._target or gradient is None:
+            if not self._targets or gradient is None:
                 return  # a backward pass outside of a step, e.g. a warm-up: nothing to keep
             if gradient.is_sparse:
                 gradient = gradient.to_dense()
             if self._adding:
-                self._target[index].add_(gradient)
+                self._targets[0][index].add_(gradient)
             else:
-                self._target[index].copy_(gradient)
-            self._filled += 1
+                self._targets[0][index].copy_(gradient)
             self._seen[index] = 1
+            self._complete(index)
 
         return move
 
     def _views_of(self, buffer: torch.Tensor) -> list[torch.Tensor]:
         views = self._views.get(buffer.data_ptr())
         if views is None:
-            parts = torch.split(buffer[: self.elements], [p.numel() for p in self.parameters])
-            views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+            parts = torch.split(buffer[: self.elements], self.sizes)
+            views = [part[: p.numel()].view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
             self._views[buffer.data_ptr()] = views
         return views

@@ -23,6 +23,7 @@ from elasticdl.errors import RoundBroken
 
 # The classes behind torch.distributed: its stubs and public names leave out what a group built by hand needs.
 dist: Any = torch._C._distributed_c10d
+Work = Any
 
 # Liveness comes from the control plane; the collective itself never times out.
 _FOREVER = timedelta(days=7)
@@ -77,27 +78,48 @@ class Group:
         except RuntimeError as exc:
             raise RoundBroken(f"round {round_id} could not be formed: {_first_line(exc)}") from exc
 
-    def allreduce(self, tensor: torch.Tensor) -> None:
+    # ---- begun now, waited for later; tensors on the group's device; all members begin them in the same order
+
+    def start_allreduce(self, tensor: torch.Tensor) -> Work:
         """Sum over all members, in place."""
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM
         options.timeout = _FOREVER
-        staged = tensor.to(self.device)
-        self._run(lambda backend: backend.allreduce([staged], options))
-        _unstage(staged, tensor)
+        return self._start(lambda backend: backend.allreduce([tensor], options))
 
-    def alltoall(self, out: torch.Tensor, out_splits: list[int], into: torch.Tensor, in_splits: list[int]) -> None:
-        """Send `into`, cut by `in_splits`, one piece to each member; `out` gets theirs. Both on the group's device."""
+    def start_swap(self, outgoing: torch.Tensor, incoming: torch.Tensor, tag: int) -> tuple[Work, Work]:
+        """Between two members: `incoming` becomes the other's `outgoing`."""
+        other = 1 - self.rank
+        receiving = self._start(lambda backend: backend.recv([incoming], other, tag))
+        return receiving, self._start(lambda backend: backend.send([outgoing], other, tag))
+
+    def start_alltoall(
+        self, out: torch.Tensor, out_splits: list[int], into: torch.Tensor, in_splits: list[int]
+    ) -> Work:
+        """Send `into`, cut by `in_splits`, one piece to each member; `out` gets theirs."""
         options = dist.AllToAllOptions()
         options.timeout = _FOREVER
-        self._run(lambda backend: backend.alltoall_base(out, into, out_splits, in_splits, options))
+        return self._start(lambda backend: backend.alltoall_base(out, into, out_splits, in_splits, options))
 
-    def allgather(self, out: torch.Tensor, part: torch.Tensor) -> None:
+    def start_allgather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
         """`out` becomes the parts of all members, one after the other."""
         options = dist.AllgatherOptions()
         options.timeout = _FOREVER
+        return self._start(lambda backend: backend._allgather_base(out, part, options))
+
+    def wait(self, *works: Work) -> None:
+        """Until these are done. Raises RoundBroken where a member is gone."""
+        try:
+            for work in works:
+                work.wait()
+        except RuntimeError as exc:
+            raise RoundBroken(_first_line(exc)) from exc
+
+    # ---- done when they return; tensors anywhere
+
+    def allgather(self, out: torch.Tensor, part: torch.Tensor) -> None:
         staged = out.to(self.device)
-        self._run(lambda backend: backend._allgather_base(staged, part.to(self.device), options))
+        self.wait(self.start_allgather(staged, part.to(self.device)))
         _unstage(staged, out)
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
@@ -106,8 +128,13 @@ class Group:
         options.rootTensor = 0
         options.timeout = _FOREVER
         staged = tensor.to(self.device)
-        self._run(lambda backend: backend.broadcast([staged], options))
+        self.wait(self._start(lambda backend: backend.broadcast([staged], options)))
         _unstage(staged, tensor)
+
+    def check(self) -> None:
+        """Raise RoundBroken where the round was dropped; a member alone has no collective that would tell."""
+        if self._broken.is_set():
+            raise RoundBroken("the round was dropped")
 
     def abort(self) -> None:
         """Wake whoever is blocked in this group, here and at the peers. Any thread, any time, any number of times."""
@@ -129,12 +156,10 @@ class Group:
             self._sockets = []
             self._backend = None
 
-    def _run(self, start: Callable[[Any], Any]) -> None:
-        backend = self._backend
-        if backend is None or self._broken.is_set():
-            raise RoundBroken("the round was dropped")
+    def _start(self, start: Callable[[Any], Work]) -> Work:
+        self.check()
         try:
-            start(backend).wait()
+            return start(self._backend)
         except RuntimeError as exc:
             raise RoundBroken(_first_line(exc)) from exc
 

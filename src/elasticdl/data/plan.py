@@ -69,10 +69,7 @@ class Plan:
         """The records of step `step`, in order."""
         if not 0 <= step < self.total_steps:
             raise IndexError(f"step {step} of a plan of {self.total_steps} steps")
-        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
-        start = step_of_epoch * self.global_batch
-        order = _order(self.records, self.seed, epoch, self.shuffle, self.shard_records, self.window_shards)
-        return order.at(start, min(start + self.global_batch, self.records))
+        return _batch(self, step)
 
     def slice_of(self, step: int, logical_rank: int) -> Indices:
         """The records of the batch that `logical_rank` takes; empty for late ranks where the batch is small."""
@@ -109,5 +106,25 @@ def plan_of(records: int, spec: PlanSpec, data: DataSpec, shuffle: bool = False,
     )
 
 
+_BLOCK_RECORDS = 4096
+
 # The keys of an epoch are the same for all its steps.
 _order = lru_cache(maxsize=8)(EpochOrder)
+
+
+def _batch(plan: Plan, step: int) -> Indices:
+    epoch, step_of_epoch = divmod(step, plan.steps_per_epoch)
+    steps = max(1, _BLOCK_RECORDS // plan.global_batch)
+    block = _block(plan, epoch, step_of_epoch // steps, steps)
+    start = step_of_epoch % steps * plan.global_batch
+    return block[start : start + plan.global_batch]
+
+
+@lru_cache(maxsize=4)
+def _block(plan: Plan, epoch: int, number: int, steps: int) -> Indices:
+    """The records of several steps at once: the order costs as much for a handful of them as for one."""
+    order = _order(plan.records, plan.seed, epoch, plan.shuffle, plan.shard_records, plan.window_shards)
+    size = steps * plan.global_batch
+    block = order.at(number * size, min((number + 1) * size, plan.records))
+    block.flags.writeable = False
+    return block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from elasticdl.master.replicas import LauncherLink
 from elasticdl.rpc.server import Link
 from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory
-from elasticdl.spec.env import WorkerEnv
+from elasticdl.spec.env import WorkerEnv, allocator
 
 if TYPE_CHECKING:
     from elasticdl.master.tensorboard import Curves
@@ -48,7 +49,7 @@ class Performer:
             replica=worker,
             role="worker",
             argv=[sys.executable, "-m", "elasticdl.worker"],
-            environ=env.to_environ(),
+            environ=allocator(os.environ) | env.to_environ(),
         )
 
     def draw_with(self, curves: Curves) -> None:

@@ -15,6 +15,10 @@ WORKER = "ELASTICDL_WORKER"
 ADDRESS = "ELASTICDL_ADDRESS"
 FAULTS = "ELASTICDL_FAULTS"
 
+# glibc gives large blocks back to the kernel at every free and gets them again, zeroed page by page, at the next
+# step: a third of the time of a step with large layers. A worker needs the same memory every step, so it keeps it.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnv:
@@ -38,8 +42,14 @@ class WorkerEnv:
             raise SpecError(f"{exc.args[0]} is not set: a worker is started by the launcher, not by hand") from exc
 
     def to_environ(self) -> dict[str, str]:
+        """What makes a process this worker."""
         environ = {JOB_DIRECTORY: str(self.job_directory), WORKER: self.worker, ADDRESS: self.address}
         return environ | ({FAULTS: self.faults} if self.faults else {})
+
+
+def allocator(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the C library for a worker, where the person has not chosen their own."""
+    return {name: value for name, value in ALLOCATOR.items() if name not in environ}
 
 
 def home(environ: Mapping[str, str]) -> Path:

@@ -42,7 +42,7 @@ class Alone:
         training, share = self.training, Share(0, self._plan.logical_ranks)
         training.begin()
         while training.step < self._plan.total_steps:
-            training.gradients.start()
+            training.gradients.start(share)
             self._feed.expect(training.step, share)
             step = Step(training.step, share, training, self._feed)
             yield step

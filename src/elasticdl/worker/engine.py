@@ -127,7 +127,8 @@ class Engine:
             seat = self._rounds.seat
             assert seat is not None
             self.pace.begin()
-            self.training.gradients.start()
+            assert self._exchange is not None
+            self._exchange.start()
             step = Step(self.training.step, seat.share, self.training, self._feed)
             self._feed.expect(step.number, seat.share)
             self._faults.strike(step.number, "begin")
@@ -155,7 +156,7 @@ class Engine:
             voted,
             stop=bool(self._link.stop_reason or self._callback_stop()),
         )
-        reduced = exchange.reduce(training.gradients)
+        reduced = exchange.reduce()
         buffers = self._shared_buffers(step, seat)
         self._faults.strike(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
@@ -234,10 +235,7 @@ class Engine:
             self._seated(seat)
 
     def _seated(self, seat: Seat) -> None:
-        self.training.gradients.start()
-        self._exchange = Exchange.plan(
-            seat.group, self.training.gradients, self._tree, seat.shares, ordered=self._ordered
-        )
+        self._exchange = Exchange(seat.group, self.training.gradients, self._tree, seat.shares, ordered=self._ordered)
         self.pace.entered()
         self._link.seated(seat.round)
         _log.info("round %d: rank %d of %d, logical ranks %d..%d", seat.round, seat.rank, seat.group.size,

@@ -26,6 +26,8 @@ class Feed:
 
     def expect(self, step: int, share: Share) -> None:
         """Steps from `step` on will be asked for with this share."""
+        if not self._dataset.source.can_read_ahead:
+            return
         upcoming = []
         for ahead in range(step, min(step + _AHEAD, self.plan.total_steps)):
             slices = self.plan.ranks(ahead, share.first, share.count)
