@@ -39,6 +39,7 @@ class Donation:
         self._acknowledged = -1
         self._sent_to = -1
         self.is_over = False
+        self._ended = threading.Event()
         threading.Thread(target=self._send, name=f"handover-to-{worker}", daemon=True).start()
         threading.Thread(target=self._listen, name=f"handover-from-{worker}", daemon=True).start()
 
@@ -72,6 +73,10 @@ class Donation:
         self.close()
         _shut(self._connection)
 
+    def wait(self, timeout_s: float) -> None:
+        """After `close`: until the newcomer has taken all it was given and hung up."""
+        self._ended.wait(timeout_s)
+
     def _send(self) -> None:
         try:
             while (frame := self._outgoing.get()) is not None:
@@ -86,6 +91,7 @@ class Donation:
                 self._acknowledged = int(frames.receive(self._connection).header["step"])
         self.is_over = True
         self._connection.close()
+        self._ended.set()
 
 
 class Desk:

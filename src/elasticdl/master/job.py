@@ -61,6 +61,10 @@ class Observations:
     unbalanced_since: float | None = None
     progress_at: float = 0.0  # when the progress was journaled last
 
+    def excuse(self, now: float) -> None:
+        """Nobody's silence up to now counts."""
+        self.heard_at = dict.fromkeys(self.heard_at, now)
+
 
 @dataclass(slots=True)
 class Job:

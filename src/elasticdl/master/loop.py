@@ -59,6 +59,8 @@ class Loop:
         self._turn_due: asyncio.Handle | None = None
         self._is_urgent = False
         self._turned_at = 0.0
+        self._now = clock.now()
+        self._spec = spec
         self.performer = Performer(directory, spec, self.links)
 
     def recover(self) -> None:
@@ -136,6 +138,10 @@ class Loop:
         self._turn_due, self._is_urgent = None, False
         self._turned_at = asyncio.get_running_loop().time()
         now = self.clock.now()
+        if now - self._now > self._spec.timing.silence_s / 2:
+            # The master itself was held up: what its workers said meanwhile may not be read yet.
+            self.state.job.seen.excuse(now)
+        self._now = now
         inbox, self._inbox = self._inbox, []
         settling, self._settling = self._settling, []
         state, journaled, todo = self.state, list[bytes](), list[act.Action]()

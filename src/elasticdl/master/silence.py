@@ -1,7 +1,8 @@
 """Who has fallen silent. Pure.
 
 A worker that sends no heartbeat may still be alive: a collective needs all its members, so as long as steps
-end, nobody in the round is dead. Only both together, no heartbeat and no step, mean a loss.
+end, nobody in the round is dead. Only both together, no heartbeat and no step, mean a loss; and only while others
+wait for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _in_round(job: Job, worker: Worker, now: float) -> str:
     timing = job.spec.timing
     heard_at = _heard_at(job, worker)
     quiet_s = now - heard_at
-    if quiet_s < timing.silence_s:
+    if quiet_s < timing.silence_s or not _is_awaited(job, worker, now):
         return ""
     # Steps that ended before it fell silent are told by the others up to a heartbeat and a step later.
     beat = job.seen.beats.get(worker.id)
@@ -43,6 +44,18 @@ def _in_round(job: Job, worker: Worker, now: float) -> str:
     is_stale = job.seen.advanced_at <= heard_at + echo_s
     is_long_ago = now - job.seen.advanced_at >= timing.silence_s + echo_s
     return f"silent for {quiet_s:.2f} s while no step ended" if is_stale or is_long_ago else ""
+
+
+def _is_awaited(job: Job, worker: Worker, now: float) -> bool:
+    """Whether another holder of the state is there to go on without it.
+
+    If nobody else was heard either, the machine slept or is overloaded, or this is the only worker: to give it up
+    would lose the state, and nobody waits. That its process ended is told by the launcher.
+    """
+    others = [holder for holder in job.holders_here() if holder.id != worker.id]
+    if any(now - _heard_at(job, other) < job.spec.timing.silence_s for other in others):
+        return True
+    return not others and worker.external and not worker.connected
 
 
 def _outside(job: Job, worker: Worker, now: float) -> str:

@@ -50,10 +50,17 @@ class WorkerSession:
         self._connection = 0  # which connection may send; an older one's writer sees it and ends
         self._closed = threading.Event()
         self._channel: grpc.Channel | None = None
+        self._away_since: float | None = time.monotonic()
         self._reader = threading.Thread(target=self._run, name="elasticdl-session", daemon=True)
 
     def start(self) -> None:
         self._reader.start()
+
+    @property
+    def away_s(self) -> float:
+        """How long the master has not been heard on any connection; 0 while there is one."""
+        since = self._away_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def send(self, message: pb.WorkerMessage) -> None:
         """Queue a message. Returns at once; the message takes effect exactly once, in the order of sending."""
@@ -117,7 +124,7 @@ class WorkerSession:
         try:
             metadata = security.metadata(self._directory.load_token())
             for message in methods.SESSION.bind(channel)(writer, metadata=metadata):
-                heard = True
+                heard, self._away_since = True, None
                 if message.WhichOneof("message") == "acknowledged":
                     self._acknowledge(message.acknowledged.sequence)
                 else:
@@ -130,6 +137,8 @@ class WorkerSession:
             if not self._closed.is_set():
                 raise
         finally:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
             with self._changed:
                 self._connection += 1
                 self._changed.notify_all()

@@ -114,6 +114,7 @@ class TimingSpec(_Part):
     lease_attempts: Positive = 3
     relaunch_s: Seconds = 1.0  # before a crashed worker is launched again; doubles each time
     rpc_s: Seconds = 10.0
+    orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
 
 
 class SecuritySpec(_Part):

@@ -41,11 +41,14 @@ class Alone:
     def steps(self) -> Iterator[Step]:
         training, share = self.training, Share(0, self._plan.logical_ranks)
         training.begin()
+        for callback in training.callbacks:
+            callback.on_train_begin(training.model)
         while training.step < self._plan.total_steps:
             training.gradients.start(share)
             self._feed.expect(training.step, share)
             step = Step(training.step, share, training, self._feed)
             yield step
+            step.check()
             losses = {rank: float(loss) for rank, loss in step.losses.items()}
             bad = next((rank for rank, loss in losses.items() if not math.isfinite(loss)), None)
             if bad is not None:

@@ -67,7 +67,7 @@ class Line:
         return cls(env, spec, link, rounds, donor, desk)
 
     def close(self, reason: str) -> None:
-        self.donor.close()
+        self.donor.close(self.spec.timing.build_s)
         self.desk.close()
         self.rounds.close()
         self.link.close(reason)
@@ -109,9 +109,7 @@ def assemble(
         if evaluator is not None:
             evaluator.after_step(training, plan)
         while line.link.evaluations:
-            step, metrics = line.link.evaluations.popleft()
-            for callback in training.callbacks:
-                callback.on_evaluation(step, metrics)
+            training.evaluated(*line.link.evaluations.popleft())
 
     engine = Engine(
         training,

@@ -19,6 +19,7 @@ class Donor:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._donations: list[Donation] = []
+        self._closing: list[Donation] = []  # the newcomer still takes what it was given
         self._gradient: torch.Tensor | None = None
 
     def add(self, donation: Donation) -> None:
@@ -47,13 +48,17 @@ class Donor:
                 donation.give_update(training.step, records, self._gradient, on_host, enter)
                 if enter:
                     donation.close()
+                    self._closing.append(donation)
             else:
                 image = image or training.capture()
                 donation.give_image(image)
 
-    def close(self) -> None:
+    def close(self, timeout_s: float) -> None:
+        """End all hand-overs; those that were completed are delivered first."""
         for donation in self._living():
             donation.abort()
+        for donation in self._closing:
+            donation.wait(timeout_s)
 
     def _living(self) -> list[Donation]:
         with self._lock:

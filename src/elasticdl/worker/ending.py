@@ -20,6 +20,8 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
     engine, link = assembly.engine, line.link
     if engine.has_left:
         seat = line.rounds.seat
+        if link.is_orphaned and engine.training.holds_state:
+            return _orphaned(line, assembly)
         if link.is_overdue and seat is not None and seat.group.size == 1:
             assembly.saver.finish()
         return "left at the next round" if link.is_leaving else "released"
@@ -27,6 +29,8 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
     while not link.is_released:
         path = link.next_export()
         if path is None:
+            if link.is_orphaned:
+                return _orphaned(line, assembly)
             link.wait_end(line.spec.timing.heartbeat_s)
             continue
         assembly.saver.finish()
@@ -36,11 +40,18 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
     return engine.stopped or "all steps are done"
 
 
+def _orphaned(line: Line, assembly: Assembly) -> str:
+    seat = line.rounds.seat
+    if seat is None or seat.rank == 0:
+        assembly.saver.finish()
+    return f"the master has been away for more than {line.spec.timing.orphan_s:g} s; the last checkpoint is written"
+
+
 def give_up(line: Line, assembly: Assembly, exc: LossNotFinite) -> None:
     """The loss is not finite, and all members know it: the first keeps the state and tells the master."""
     seat = line.rounds.seat
     if seat is None or seat.rank == 0:
         assembly.saver.finish()
         line.link.failure(str(exc), wrong_job=False, permanent=True)
-    while not line.link.is_released:
-        line.link.wait_end(line.spec.timing.grace_s)
+    while not line.link.is_released and not line.link.is_orphaned:
+        line.link.wait_end(line.spec.timing.heartbeat_s)

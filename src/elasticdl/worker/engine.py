@@ -45,6 +45,7 @@ class Step:
         self.losses: dict[int, torch.Tensor] = {}
         self.records = 0
         self.buffers: dict[str, torch.Tensor] = {}
+        self._is_complete = False
 
     @property
     def epoch(self) -> int:
@@ -68,6 +69,11 @@ class Step:
                 self.buffers = self._training.buffers()
         if before:
             self._training.set_buffers(before)
+        self._is_complete = True
+
+    def check(self) -> None:
+        if not self._is_complete:
+            raise ElasticDLError(f"step {self.number}: iterate over all its batches, `for features, labels in step`")
 
     def backward(self, loss: torch.Tensor) -> None:
         """Take the mean loss of the current batch."""
@@ -123,6 +129,8 @@ class Engine:
     def steps(self) -> Iterator[Step]:
         """Every step from here to the end of the plan. Ends early when stopped, or when this worker has left."""
         self._join()
+        for callback in self.training.callbacks:
+            callback.on_train_begin(self.training.model)
         while not self.is_done and not self.has_left:
             seat = self._rounds.seat
             assert seat is not None
@@ -133,6 +141,7 @@ class Engine:
             self._feed.expect(step.number, seat.share)
             self._faults.strike(step.number, "begin")
             yield step
+            step.check()
             self._faults.strike(step.number, "computed")
             self.pace.computed(seat.share.count)
             try:
@@ -192,6 +201,12 @@ class Engine:
         self.training.completed(self.plan)
         self._after_step(seat)
 
+    @property
+    def _is_dismissed(self) -> bool:
+        """Outside of a round: whether there is none to wait for."""
+        link = self._link
+        return link.is_released or link.is_orphaned or (link.is_leaving and not self.training.holds_state)
+
     def _callback_stop(self) -> str:
         return next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
 
@@ -243,7 +258,7 @@ class Engine:
 
     def _broken(self, round_id: int, exc: RoundBroken) -> None:
         self._rounds.drop(round_id)
-        if self._link.expelled():
+        if self._link.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)
         self._link.broken(round_id, str(exc))
@@ -251,16 +266,18 @@ class Engine:
     def _join(self) -> None:
         """Into the next round, however often that breaks: a forced one, or by hand-over where there is no state."""
         while not self.has_left:
-            if self._link.expelled():
+            if self._link.is_expelled:
                 self.training.forget()
                 self._rounds.resume()
-                self._link.ready()
-            elif self._link.is_released or (self._link.is_leaving and not self.training.holds_state):
+                self._link.begin_anew()
+            elif self._is_dismissed:
                 self.has_left = True
                 return
             round_id = 0
             try:
-                message = self._rounds.wait(holds_state=self.training.holds_state)
+                message = self._rounds.wait(
+                    holds_state=self.training.holds_state, is_orphaned=lambda: self._link.is_orphaned
+                )
                 round_id = message.id
                 if message.forced:
                     seat = self._rounds.enter(message.id)

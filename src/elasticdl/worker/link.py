@@ -139,12 +139,22 @@ class Link:
 
     # ---- told by the master
 
-    def expelled(self) -> bool:
-        """Whether the master has taken this worker for lost; says so once."""
-        was, self._expelled = self._expelled, False
-        if was:
-            self._hello.round, self._hello.step, self._hello.ready = 0, NO_STATE, False
-        return was
+    @property
+    def is_expelled(self) -> bool:
+        """Whether the master has taken this worker for lost: its state is worth nothing any more."""
+        return self._expelled
+
+    def begin_anew(self) -> None:
+        """After an expulsion: a newcomer without state, ready to join."""
+        self._expelled = False
+        self._hello.round, self._hello.step = 0, NO_STATE
+        self._heartbeat = pb.Heartbeat(step=NO_STATE)
+        self.ready()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the master has been away for so long that nobody will bring it back."""
+        return self._session.away_s > self.timing.orphan_s
 
     def next_export(self) -> str | None:
         return self._exports.popleft() if self._exports else None
@@ -168,7 +178,7 @@ class Link:
                 self.is_released = True
                 self._rounds.interrupt("released")
             case "expelled":
-                self._expelled = True
+                self._expelled, self._hello.ready = True, False
                 self._rounds.interrupt(f"expelled: {message.expelled.reason}")
             case "evaluation":
                 self.evaluations.append((message.evaluation.step, dict(message.evaluation.metrics)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,10 @@ from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 _log = logging.getLogger(__name__)
+
+# A member that died while a round was built is noticed, and another round planned, well within this.
+_REPLANNED_S = 3.0
+_ORPHAN_CHECK_S = 5.0
 
 BuildGroup = Callable[[int, int, int, str], Group]  # round, rank, size, where rank 0's store listens
 
@@ -46,6 +51,7 @@ class _Preparation:
     message: pb.Round
     group: Group | None = None
     failure: str = ""
+    failed_at: float = 0.0
 
 
 class Rounds:
@@ -105,12 +111,19 @@ class Rounds:
         return newest
 
     def prepared(self) -> int:
-        """The round this worker can vote for: the newest planned one, once its group stands; 0 for none."""
+        """The round this worker can vote for: the newest planned one, once its group stands; 0 for none.
+
+        Raises RoundBroken where its group could not be built and no other round was planned instead.
+        """
         message = self.planned()
         if message is None:
             return 0
-        is_leaving = _rank(message, self._worker) is None
-        return message.id if is_leaving or self._preparations[message.id].group is not None else 0
+        if _rank(message, self._worker) is None:
+            return message.id  # leaving: there is no group to build
+        preparation = self._preparations[message.id]
+        if preparation.failure and time.monotonic() - preparation.failed_at > _REPLANNED_S:
+            raise RoundBroken(preparation.failure)
+        return message.id if preparation.group is not None else 0
 
     def enter(self, round_id: int) -> Seat | None:
         """Take the place in a prepared round; None where this worker has none in it: it has left."""
@@ -128,10 +141,10 @@ class Rounds:
                     return self._take(preparation, preparation.group)
                 self._changed.wait()
 
-    def wait(self, *, holds_state: bool) -> pb.Round:
+    def wait(self, *, holds_state: bool, is_orphaned: Callable[[], bool]) -> pb.Round:
         """The round to enter next, after `drop` or at the start: a forced one, or one that brings the state.
 
-        Raises RoundBroken if interrupted.
+        Raises RoundBroken if interrupted, or when nobody will plan one any more.
         """
         assert self.seat is None
         with self._changed:
@@ -142,7 +155,9 @@ class Rounds:
                 is_mine = newest is not None and newest.id > self._dropped and _rank(newest, self._worker) is not None
                 if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest))):
                     return newest
-                self._changed.wait()
+                if is_orphaned():
+                    raise RoundBroken("the master is gone")
+                self._changed.wait(_ORPHAN_CHECK_S)
 
     def drop(self, round_id: int) -> None:
         """A round broke, or could not be entered."""
@@ -180,7 +195,7 @@ class Rounds:
             group = self._build(message.id, rank, len(message.members), message.members[0].store_address)
         except RoundBroken as exc:
             with self._changed:
-                preparation.failure = str(exc)
+                preparation.failure, preparation.failed_at = str(exc), time.monotonic()
                 self._changed.notify_all()
             return
         with self._changed:

@@ -43,6 +43,7 @@ class Training:
         self.step = NO_STATE
         self.records = 0
         self.loss = float("nan")
+        self._evaluated = -1  # the newest step whose evaluation the callbacks know
 
     @property
     def holds_state(self) -> bool:
@@ -62,6 +63,7 @@ class Training:
     def capture(self) -> Image:
         image = images.capture(self.model, self.optimizer, self.step, self.records)
         image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
+        image.meta["evaluated"] = self._evaluated
         return image
 
     def capture_weights(self) -> Image:
@@ -71,6 +73,7 @@ class Training:
         images.restore(image, self.model, self.optimizer)
         for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
             callback.load_state(state)
+        self._evaluated = int(image.meta.get("evaluated", -1))
         self.step, self.records = image.step, image.records
 
     def apply(self, reduced: torch.Tensor, records: int) -> None:
@@ -94,6 +97,13 @@ class Training:
             callback.on_step_end(number, self.loss)
             if self.step % plan.steps_per_epoch == 0:
                 callback.on_epoch_end(plan.epoch_of(number))
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell the callbacks the result of an evaluation, once, in the order of the steps."""
+        if step > self._evaluated:
+            self._evaluated = step
+            for callback in self.callbacks:
+                callback.on_evaluation(step, metrics)
 
     # ---- buffers (BatchNorm and the like): those of logical rank 0 count
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def values_and_splits(draw: st.DrawFn) -> tuple[list[np.float32], list[int]]:
     cuts = draw(st.sets(st.integers(1, ranks - 1), max_size=8)) if ranks > 1 else set()
     edges = [0, *sorted(cuts), ranks]
     numbers = draw(st.lists(st.floats(-1e3, 1e3, width=32), min_size=ranks, max_size=ranks))
-    return [np.float32(number) for number in numbers], [b - a for a, b in zip(edges, edges[1:], strict=False)]
+    return [np.float32(number) for number in numbers], [b - a for a, b in pairwise(edges)]
 
 
 @given(values_and_splits())

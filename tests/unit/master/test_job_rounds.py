@@ -204,6 +204,25 @@ def test_a_member_without_heartbeats_is_alive_as_long_as_steps_end() -> None:
     assert driver.life("worker-1") is WorkerState.MEMBER
 
 
+def test_the_only_holder_of_the_state_is_never_given_up_for_its_silence() -> None:
+    driver = running(1)
+    quiet(driver, 3.0, "worker-0")
+
+    quiet(driver, 30.0)
+
+    assert driver.life("worker-0") is WorkerState.MEMBER
+
+
+def test_nobody_is_given_up_when_all_are_silent() -> None:
+    driver = running(3)
+    quiet(driver, 3.0, "worker-0", "worker-1", "worker-2")
+
+    quiet(driver, 600.0)  # the machine slept
+    quiet(driver, 1.0, "worker-0", "worker-1", "worker-2")
+
+    assert {driver.life(f"worker-{i}") for i in range(3)} == {WorkerState.MEMBER}
+
+
 def test_a_step_told_late_does_not_hide_a_silent_member() -> None:
     driver = running(2)
     quiet(driver, 3.0, "worker-0", "worker-1")
