@@ -51,6 +51,7 @@ class Observations:
     since: float = 0.0  # this incarnation watches since then
     has_launcher: bool = False  # the launcher has said which replicas there are
     heard_at: dict[WorkerId, float] = field(default_factory=dict)
+    awake_since: dict[WorkerId, float] = field(default_factory=dict)  # heard without a gap
     beats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
     step: int = -1
     records: int = 0
@@ -60,6 +61,11 @@ class Observations:
     rate: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
     progress_at: float = 0.0  # when the progress was journaled last
+
+    def hear(self, worker: WorkerId, now: float, silence_s: float) -> None:
+        if now - self.heard_at.get(worker, 0.0) >= silence_s:
+            self.awake_since[worker] = now
+        self.heard_at[worker] = now
 
     def excuse(self, now: float) -> None:
         """Nobody's silence up to now counts."""

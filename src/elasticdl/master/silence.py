@@ -52,9 +52,12 @@ def _is_awaited(job: Job, worker: Worker, now: float) -> bool:
     If nobody else was heard either, the machine slept or is overloaded, or this is the only worker: to give it up
     would lose the state, and nobody waits. That its process ended is told by the launcher.
     """
+    silence_s = job.spec.timing.silence_s
     others = [holder for holder in job.holders_here() if holder.id != worker.id]
-    if any(now - _heard_at(job, other) < job.spec.timing.silence_s for other in others):
-        return True
+    for other in others:
+        is_heard = now - _heard_at(job, other) < silence_s
+        if is_heard and now - job.seen.awake_since.get(other.id, now) >= silence_s:
+            return True
     return not others and worker.external and not worker.connected
 
 

@@ -105,13 +105,13 @@ def _listed(job: Job, event: ev.ReplicasListed, now: float) -> list[Action]:
 
 
 def _greeted(job: Job, event: ev.WorkerGreeted, now: float) -> list[Action]:
-    job.seen.heard_at[event.worker] = now
+    job.seen.hear(event.worker, now, job.spec.timing.silence_s)
     return lifecycle.greeted(job, event, now)
 
 
 def _heartbeat(job: Job, event: ev.HeartbeatReceived, now: float) -> list[Action]:
     seen = job.seen
-    seen.heard_at[event.worker] = now
+    seen.hear(event.worker, now, job.spec.timing.silence_s)
     seen.beats[event.worker] = event
     if event.step > seen.step:
         if seen.step >= 0 and now > seen.advanced_at:
