@@ -1,0 +1,229 @@
+"""A whole job through the real command line: start it, wait, disturb it, look at what it left."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from elasticdl.errors import ElasticDLError
+from elasticdl.launcher import process
+from elasticdl.launcher.record import Record, start_ticks
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.client import MasterClient
+from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.spec.env import FAULTS, HOME
+
+PATIENCE_S = 60.0
+LOGICAL_RANKS = 4
+RECORDS = 205
+EPOCHS = 6
+BATCH = 10
+STEPS = EPOCHS * -(-RECORDS // BATCH)
+ZOO = Path(__file__).parent
+
+
+class Jobs:
+    """All jobs of one test: where they live, and their end with it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._started: list[Job] = []
+
+    def train(self, name: str, workers: int, *options: str, **how: Any) -> Job:
+        """A training job of `tiny.py`, in which only `workers` differ from the undisturbed run."""
+        return self.start(
+            name, "train", "--training_data", "made-up", "--num_epochs", str(EPOCHS), "--global_batch_size", str(BATCH),
+            "--logical_ranks", str(LOGICAL_RANKS), "--max_workers", str(LOGICAL_RANKS), "--num_workers", str(workers),
+            *options, **how,
+        )  # fmt: skip
+
+    def start(
+        self, name: str, verb: str, *options: str, slow: bool = False, pause_s: float = 0.02, faults: str = "",
+        function: str = "forward", params: str = "",
+    ) -> Job:  # fmt: skip
+        """Start a job with the model `tiny.py`. `slow` holds it up until `Job.hurry`."""
+        job = Job(self.home, name)
+        job.slow.parent.mkdir(parents=True, exist_ok=True)
+        if slow:
+            job.slow.touch()
+        given = f"slow={job.slow};pause_s={pause_s}" + (f";{params}" if params else "")
+        model = ["--model_zoo", str(ZOO), "--model_def", f"tiny.{function}", "--data_format", "python"]
+        model += ["--model_params", given] if function == "forward" else []
+        if verb != "evaluate":
+            model += ["--output", str(job.output)]
+        return self.launch(job, [verb, "--detach", "--job_name", name, "--threads", "1", *model, *options], faults)
+
+    def launch(self, job: Job, arguments: Sequence[str], faults: str = "") -> Job:
+        self._started.append(job)
+        done = job.command(*arguments, **{FAULTS: faults})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return job
+
+    def end(self) -> None:
+        for job in self._started:
+            job.kill()
+
+
+class Job:
+    """One job, seen and disturbed from outside."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.name = name
+        self.directory = JobDirectory(home / "jobs" / name)
+        self.output = home / f"{name}-output"
+        self.slow = home / f"{name}-slow"
+        self._environ = {**os.environ, HOME: str(home)}
+
+    def command(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
+        return subprocess.run(
+            argv, env=self._environ | environ, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+    # ---- looking
+
+    def status(self) -> pb.JobStatus | None:
+        """The job now; None once its master is gone for good."""
+        try:
+            with MasterClient.connect(self.directory, timeout_s=10.0) as client:
+                return client.status()
+        except ElasticDLError:
+            if self.directory.result.exists():
+                return None
+            raise
+
+    def document(self) -> dict[str, Any]:
+        """What `elasticdl status --json` says."""
+        done = self.command("status", self.name, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def wait(self, is_so: Callable[[pb.JobStatus], bool], what: str) -> pb.JobStatus:
+        """Until the running job is so; fails where it ends before."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            status = self.status()
+            assert status is not None, f"{self.name} ended before {what}: {read_json(self.directory.result)}"
+            if is_so(status):
+                return status
+            assert time.monotonic() < deadline, f"waited in vain until {what}: {status}\n{self.story()}"
+            time.sleep(0.03)
+
+    def wait_members(self, count: int, step: int = 0) -> dict[str, int]:
+        """Until so many workers train and the step is reached; their pids by name, in rank order."""
+        what = f"{count} members at step {step}"
+        return members(self.wait(lambda s: len(members(s)) == count and s.step >= step, what))
+
+    def wait_event(self, kind: str, after: float = 0.0) -> dict[str, Any]:
+        """The first such event since `after`."""
+        found = self._wait_file(
+            lambda: next((e for e in self.events() if e["kind"] == kind and e["at"] >= after), None), kind
+        )
+        assert isinstance(found, dict)
+        return found
+
+    def result(self) -> dict[str, Any]:
+        """How the job ended, once it did. Its processes may need a moment longer, see `wait_gone`."""
+        result = self._wait_file(lambda: read_json(self.directory.result), "the end")
+        assert isinstance(result, dict)
+        return result
+
+    def wait_gone(self) -> None:
+        self._wait_file(lambda: not self.living(), "the end of all processes")
+
+    def events(self) -> list[dict[str, Any]]:
+        with contextlib.suppress(FileNotFoundError):
+            *whole, _ = self.directory.events.read_text().split("\n")  # the last may be written just now
+            return [json.loads(line) for line in whole]
+        return []
+
+    def kinds(self, worker: str = "") -> list[str]:
+        return [e["kind"] for e in self.events() if not worker or e["worker"] == worker]
+
+    def record(self) -> Record:
+        record = Record.load(self.directory.launcher)
+        assert record is not None
+        return record
+
+    def living(self) -> dict[str, int]:
+        """Pids of the job's processes that live."""
+        record = self.record()
+        known = [record.launcher, *([record.master] if record.master else []), *record.replicas.values()]
+        return {one.replica: one.pid for one in known if start_ticks(one.pid) == one.start_ticks}
+
+    def log(self, replica: str) -> str:
+        return self.directory.log(replica).read_text()
+
+    def story(self) -> str:
+        """All that helps to understand a failed test."""
+        events = [f"{e['at']:.2f} {' '.join(f'{k}={v}' for k, v in e.items() if v)}" for e in self.events()]
+        logs = [f"--- {path.name}\n{path.read_text()[-1500:]}" for path in sorted(self.directory.logs.glob("*.log"))]
+        return "\n".join([*events, *logs])
+
+    # ---- disturbing
+
+    def hurry(self) -> None:
+        """From here on as fast as it can."""
+        self.slow.unlink(missing_ok=True)
+
+    def kill_master(self) -> None:
+        master = self.record().master
+        assert master is not None
+        os.kill(master.pid, signal.SIGKILL)
+
+    def scale(self, workers: int) -> None:
+        done = self.command("scale", self.name, "--workers", str(workers))
+        assert done.returncode == 0, done.stderr
+
+    def stop(self) -> None:
+        done = self.command("stop", self.name)
+        assert done.returncode == 0, done.stderr
+
+    def kill(self) -> None:
+        """Nothing of the job is left afterwards."""
+        if self.directory.launcher.exists():
+            process.kill_all(self.directory)
+
+    # ---- outcome
+
+    def digest(self) -> str:
+        """SHA-256 of the exported weights, after a good end."""
+        result = self.result()
+        assert (result["phase"], result["exit_code"]) == ("succeeded", 0), f"{result}\n{self.story()}"
+        return digest(self.output / "model.safetensors")
+
+    def _wait_file(self, found: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (value := found()):
+            assert time.monotonic() < deadline, f"waited in vain for {what} of {self.name}\n{self.story()}"
+            time.sleep(0.03)
+        return value
+
+
+def members(status: pb.JobStatus) -> dict[str, int]:
+    """Pids of the members of the round, by name, in rank order."""
+    here = sorted((w for w in status.workers if w.state == "member" and w.rank >= 0), key=lambda w: w.rank)
+    return {worker.id: worker.pid for worker in here}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of the tensors of a safetensors file, names included."""
+    found = hashlib.sha256()
+    with safe_open(path, framework="numpy") as file:
+        for name in sorted(file.keys()):
+            tensor = file.get_tensor(name)
+            found.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes())
+    return found.hexdigest()
