@@ -15,7 +15,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from elasticdl.cli import feed, summary
+from elasticdl.cli import feed, summary, words
 from elasticdl.cli.screen import Screen
 from elasticdl.errors import ElasticDLError
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
@@ -89,7 +89,7 @@ def _kill(directory: JobDirectory, console: Console) -> None:
     kill(directory)
     console.print(
         f"killed. Checkpoints written so far are kept; "
-        f"go on with `elasticdl train --resume --job_name={directory.root.name}`",
+        f"go on with `{words.resumption(directory.root.name, directory.load_spec().kind)}`",
         highlight=False,
         soft_wrap=True,
     )

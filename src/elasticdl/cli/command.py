@@ -10,7 +10,7 @@ import click
 
 from elasticdl.spec import options
 from elasticdl.spec.options import Form
-from elasticdl.spec.refused import REFUSED
+from elasticdl.spec.refused import REFUSED, REFUSED_BY_RUN
 from elasticdl.spec.text import parse_mapping
 
 STRATEGIES = ("AllreduceStrategy", "Local")
@@ -52,8 +52,9 @@ class Command(click.Command):
 
     def _refusal(self, ctx: click.Context, flag: str) -> str:
         name = flag.lstrip("-").replace("-", "_")
-        if name in REFUSED:
-            return f"--{name} is not an option here: {REFUSED[name]}"
+        refused = REFUSED | REFUSED_BY_RUN if self.name == "run" else REFUSED
+        if name in refused:
+            return f"--{name} is not an option here: {refused[name]}"
         spelled = {one_spelling(flag): flag for param in self.get_params(ctx) for flag in _flags(param)}
         near = get_close_matches(one_spelling(flag), spelled, n=1)
         hint = f"did you mean {spelled[near[0]]}?" if near else f"see `{ctx.command_path} --help`"

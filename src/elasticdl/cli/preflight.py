@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,9 @@ def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path)
             "output (--output): nowhere to put predictions; name a directory, or define PredictionOutputsProcessor"
         )
     _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
+    _check_checkpoints(spec)
+    _check_port(spec)
+    _check_certificates(spec)
     if spec.kind is not JobKind.SCRIPT:
         _check_data(spec, console, index)
 
@@ -90,6 +94,42 @@ def _check_writable(what: str, path: str) -> None:
     except OSError as exc:
         reason = f"{place} is not writable ({exc.strerror})"
         raise SpecError(f"{what}: {reason}; change that, or name another directory") from exc
+
+
+def _check_checkpoints(spec: JobSpec) -> None:
+    """Checkpoints of another run are neither gone on from nor mixed with ours unless the person says so."""
+    from elasticdl.checkpoint import manifest
+
+    place = spec.checkpoint.directory
+    if not place or "://" in place or spec.checkpoint.resume:
+        return
+    found = manifest.checkpoints(Path(place))
+    if found:
+        raise SpecError(
+            f"checkpoint.directory (--checkpoint_dir): {place} holds {found[0].name} of another run; go on from it "
+            f"with --resume, start a new run from it with --checkpoint_dir_for_init={place}, or name another directory"
+        )
+
+
+def _check_port(spec: JobSpec) -> None:
+    if not spec.metrics_port:
+        return
+    address = spec.workers.address
+    try:
+        socket.create_server((address, spec.metrics_port)).close()
+    except OSError as exc:
+        raise SpecError(
+            f"metrics_port (--metrics_port): cannot listen on {address}:{spec.metrics_port} ({exc.strerror}); "
+            "end whoever uses it, name another port, or leave it out for any free one"
+        ) from exc
+
+
+def _check_certificates(spec: JobSpec) -> None:
+    if not spec.security.is_on:
+        return
+    from elasticdl.rpc import security
+
+    security.check(spec.security)
 
 
 def _check_data(spec: JobSpec, console: Console, index: Path) -> None:

@@ -15,6 +15,7 @@ from elasticdl.spec import JobKind
 EXAMPLES = """
 elasticdl run --workers 1:4 train.py --epochs 3
 elasticdl run --workers 2 --checkpoint_steps 100 train.py
+elasticdl run --resume --job_name=train-20261115-1307-x3
 """
 
 
@@ -28,17 +29,19 @@ elasticdl run --workers 2 --checkpoint_steps 100 train.py
 )
 @submit_options
 @job_options("run")
-@click.argument("script", type=click.Path())
+@click.argument("script", type=click.Path(), required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
-    workers: str | None, dry_run: bool, detach: bool, script: str, arguments: tuple[str, ...], **values: Any
+    workers: str | None, dry_run: bool, detach: bool, script: str | None, arguments: tuple[str, ...], **values: Any
 ) -> int:
     """Run your own training SCRIPT elastically, with its ARGUMENTS.
 
     Options of elasticdl stand before the script, all that follows it is the script's.
-    The same script also runs alone, as `python SCRIPT`.
+    The same script also runs alone, as `python SCRIPT`. A job that is resumed knows its script.
     """
-    extra: dict[str, Any] = {"script": {"path": script, "arguments": list(arguments)}}
+    if script is None and not values["resume"]:
+        raise click.UsageError("which script? Name it after the options: elasticdl run --workers 2 train.py")
+    extra: dict[str, Any] = {"script": {"path": script, "arguments": list(arguments)}} if script else {}
     if workers is not None:
         extra["workers"] = parse_workers(workers)
     return submit(JobKind.SCRIPT, None, values, dry_run=dry_run, detach=detach, extra=extra)

@@ -71,9 +71,10 @@ def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]
         ("logs", str(directory.logs)),
     )
     lines += [(label, path) for label, path in places if path and ("://" in path or Path(path).exists())]
+    if status.kind == "script":
+        lines.append(("printed", f"elasticdl logs {status.name}"))
     if status.phase != "succeeded" and status.checkpoint_path and status.kind in ("training", "script"):
-        verb = "train" if status.kind == "training" else "run"
-        lines.append(("go on", f"elasticdl {verb} --resume --job_name={status.name}"))
+        lines.append(("go on", words.resumption(status.name, status.kind)))
     return lines
 
 

@@ -47,6 +47,11 @@ def remaining_s(status: pb.JobStatus) -> float | None:
     return max(left, 0) / status.records_per_s
 
 
+def resumption(name: str, kind: str) -> str:
+    """The command that goes on with a job."""
+    return f"elasticdl {'run' if kind == 'script' else 'train'} --resume --job_name={name}"
+
+
 def living(status: pb.JobStatus) -> list[pb.WorkerStatus]:
     return [worker for worker in status.workers if worker.state not in ENDED]
 

@@ -106,7 +106,7 @@ def open_csv(
     index_directory: Path | None = None,
     progress: Progress | None = None,
 ) -> CsvSource:
-    """Index the file and find its columns."""
+    """Index the file, find its columns, and look at its first and last record."""
     delimiter = delimiter_of(file)
 
     def watched() -> Iterator[bytes]:
@@ -130,7 +130,10 @@ def open_csv(
     starts, stops = index.ranges(np.array([0]))
     first = _first_line(file, file.read_ranges(starts, stops)[0], delimiter)
     fields, selected, header_lines = resolve(file.path, first, columns)
-    return CsvSource(file, index, delimiter, fields, selected, header_lines)
+    source = CsvSource(file, index, delimiter, fields, selected, header_lines)
+    # A file cut off in the middle of a line, or with other columns than its header says, shows it there.
+    source.read(np.unique([0, len(source) - 1]) if len(source) else np.array([], dtype=np.int64))
+    return source
 
 
 def delimiter_of(file: StoredFile) -> str:

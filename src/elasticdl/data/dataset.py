@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from elasticdl.data.collate import Stack, collate, columns_of, leading, stack_arrays
+from elasticdl.data.header import listed
 from elasticdl.data.interface import Indices, Record, RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.errors import DataError, ElasticDLError, ModelError
@@ -138,7 +139,7 @@ class Dataset:
                     raise
                 except Exception as exc:
                     where = f"{self.source.place(number)}: {stage} of dataset_fn failed"
-                    raise DataError(f"{where}: {type(exc).__name__}: {exc}") from exc
+                    raise DataError(f"{where}: {type(exc).__name__}: {exc}{_known(exc, item)}") from exc
                 if not kept:
                     break
                 item = result if stage.kind == "map" else item
@@ -154,7 +155,9 @@ class Dataset:
                 raise
             except Exception as exc:
                 where = f"{self.source.place(int(indices[0]))} and {len(indices) - 1} more records"
-                raise DataError(f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}") from exc
+                raise DataError(
+                    f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}{_known(exc, batch)}"
+                ) from exc
         return batch
 
     def _split(self, batch: Any, stage: Stage) -> Batch | None:
@@ -166,6 +169,12 @@ class Dataset:
             size = leading(batch, where)
             return Batch(batch, None, size) if size else None
         raise ModelError(f"{where}: expected (features, labels), got {_described(batch)}")
+
+
+def _known(exc: Exception, item: Any) -> str:
+    """For a column that is not there, those that are."""
+    is_column = isinstance(exc, KeyError) and isinstance(item, dict)
+    return f"; the record has {listed([str(key) for key in item])}: correct dataset_fn or the data" if is_column else ""
 
 
 def _described(value: Any) -> str:

@@ -135,7 +135,8 @@ async def _show(directory: JobDirectory, loop: Loop, address: str) -> None:
 async def _draw(directory: JobDirectory, loop: Loop, address: str) -> None:
     """Metrics and curves: imported late, drawn twice a second."""
     metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
-    port = metrics.serve(loop.state.job.spec.workers.address)
+    spec = loop.state.job.spec
+    port = metrics.serve(spec.workers.address, spec.metrics_port)
     _announce(directory, address, port, loop.clock.now())
     loop.performer.draw_with(curves)
     try:

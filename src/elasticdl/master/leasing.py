@@ -27,7 +27,8 @@ def opened(job: Job, event: PlanFound, now: float) -> Actions:
         uri = getattr(job.spec.data, source)
         return end(job, "failed", f"data.{source}: expected at least one record, {uri!r} has none", 2, now)
     queue = ShardQueue(source, event.total_records, job.spec.data.shard_records)
-    evaluations.open[0] = Evaluation(0, queue, holders=None)
+    step = event.total_steps  # of the weights: such a job takes none of its own
+    evaluations.open[step] = Evaluation(step, queue, holders=None)
     return []
 
 

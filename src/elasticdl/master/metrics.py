@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
@@ -9,6 +10,8 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from elasticdl.master import status
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
+
+_log = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -37,9 +40,13 @@ class Metrics:
         self._workers = Gauge("elasticdl_workers", "Workers by state", ["job", "state"], registry=self.registry)
         self._evaluation = Gauge("elasticdl_metric", "Newest evaluation", ["job", "metric"], registry=self.registry)
 
-    def serve(self, address: str) -> int:
-        """Listen on any free port; returns it."""
-        server, _ = start_http_server(0, addr=address, registry=self.registry)
+    def serve(self, address: str, port: int) -> int:
+        """Listen on `port`, or on any free one (0, or where it is taken by now); returns the port."""
+        try:
+            server, _ = start_http_server(port, addr=address, registry=self.registry)
+        except OSError as exc:
+            _log.warning("metrics: cannot listen on %s:%d (%s); taking any free port", address, port, exc.strerror)
+            server, _ = start_http_server(0, addr=address, registry=self.registry)
         return int(server.server_port)
 
     def observe(self, job: Job, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ssl
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,30 @@ def _read(path: str, field: str) -> bytes:
         raise SpecError(
             f"security.{field}: expected a readable PEM file, received {path!r} ({exc.strerror}); check the path"
         ) from exc
+
+
+def check(security: SecuritySpec) -> None:
+    """Raise SpecError where the files are not what TLS needs; grpc would only say that nobody answers."""
+    for field in ("certificate", "key", "authority"):
+        _read(getattr(security, field), field)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(security.authority)
+    except OSError as exc:
+        raise SpecError(
+            f"security.authority (--tls_ca): {security.authority} holds no certificate in PEM form ({exc})"
+        ) from exc
+    try:
+        context.load_cert_chain(security.certificate, security.key, password=_no_password)
+    except (OSError, SpecError) as exc:
+        raise SpecError(
+            f"security.certificate, security.key (--tls_cert, --tls_key): {security.certificate} and {security.key} "
+            f"are no certificate and its key in PEM form ({exc})"
+        ) from exc
+
+
+def _no_password() -> str:
+    raise SpecError("the key is encrypted; store it without a password, readable by you alone")
 
 
 def channel_credentials(security: SecuritySpec) -> grpc.ChannelCredentials | None:

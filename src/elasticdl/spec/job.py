@@ -150,7 +150,8 @@ class JobSpec(_Part):
     evaluation: EvaluationSpec = EvaluationSpec()
     timing: TimingSpec = TimingSpec()
     security: SecuritySpec = SecuritySpec()
-    output: str = ""  # where evaluation prints nothing, training exports and prediction writes
+    output: str = ""  # where training exports and prediction writes
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the Prometheus metrics; 0: any free one
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("name")
@@ -163,7 +164,7 @@ class JobSpec(_Part):
     @model_validator(mode="after")
     def _fill_in(self) -> Self:
         workers = _fill_in_workers(self.workers)
-        plan = _fill_in_plan(self.plan, workers)
+        plan = _fill_in_plan(self.plan, workers, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)
         if self.kind is JobKind.SCRIPT:
@@ -185,7 +186,7 @@ def _fill_in_workers(workers: WorkersSpec) -> WorkersSpec:
     return workers.model_copy(update={"min": low, "max": high, "threads": threads})
 
 
-def _fill_in_plan(plan: PlanSpec, workers: WorkersSpec) -> PlanSpec:
+def _fill_in_plan(plan: PlanSpec, workers: WorkersSpec, *, is_script: bool) -> PlanSpec:
     ranks = plan.logical_ranks or workers.max
     batch = plan.global_batch_size or plan.minibatch_size * workers.wish
     if ranks < workers.max:
@@ -193,7 +194,7 @@ def _fill_in_plan(plan: PlanSpec, workers: WorkersSpec) -> PlanSpec:
             f"plan.logical_ranks: {ranks} is below the {workers.max} workers the job may have; "
             f"every worker needs one. Use --logical_ranks={workers.max} or fewer workers"
         )
-    if batch < ranks:
+    if batch < ranks and not is_script:  # a script says its batch itself, when it joins
         raise ValueError(
             f"plan.global_batch_size: {batch} is smaller than the {ranks} logical ranks that share it; "
             f"use at least --global_batch_size={ranks}, or fewer logical ranks"

@@ -166,6 +166,7 @@ def _complaint(error: ErrorDetails) -> str:
         "model_type": "a mapping",
         "greater_than_equal": f"at least {context.get('ge')}",
         "greater_than": f"more than {context.get('gt')}",
+        "less_than_equal": f"at most {context.get('le')}",
         "literal_error": f"one of {context.get('expected')}",
         "enum": f"one of {context.get('expected')}",
     }.get(kind)

@@ -109,7 +109,7 @@ OPTIONS: tuple[Option, ...] = (
         "plan.global_batch_size",
         _PLAN,
         "Records per step of all workers together. Default: minibatch_size x num_workers.",
-        (TRAIN, RUN),
+        (TRAIN,),
         metavar="N",
     ),
     Option(
@@ -120,7 +120,7 @@ OPTIONS: tuple[Option, ...] = (
         (TRAIN, RUN),
         metavar="N",
     ),
-    Option("seed", "plan.seed", _PLAN, "Origin of all random numbers.", ALL, metavar="N"),
+    Option("seed", "plan.seed", _PLAN, "Origin of all random numbers.", (TRAIN,), metavar="N"),
     Option("max_steps", "plan.max_steps", _PLAN, "Stop after so many steps.", (TRAIN,), metavar="N", alias="max_step"),
     Option(
         "learning_rate", "plan.learning_rate", _PLAN, "Passed to optimizer(parameters, lr=…).", (TRAIN,), metavar="X"
@@ -177,11 +177,14 @@ OPTIONS: tuple[Option, ...] = (
         (TRAIN, RUN),
         Form.SWITCH,
     ),
-    Option("output", "output", _CHECKPOINTS, "Where the result is written.", ALL, metavar="DIR"),
+    Option("output", "output", _CHECKPOINTS, "Where the result is written.", (TRAIN, PREDICT), metavar="DIR"),
     Option("evaluation_steps", "evaluation.steps", _EVALUATION, "Evaluate every N steps.", (TRAIN,), metavar="N"),
     Option("evaluation_epochs", "evaluation.epochs", _EVALUATION, "Evaluate every N epochs.", (TRAIN,), metavar="N"),
     Option(
         "timing", "timing", _SYSTEM, "A timeout, e.g. silence_s=2. May be repeated.", ALL, Form.MAPPING, "KEY=VALUE"
+    ),
+    Option(
+        "metrics_port", "metrics_port", _SYSTEM, "Port of the Prometheus metrics. Default: any free.", ALL, metavar="N"
     ),
     Option("tls_cert", "security.certificate", _SYSTEM, "Certificate of master and workers.", ALL, metavar="FILE"),
     Option("tls_key", "security.key", _SYSTEM, "Its private key.", ALL, metavar="FILE"),

@@ -12,6 +12,27 @@ num_ps_pods ps_resource_request ps_resource_limit ps_pod_priority use_async grad
 sync_version_tolerance lr_staleness_modulation
 """
 
+# Options of `train` that `run` has not.
+REFUSED_BY_RUN: dict[str, str] = {
+    **{
+        option: f"the script decides it, with elasticdl.torch.join(…, {argument}=…)"
+        for option, argument in {
+            "seed": "seed",
+            "global_batch_size": "global_batch_size",
+            "minibatch_size": "global_batch_size",
+            "num_epochs": "epochs",
+            "max_steps": "max_steps",
+            "shuffle": "shuffle",
+            "drop_last": "drop_last",
+            "learning_rate": "learning_rate",
+        }.items()
+    },
+    "output": "the script saves its result itself, where job.is_first",
+    "num_workers": "use --workers N",
+    "min_workers": "use --workers MIN:MAX",
+    "max_workers": "use --workers MIN:MAX",
+}
+
 REFUSED: dict[str, str] = {
     **dict.fromkeys(_KUBERNETES.split(), "it belongs to Kubernetes, where this version does not run yet; leave it out"),
     **dict.fromkeys(_PARAMETER_SERVER.split(), "it belongs to the parameter server, not available yet; leave it out"),

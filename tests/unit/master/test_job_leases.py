@@ -22,7 +22,7 @@ def done(lease: int, records: int = 10, sums: Sums = ()) -> ev.LeaseReport:
 def predicting(records: int = 25, workers: int = 2) -> Driver:
     driver = Driver(job_spec(kind=JobKind.PREDICTION, wish=workers))
     driver.join(*(f"worker-{number}" for number in range(workers)))
-    driver.plan("worker-0", records=records)
+    driver.plan("worker-0", records=records, steps=0)
     return driver
 
 
@@ -53,6 +53,14 @@ def test_the_first_plan_wins() -> None:
     driver.plan("worker-1", records=99)
 
     assert driver.state.job.ledger.evaluations.open[0].queue.records == 25
+
+
+def test_an_evaluation_job_tells_the_step_of_the_weights_it_evaluates() -> None:
+    driver = Driver(job_spec(kind=JobKind.EVALUATION, wish=1))
+    driver.join("worker-0")
+    driver.plan("worker-0", records=25, steps=160)
+
+    assert list(driver.state.job.ledger.evaluations.open) == [160]
 
 
 def test_data_without_records_is_a_wrong_job() -> None:
