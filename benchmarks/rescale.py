@@ -52,10 +52,10 @@ SCENARIOS = (
     Scenario("join", 2, 3, 0.05, lambda job: job.join()),
     Scenario("graceful leave", 3, 2, 0.05, lambda job: job.leave()),
     Scenario("SIGKILL of a worker", 3, 2, 0.2, lambda job: job.kill()),
-    Scenario("SIGKILL, 8 workers", 8, 7, 0.3, lambda job: job.kill(), max_workers=8),
+    Scenario("SIGKILL of a worker, 8 workers", 8, 7, 0.3, lambda job: job.kill(), max_workers=8),
     Scenario("silent loss", 3, 2, 1.5, lambda job: job.silence(), needs_network=True),
     # Its goal is no gap at all: not more than when nothing happens.
-    Scenario("SIGKILL of the coordinator", 3, 3, 0.0, lambda job: job.kill_coordinator()),
+    Scenario("SIGKILL of the master", 3, 3, 0.0, lambda job: job.kill_coordinator()),
 )
 
 
@@ -94,7 +94,12 @@ def main(arguments: Sequence[str]) -> int:
     for scenario in scenarios:
         for repeat in range(repeats):
             for system in systems:
-                said = f"{scenario.name:26} {repeat + 1}/{repeats} {system.name:15}"
+                known = costs.get((scenario.name, system.name), [])
+                if scenario is CONTROL and system.name != "elasticdl":
+                    continue  # only our own gaps are judged against it
+                if known and known[-1].gap_s == math.inf:
+                    continue  # it never goes on: waiting for that again would tell nothing new
+                said = f"{scenario.name:30} {repeat + 1}/{repeats} {system.name:15}"
                 try:
                     cost = _repetition(system, scenario, options.limit, options.keep)
                 except NotSteadyError as exc:
@@ -198,8 +203,10 @@ def _judge(scenario: Scenario, ours: float | None, control: Sequence[Cost] | Non
         return "", None
     if scenario.goal_s > 0:
         return f"≤ {scenario.goal_s:g}", None if ours is None else ours <= scenario.goal_s
-    quiet = _picked(control, max)
-    return "as nothing", None if ours is None or quiet is None else ours <= quiet
+    if ours is None or not control:
+        return "0, as nothing", None
+    # A longest gap minus a median step is never quite 0: what counts as 0 is what nothing shows, or half a step.
+    return "0, as nothing", ours <= max(max(cost.gap_s, cost.step_s / 2) for cost in control)
 
 
 def _picked(costs: Sequence[Cost] | None, pick: Callable[[list[float]], float]) -> float | None:
