@@ -9,9 +9,12 @@ import json
 import logging
 import os
 import selectors
+import shutil
 import signal
 import socket
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from elasticdl.clock import Clock
@@ -20,12 +23,13 @@ from elasticdl.launcher.child import Child, inherited
 from elasticdl.launcher.interface import Exited
 from elasticdl.launcher.link import Link, start_master
 from elasticdl.launcher.record import Record
-from elasticdl.launcher.restarts import GiveUp, Restarts
+from elasticdl.launcher.restarts import WRONG_JOB, GiveUp, Restarts
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
 
 NOT_EXECUTABLE = 127  # as a shell says it
 KILL_AFTER_S = 5.0  # between SIGTERM and SIGKILL once the job is over
 TAIL_BYTES = 2000
+FULL_BYTES = 64 << 10  # a disk with less room than this is full
 LOG = logging.getLogger("elasticdl")
 
 
@@ -100,7 +104,7 @@ class Loop:
         try:
             child = Child.spawn(name, argv, environ=self._environ | environ, log=log, now=self._clock.now())
         except OSError as exc:
-            with log.open("a") as output:
+            with suppress(OSError), log.open("a") as output:
                 output.write(f"cannot start {name}: {argv[0]}: {exc.strerror}\n")
             self._ended(Exited(name, 0, NOT_EXECUTABLE, None, self._clock.now()))
             return
@@ -163,11 +167,20 @@ class Loop:
         log = self._directory.log("master")
         LOG.error("%s; see %s", decision.reason, log)
         if not self._directory.result.exists():
-            tail = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-            reason = f"{decision.reason}. {log} ends with:\n{tail}"
-            result = {"phase": "failed", "reason": reason, "exit_code": decision.exit_code}
-            write_private(self._directory.result, json.dumps(result))
+            result = {"phase": "failed", "reason": self._explain(decision, log), "exit_code": decision.exit_code}
+            self._directory.reserve.unlink(missing_ok=True)
+            try:
+                write_private(self._directory.result, json.dumps(result))
+            except OSError as exc:
+                LOG.error("%s cannot be written: %s", self._directory.result, exc.strerror)
         self._over(decision.exit_code, None)
+
+    def _explain(self, decision: GiveUp, log: Path) -> str:
+        root = self._directory.root
+        if decision.exit_code != WRONG_JOB and shutil.disk_usage(root).free < FULL_BYTES:
+            return f"no space is left for {root}: free some, then go on with --resume ({decision.reason})"
+        tail = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+        return f"{decision.reason}. {log} ends with:\n{tail}"
 
     def _over(self, exit_code: int, grace_s: float | None) -> None:
         if self._exit_code is not None:
@@ -199,4 +212,8 @@ class Loop:
             self._master.tell(document)
 
     def _save(self) -> None:
-        self._record.save(self._directory.launcher)
+        try:
+            self._record.save(self._directory.launcher)
+        except OSError as exc:
+            # Only a launcher after this one needs it; without this one nobody would end what runs.
+            LOG.error("%s cannot be written: %s", self._directory.launcher, exc.strerror)

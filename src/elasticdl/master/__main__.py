@@ -73,6 +73,7 @@ async def _serve(directory: JobDirectory, launcher_fd: int | None) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await server.stop(0.0)  # after a failure too: grpc does not survive the end of its event loop
         loop.close()
 
 

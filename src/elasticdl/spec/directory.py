@@ -15,6 +15,8 @@ from typing import Any
 from elasticdl.errors import SpecError
 from elasticdl.spec.job import JobSpec
 
+RESERVE_BYTES = 64 << 10
+
 
 @dataclass(frozen=True, slots=True)
 class JobDirectory:
@@ -50,6 +52,11 @@ class JobDirectory:
     def result(self) -> Path:
         """How the job ended, as JSON; absent while it runs."""
         return self.root / "result.json"
+
+    @property
+    def reserve(self) -> Path:
+        """Room for the result, should the disk be full when the job ends."""
+        return self.root / "reserve"
 
     @property
     def logs(self) -> Path:
@@ -96,6 +103,7 @@ class JobDirectory:
 
     def _furnish(self, spec: JobSpec) -> None:
         self.logs.mkdir()
+        self.reserve.write_bytes(bytes(RESERVE_BYTES))
         self.index.mkdir(exist_ok=True)
         write_private(self.spec, spec.model_dump_json(indent=2))
         write_private(self.token, secrets.token_urlsafe(32))
@@ -114,9 +122,13 @@ def write_private(path: Path, text: str) -> None:
     """Replace `path` atomically; only its owner may read it."""
     staging = path.with_name(path.name + ".new")
     descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    staging.replace(path)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        staging.replace(path)
+    except OSError:
+        staging.unlink(missing_ok=True)
+        raise
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
