@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos bench test-cluster clean
+.PHONY: setup demo test check format proto chaos bench test-cluster test-control clean
 
 setup: $(STAMP)
 
@@ -39,8 +39,14 @@ chaos: setup
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster
 
+# The control plane needs no torch: its tests without it, with another Python (make test-control PYTHON=python3.13).
+test-control:
+	$(PYTHON) -m venv .venv-control
+	.venv-control/bin/python -m pip install --quiet --editable ".[dev]"
+	.venv-control/bin/python -m pytest tests/unit/data tests/unit/master tests/unit/rpc tests/unit/spec tests/unit/cli tests/unit/launcher
+
 bench: setup
 	for name in rescale overhead reproducible dispatch; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-control build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
