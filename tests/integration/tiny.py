@@ -1,7 +1,7 @@
 """A model file for tests of whole jobs: a few milliseconds a step, with all that makes bits hard to keep.
 
-BatchNorm (buffers), Dropout (random numbers), a batch that no number of workers divides, a short last batch. While the file
-`slow` exists each batch takes `pause_s` longer, so that a test has the time it needs and no more.
+BatchNorm (buffers), Dropout (random numbers), a batch that no number of workers divides, a short last batch. While
+the file `slow` exists each batch takes `pause_s` longer, so that a test has the time it needs and no more.
 """
 
 from __future__ import annotations

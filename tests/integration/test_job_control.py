@@ -1,0 +1,90 @@
+"""Master and launcher die, a person stops and resumes: the training goes on and ends with the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.integration.job import EPOCHS, RECORDS, Jobs, members
+
+AT_ONCE = ("--min_workers", "1")
+
+
+def test_the_masters_death_stops_no_step(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("master", 2, *AT_ONCE, slow=True)
+    before = job.wait_members(2, step=3)
+    old = job.record().master
+    job.kill_master()
+    status = job.wait(lambda s: len(members(s)) == 2 and s.step > 5, "the master is back and knows its workers")
+    job.hurry()
+
+    assert members(status) == before, "nobody was replaced"
+    assert old != job.record().master
+    assert job.digest() == undisturbed
+    assert "worker-lost" not in job.kinds()
+    assert job.document()["records"] == EPOCHS * RECORDS
+
+
+def test_the_masters_death_during_a_join_loses_nobody(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("joining", 1, *AT_ONCE, slow=True, pause_s=0.04)
+    job.wait_members(1, step=3)
+    job.scale(2)
+    job.wait(lambda s: any(w.id == "worker-1" and w.state in ("ready", "joining") for w in s.workers), "one joins")
+    job.kill_master()
+    job.wait_members(2)
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert "worker-lost" not in job.kinds()
+
+
+def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("launcher", 2, *AT_ONCE, slow=True, pause_s=0.04)
+    before = job.wait_members(2, step=3)
+    old = job.record().launcher.pid
+    os.kill(old, signal.SIGKILL)
+    job.wait(lambda s: job.record().launcher.pid != old, "a new launcher")
+    os.kill(before["worker-0"], signal.SIGKILL)
+    job.wait(lambda s: set(members(s)) == {"worker-1", "worker-2"}, "the new launcher has launched another worker")
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    job.wait_gone()
+
+
+def test_a_stopped_job_resumes_with_another_number_of_workers(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("resumed", 2, slow=True, pause_s=0.01)
+    job.wait_members(2, step=10)
+    job.stop()
+    stopped = job.result()
+    assert (stopped["phase"], stopped["exit_code"]) == ("stopped", 130)
+    job.wait_gone()
+    job.hurry()
+    again = jobs.train("resumed", 1, "--resume")
+
+    assert again.digest() == undisturbed
+    assert "state of step" in again.log("worker-0")
+    assert again.document()["records"] == EPOCHS * RECORDS
+
+
+def test_a_corrupt_newest_checkpoint_is_passed_over_with_a_warning(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("corrupt", 1, "--checkpoint_steps", "10", slow=True, pause_s=0.01)
+    job.wait(lambda s: s.checkpoint_step >= 20, "two checkpoints")
+    job.stop()
+    job.wait_gone()
+    *_, before, newest = checkpoints(job.directory.root / "checkpoints")
+    largest = max((path for path in newest.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+    damaged = bytearray(largest.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    largest.write_bytes(damaged)
+    job.hurry()
+    again = jobs.train("corrupt", 1, "--resume")
+
+    assert again.digest() == undisturbed
+    assert f"state of step {int(before.name.rpartition('-')[2])}" in again.log("worker-0")
+    assert newest.name in again.log("worker-0")
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_dir() and not path.name.startswith("."))
