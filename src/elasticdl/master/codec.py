@@ -63,9 +63,8 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
         case "hello":
             said = message.hello
             addresses = (said.store_address, said.handover_address)
-            return ev.WorkerGreeted(
-                worker, said.pid, said.host, *addresses, said.round, said.step, said.ready, said.leaving
-            )
+            stands = (said.round, said.step, said.ready, said.leaving, said.cpu_capability)
+            return ev.WorkerGreeted(worker, said.pid, said.host, *addresses, *stands)
         case "heartbeat":
             beat = message.heartbeat
             spent = (beat.step_s, beat.compute_s, beat.learning_rate)

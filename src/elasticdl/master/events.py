@@ -61,6 +61,7 @@ class WorkerGreeted(NamedTuple):
     step: int
     ready: bool
     leaving: bool
+    cpu_capability: str = ""
 
 
 class SessionBroken(NamedTuple):

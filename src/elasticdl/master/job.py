@@ -39,6 +39,7 @@ class Ledger:
     output: str = ""
     finish_reason: str = ""
     joined: int = 0
+    cpu_capability: str = ""  # of the first worker: part of the bits
     ready_at: float = 0.0  # when the newest newcomer became ready
     entries: int = 0  # lines of the event log so far
     recent: deque[Entry] = field(default_factory=lambda: deque(maxlen=SHOWN_ENTRIES))

@@ -125,6 +125,7 @@ def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
     worker.pid = worker.pid or event.pid
     worker.host, worker.connected = event.host, True
     worker.store_address, worker.handover_address = event.store_address, event.handover_address
+    actions += _compare_machines(job, event, now)
     if worker.state is WorkerState.LOST and not job.is_over:
         actions += returned(job, WorkerReturned(worker.id), now)
     if worker.state is WorkerState.LAUNCHING:
@@ -137,6 +138,16 @@ def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
         actions += mark_entered(job, now)
     actions.append(send(worker.id, welcome=pb.Welcome()))
     return actions + messages.owed(job, worker, event.round)
+
+
+def _compare_machines(job: Job, event: WorkerGreeted, now: float) -> Actions:
+    """Another instruction set sums in another order: the result would depend on who computed what."""
+    known, found = job.ledger.cpu_capability, event.cpu_capability
+    job.ledger.cpu_capability = known or found
+    if not known or not found or known == found or not job.spec.plan.reproducible:
+        return []
+    reason = f"computes with {found}, the others with {known}: the bits will differ; pin one with --cpu_capability"
+    return [job.note(now, "worker-differs", worker=event.worker, reason=reason)]
 
 
 def session_broken(job: Job, event: SessionBroken, now: float) -> Actions:

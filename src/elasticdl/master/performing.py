@@ -12,7 +12,7 @@ from elasticdl.master.replicas import LauncherLink
 from elasticdl.rpc.server import Link
 from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory
-from elasticdl.spec.env import WorkerEnv, allocator
+from elasticdl.spec.env import WorkerEnv, allocator, instruction_set
 
 if TYPE_CHECKING:
     from elasticdl.master.tensorboard import Curves
@@ -44,12 +44,13 @@ class Performer:
         if self.launcher is None:
             return
         env = WorkerEnv(self._directory.root, worker, self._spec.workers.address)
+        settings = allocator(os.environ) | instruction_set(self._spec.workers.cpu_capability)
         self.launcher.command(
             command="launch",
             replica=worker,
             role="worker",
             argv=[sys.executable, "-m", "elasticdl.worker"],
-            environ=allocator(os.environ) | env.to_environ(),
+            environ=settings | env.to_environ(),
         )
 
     def draw_with(self, curves: Curves) -> None:

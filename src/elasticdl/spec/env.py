@@ -52,6 +52,11 @@ def allocator(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in ALLOCATOR.items() if name not in environ}
 
 
+def instruction_set(capability: str) -> dict[str, str]:
+    """Make torch compute with this instruction set at most, e.g. avx2; "" leaves it to the machine."""
+    return {"ATEN_CPU_CAPABILITY": capability} if capability else {}
+
+
 def home(environ: Mapping[str, str]) -> Path:
     """Where jobs of this person live: $ELASTICDL_HOME, else ~/.elasticdl."""
     return Path(environ.get(HOME) or Path.home() / ".elasticdl")

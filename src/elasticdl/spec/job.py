@@ -82,7 +82,7 @@ class WorkersSpec(_Part):
     max: NotNegative = 0  # 0: the wish, filled in
     threads: NotNegative = 0  # 0: cores / max workers, at least one, filled in; part of the bits
     device: Literal["cpu", "cuda", "auto"] = "cpu"
-    cpu_capability: str = ""  # e.g. "avx2" pins the instruction set; part of the bits too
+    cpu_capability: Literal["", "default", "avx2", "avx512"] = ""  # pins the instruction set; part of the bits too
     failure_budget: NotNegative = 3
     address: str = "127.0.0.1"  # the address replicas of a local job bind to
 

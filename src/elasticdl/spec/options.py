@@ -139,6 +139,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("min_workers", "workers.min", _WORKERS, "The job waits for at least these.", MODEL_COMMANDS, metavar="N"),
     Option("max_workers", "workers.max", _WORKERS, "Never more than these.", MODEL_COMMANDS, metavar="N"),
     Option("threads", "workers.threads", _WORKERS, "CPU threads of each worker.", ALL, metavar="N"),
+    Option(
+        "cpu_capability",
+        "workers.cpu_capability",
+        _WORKERS,
+        "Instruction set to compute with (default, avx2, avx512), where machines differ: it is part of the bits.",
+        ALL,
+        metavar="NAME",
+    ),
     Option("device", "workers.device", _WORKERS, "cpu, cuda or auto.", ALL, metavar="DEVICE"),
     Option(
         "failure_budget",

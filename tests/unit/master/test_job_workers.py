@@ -244,3 +244,14 @@ def test_workers_are_not_taken_for_silent_while_they_look_for_a_restarted_master
     driver.wait(1.5)
 
     assert driver.life("worker-1") is WorkerState.MEMBER
+
+
+def test_a_worker_with_another_instruction_set_is_told_of() -> None:
+    driver = running(1, most=2)
+
+    for name, capability in (("worker-0", "AVX512"), ("worker-1", "AVX2")):
+        driver.do(ev.WorkerGreeted(WorkerId(name), 7, "host", "a", "b", 0, -1, False, False, capability))
+
+    (entry,) = [e for e in driver.state.job.ledger.recent if e.kind == "worker-differs"]
+    assert entry.worker == "worker-1"
+    assert "--cpu_capability" in entry.reason
