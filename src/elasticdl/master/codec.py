@@ -62,9 +62,18 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
     match kind:
         case "hello":
             said = message.hello
-            addresses = (said.store_address, said.handover_address)
-            stands = (said.round, said.step, said.ready, said.leaving, said.cpu_capability)
-            return ev.WorkerGreeted(worker, said.pid, said.host, *addresses, *stands)
+            return ev.WorkerGreeted(
+                worker,
+                pid=said.pid,
+                host=said.host,
+                store_address=said.store_address,
+                handover_address=said.handover_address,
+                round=said.round,
+                step=said.step,
+                ready=said.ready,
+                leaving=said.leaving,
+                cpu_capability=said.cpu_capability,
+            )
         case "heartbeat":
             beat = message.heartbeat
             spent = (beat.step_s, beat.compute_s, beat.learning_rate)
