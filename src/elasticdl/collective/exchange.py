@@ -72,7 +72,7 @@ class Exchange:
     def _final(self, index: int) -> None:
         """Parameter `index` has its sum: begin the parts that are complete, in their order."""
         self._missing[self._part_of[index]] -= 1
-        while len(self._begun) < len(self._parts) and self._missing[len(self._begun)] == 0:
+        while self._failure is None and len(self._begun) < len(self._parts) and self._missing[len(self._begun)] == 0:
             start, stop, _ = self._parts[len(self._begun)]
             self._begin(self._gradients.sums(), start, stop)
 
