@@ -24,3 +24,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
         return started.train("undisturbed", 1).digest()
     finally:
         started.end()
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Checkpoints of a few steps."""
+    started = Jobs(tmp_path_factory.mktemp("trained"))
+    job = started.train("trained", 1, "--max_steps", "4")
+    job.digest()
+    yield job.directory.root / "checkpoints"
+    started.end()

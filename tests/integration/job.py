@@ -50,7 +50,7 @@ class Jobs:
 
     def start(
         self, name: str, verb: str, *options: str, slow: bool = False, pause_s: float = 0.02, faults: str = "",
-        function: str = "forward", params: str = "",
+        model: str = "tiny", function: str = "forward", params: str = "",
     ) -> Job:  # fmt: skip
         """Start a job with the model `tiny.py`. `slow` holds it up until `Job.hurry`."""
         job = Job(self.home, name)
@@ -58,11 +58,11 @@ class Jobs:
         if slow:
             job.slow.touch()
         given = f"slow={job.slow};pause_s={pause_s}" + (f";{params}" if params else "")
-        model = ["--model_zoo", str(ZOO), "--model_def", f"tiny.{function}", "--data_format", "python"]
-        model += ["--model_params", given] if function == "forward" else []
+        chosen = ["--model_zoo", str(ZOO), "--model_def", f"{model}.{function}", "--data_format", "python"]
+        chosen += ["--model_params", given] if function == "forward" else []
         if verb != "evaluate":
-            model += ["--output", str(job.output)]
-        return self.launch(job, [verb, "--detach", "--job_name", name, "--threads", "1", *model, *options], faults)
+            chosen += ["--output", str(job.output)]
+        return self.launch(job, [verb, "--detach", "--job_name", name, "--threads", "1", *chosen, *options], faults)
 
     def launch(self, job: Job, arguments: Sequence[str], faults: str = "") -> Job:
         self._started.append(job)

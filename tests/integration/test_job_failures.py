@@ -1,0 +1,47 @@
+"""Jobs that cannot succeed say why, with the right exit code, and keep what was worth keeping."""
+
+from __future__ import annotations
+
+import re
+
+from tests.integration.job import Jobs
+
+
+def test_a_loss_that_is_not_finite_ends_the_job_after_a_checkpoint(jobs: Jobs) -> None:
+    job = jobs.train("nan", 2, "--data_reader_params", "nan_at=17", "--min_workers", "2", "--no-shuffle")
+    result = job.result()
+
+    assert (result["phase"], result["exit_code"]) == ("failed", 1)
+    # Record 17 is in the second batch of ten; logical rank 2 has its records 15, 16 and 17 or thereabouts.
+    found = re.search(r"nan in step (\d+) at logical rank (\d+)", result["reason"])
+    assert found is not None, result["reason"]
+    assert found[1] == "1"
+    assert 0 <= int(found[2]) < 4
+    assert result["checkpoint_step"] == 1, "the state before the bad step"
+    assert (job.directory.root / "checkpoints" / "checkpoint-000000001").is_dir()
+    assert not (job.output / "model.safetensors").exists()
+    job.wait_gone()
+
+
+def test_workers_that_always_fail_use_up_the_budget(jobs: Jobs) -> None:
+    job = jobs.train(
+        "budget", 1, "--failure_budget", "1", "--timing", "relaunch_s=0.1", params="failing=true"
+    )  # fmt: skip
+    result = job.result()
+
+    assert (result["phase"], result["exit_code"]) == ("failed", 1)
+    assert "workers failed 2 times, 1 are allowed" in result["reason"]
+    assert "this model always fails" in result["reason"]
+    assert job.kinds().count("worker-lost") == 2
+    job.wait_gone()
+
+
+def test_a_wrong_model_is_a_wrong_job_and_is_not_tried_again(jobs: Jobs) -> None:
+    job = jobs.train("wrong", 2, function="no_module")
+    result = job.result()
+
+    assert (result["phase"], result["exit_code"]) == ("failed", 2)
+    assert "tiny.py: no_module: expected" in result["reason"]
+    assert "Received: 'no module'" in result["reason"]
+    assert set(job.kinds()) & {"worker-joined", "round-entered"} == set()
+    job.wait_gone()

@@ -1,0 +1,121 @@
+"""Evaluation, prediction, a person's own script, and training without a fixed order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from elasticdl.spec.env import FAULTS
+from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, Job, Jobs, digest
+
+SCRIPT = Path(__file__).parent / "script.py"
+VALIDATION = 150
+
+
+def evaluate(jobs: Jobs, name: str, checkpoint: Path, **how: Any) -> Job:
+    return jobs.start(
+        name, "evaluate", "--validation_data", "made-up", "--checkpoint_dir_for_init", str(checkpoint),
+        "--minibatch_size", "5", "--shard_records", "10", "--num_workers", "2",
+        "--data_reader_params", f"records={VALIDATION}", **how,
+    )  # fmt: skip
+
+
+def test_an_evaluation_that_loses_a_worker_measures_the_same(jobs: Jobs, trained: Path) -> None:
+    expected = evaluate(jobs, "calm", trained).result()
+    job = evaluate(jobs, "killed", trained, slow=True, pause_s=0.1)
+    status = job.wait(lambda s: s.shards_done >= 2 and len(worker_pids(s)) == 2, "some shards are done")
+    os.kill(worker_pids(status)[0], signal.SIGKILL)
+    job.wait_event("worker-lost")
+    job.hurry()
+    result = job.result()
+
+    assert (result["phase"], expected["phase"]) == ("succeeded", "succeeded"), job.story()
+    assert result["metrics"] == pytest.approx(expected["metrics"], rel=1e-12)
+    assert result["records"] == expected["records"] == VALIDATION
+
+
+def test_every_record_is_predicted_once_though_a_worker_dies(jobs: Jobs, trained: Path) -> None:
+    job = jobs.start(
+        "predicted", "predict", "--prediction_data", "made-up", "--checkpoint_dir_for_init", str(trained),
+        "--minibatch_size", "5", "--shard_records", "10", "--num_workers", "2", slow=True, pause_s=0.1,
+    )  # fmt: skip
+    status = job.wait(lambda s: s.shards_done >= 2 and len(worker_pids(s)) == 2, "some shards are done")
+    os.kill(worker_pids(status)[0], signal.SIGKILL)
+    job.wait_event("worker-lost")
+    job.hurry()
+    result = job.result()
+
+    assert result["phase"] == "succeeded", job.story()
+    found = [record for file in sorted(job.output.glob("*.parquet")) for record in pq.read_table(file)["record"]]
+    assert [int(record.as_py()) for record in found] == list(range(RECORDS))
+    assert [path.name for path in job.output.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_evaluation_during_training_is_one_of_exactly_that_steps_weights(jobs: Jobs) -> None:
+    job = jobs.train(
+        "evaluated", 2, "--min_workers", "2", "--validation_data", "made-up", "--evaluation_steps", "10",
+        "--checkpoint_steps", "10", "--keep_checkpoint_max", "20", "--shard_records", "50",
+    )  # fmt: skip
+    assert job.result()["phase"] == "succeeded", job.story()
+    measured = {e["step"]: e["reason"] for e in job.events() if e["kind"] == "evaluation"}
+    assert set(measured) >= {10, 20, STEPS}, measured
+    checkpoint = job.directory.root / "checkpoints" / "checkpoint-000000020"
+    again = jobs.start(
+        "again", "evaluate", "--validation_data", "made-up", "--checkpoint_dir_for_init", str(checkpoint),
+        "--num_workers", "1",
+    ).result()  # fmt: skip
+
+    assert set(again["metrics"]) == {"loss", "accuracy"}
+    for name, value in again["metrics"].items():
+        assert f"{name} {value:.6g}" in measured[20], f"{measured[20]} is not {again['metrics']}"
+
+
+def test_early_stopping_ends_all_workers_after_the_same_step(jobs: Jobs) -> None:
+    job = jobs.train(
+        "early", 2, "--min_workers", "2", "--validation_data", "made-up", "--evaluation_steps", "5",
+        slow=True, model="stopping",
+    )  # fmt: skip
+    result = job.result()
+
+    assert (result["phase"], result["exit_code"]) == ("succeeded", 0), job.story()
+    assert result["step"] < STEPS
+    assert "has not improved" in result["reason"]
+    assert result["checkpoint_step"] == result["step"]
+    ends = {line.partition("farewell")[2] for w in ("worker-0", "worker-1") for line in job.log(w).splitlines()[-1:]}
+    assert len(ends) == 1 and "has not improved" in ends.pop()
+
+
+def test_training_without_a_fixed_order_learns_too(jobs: Jobs) -> None:
+    job = jobs.train("plain", 3, "--min_workers", "3", "--no-reproducible")
+    result = job.result()
+
+    assert result["phase"] == "succeeded", job.story()
+    assert result["records"] == EPOCHS * RECORDS
+    assert result["loss"] < 0.9 < 1.0986, "less than the loss of a guess among three"
+
+
+def test_a_script_gives_the_same_alone_and_as_a_job(jobs: Jobs, tmp_path: Path) -> None:
+    alone, elastic = tmp_path / "alone.safetensors", tmp_path / "elastic.safetensors"
+    argv = [sys.executable, str(SCRIPT), str(alone), str(EPOCHS), str(BATCH)]
+    subprocess.run(argv, check=True, timeout=60, env={k: v for k, v in os.environ.items() if k != FAULTS})
+    job = Job(tmp_path, "script")
+    jobs.launch(
+        job,
+        ["run", "--detach", "--job_name", "script", "--workers", "1:2", "--logical_ranks", "4", "--threads", "1",
+         str(SCRIPT), str(elastic), str(EPOCHS), str(BATCH)],
+        faults="worker-1@30:computed=SIGKILL",
+    )  # fmt: skip
+
+    assert job.result()["phase"] == "succeeded", job.story()
+    assert digest(elastic) == digest(alone)
+
+
+def worker_pids(status: Any) -> list[int]:
+    return [worker.pid for worker in status.workers if worker.state == "member"]
