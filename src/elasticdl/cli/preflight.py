@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from functools import partial
@@ -118,8 +119,9 @@ def _check_port(spec: JobSpec) -> None:
     try:
         socket.create_server((address, spec.metrics_port)).close()
     except OSError as exc:
+        reason = os.strerror(exc.errno) if exc.errno else str(exc)
         raise SpecError(
-            f"metrics_port (--metrics_port): cannot listen on {address}:{spec.metrics_port} ({exc.strerror}); "
+            f"metrics_port (--metrics_port): cannot listen on {address}:{spec.metrics_port} ({reason}); "
             "end whoever uses it, name another port, or leave it out for any free one"
         ) from exc
 
