@@ -170,6 +170,9 @@ def _launch(job: Job, now: float) -> Event | None:
         return None
     if now < ledger.budget.relaunch_at or any(w.state is WorkerState.FINISHED for w in ledger.membership.here()):
         return None
+    # A worker that said why it fails has not ended yet: its exit is counted, and the pause begins there.
+    if any(w.failure and w.said_goodbye and not (w.exited or w.external) for w in ledger.membership.workers.values()):
+        return None
     return WorkerLaunched(ledger.membership.next_id()) if len(ledger.membership.active()) < ledger.wish else None
 
 

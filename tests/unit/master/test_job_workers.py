@@ -71,6 +71,16 @@ def test_a_crashed_worker_is_replaced_after_a_pause_that_doubles() -> None:
     assert at == [1.0, 2.0, 4.0]
 
 
+def test_a_failed_worker_that_said_goodbye_is_replaced_only_after_its_exit_and_the_pause() -> None:
+    driver = Driver(job_spec(wish=1))
+    driver.greet("worker-0")
+    driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "no such class", False, False))
+
+    assert launched(driver.goodbye("worker-0", "no such class")) == []
+    assert launched(driver.exit("worker-0", code=1)) == []
+    assert launched(driver.wait(1.0)) == ["worker-1"]
+
+
 def test_a_worker_that_keeps_failing_uses_up_the_budget_with_its_last_words() -> None:
     driver = Driver(job_spec(wish=1, budget=1))
     driver.exit("worker-0", code=1)
