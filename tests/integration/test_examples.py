@@ -1,0 +1,136 @@
+"""The examples do what they say: every command of each README, as written, in a copy of its directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.spec.env import HOME
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_S = 120.0
+
+
+@dataclass
+class Shell:
+    """Runs commands one after another in one directory, with a home of its own."""
+
+    place: Path
+    home: Path
+    printed: dict[str, str] = field(default_factory=dict)
+
+    def run(self, line: str) -> str:
+        """What the command printed; a command that fails fails the test."""
+        words = shlex.split(line)
+        # As in an activated virtual environment.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        environ = {**os.environ, HOME: str(self.home), "PATH": path, "PYTHONWARNINGS": "ignore"}
+        done = subprocess.run(
+            words, cwd=self.place, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        self.printed[line] = done.stdout
+        return done.stdout
+
+    def result(self, kind: str) -> dict[str, object]:
+        """How the one job of this kind ended."""
+        found = [read_json(JobDirectory(root).result) or {} for root in (self.home / "jobs").iterdir()]
+        (one,) = [result for result in found if result.get("kind") == kind]
+        return one
+
+    def metric(self, kind: str, name: str) -> float:
+        metrics = self.result(kind)["metrics"]
+        assert isinstance(metrics, dict)
+        return float(metrics[name])
+
+    def said(self, beginning: str) -> str:
+        return next(text for line, text in self.printed.items() if line.startswith(beginning))
+
+
+def commands(readme: Path) -> list[str]:
+    blocks = re.findall(r"```sh\n(.+?)\n```", readme.read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """The example named by the test's parameter, with all commands of its README run."""
+    place = tmp_path / request.param
+    shutil.copytree(EXAMPLES / request.param, place, ignore=shutil.ignore_patterns("__pycache__", "data", "trained"))
+    ran = Shell(place, tmp_path / "home")
+    for line in commands(place / "README.md"):
+        ran.run(line)
+    return ran
+
+
+def is_export(place: Path) -> bool:
+    return {"model.safetensors", "model.json", "model.pt2"} == {path.name for path in place.iterdir()}
+
+
+@pytest.mark.parametrize("shell", ["01-train-a-model"], indirect=True)
+def test_the_first_example_trains_a_model(shell: Shell) -> None:
+    result = shell.result("training")
+
+    assert is_export(shell.place / "trained")
+    assert result["records"] == result["total_records"]
+    assert isinstance(result["loss"], float) and result["loss"] < 0.5
+    assert "none lost, none twice" in shell.said("elasticdl train")
+
+
+@pytest.mark.parametrize("shell", ["02-evaluation-and-callbacks"], indirect=True)
+def test_the_second_example_evaluates_stops_early_and_predicts(shell: Shell) -> None:
+    trained = shell.result("training")
+
+    assert isinstance(trained["step"], int) and isinstance(trained["total_steps"], int)
+    assert trained["step"] < trained["total_steps"]
+    assert is_export(shell.place / "trained")
+    assert shell.metric("evaluation", "accuracy") > 0.9
+    assert shell.result("prediction")["records"] == len((shell.place / "data" / "test.csv").read_text().split()) - 1
+    assert list((shell.place / "predictions").iterdir())
+
+
+@pytest.mark.parametrize("shell", ["03-your-own-script"], indirect=True)
+def test_the_third_example_runs_alone_and_elastically(shell: Shell) -> None:
+    result = shell.result("script")
+
+    assert result["phase"] == "succeeded"
+    assert result["records"] == result["total_records"]
+    assert shell.said("python train.py")
+    assert "elasticdl logs train-" in shell.said("elasticdl run")
+
+
+@pytest.mark.parametrize("shell", ["04-your-own-data"], indirect=True)
+def test_the_fourth_example_trains_on_a_dataset_of_its_own(shell: Shell) -> None:
+    assert is_export(shell.place / "trained")
+    assert shell.result("training")["total_records"] == 3 * 3000
+    assert shell.metric("training", "accuracy") > 0.9
+
+
+@pytest.mark.parametrize("shell", ["05-transformer"], indirect=True)
+def test_the_fifth_example_trains_a_transformer_that_writes(shell: Shell) -> None:
+    weights = load_file(shell.place / "trained" / "model.safetensors")
+
+    assert sum(tensor.size for tensor in weights.values()) > 10_000
+    assert "definition:" in shell.said("elasticdl train job.yaml --dry-run")
+    assert len(shell.said("python write.py")) > len("The import statement") + 20
+
+
+def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, tmp_path / "home")
+
+    told = shell.run("elasticdl zoo init my-zoo")
+    (command,) = [line.strip() for line in told.splitlines() if line.startswith("    ")]
+    shell.run(command)
+
+    assert shell.metric("training", "accuracy") > 0.9
+    assert is_export(tmp_path / "my-zoo" / "trained")

@@ -1,0 +1,207 @@
+"""Who may speak to a job: TLS with certificates of its own, the job's token, private files, loopback only."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from elasticdl.errors import AccessDenied, MasterUnreachable
+from elasticdl.rpc.client import MasterClient
+from elasticdl.spec import SecuritySpec
+from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from tests.integration.job import Job, Jobs
+
+YEAR = datetime.timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Signs certificates for this machine's loopback address."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def make(cls, name: str) -> Authority:
+        key = ec.generate_private_key(ec.SECP256R1())
+        built = _builder(name, name, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        return cls(key, built.sign(key, hashes.SHA256()))
+
+    def issue(self, place: Path) -> SecuritySpec:
+        """Certificate, key and authority as files in `place`."""
+        place.mkdir()
+        key = ec.generate_private_key(ec.SECP256R1())
+        issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        signed = _builder("elasticdl", str(issuer), key).add_extension(loopback, critical=False)
+        paths = SecuritySpec(certificate=f"{place}/cert.pem", key=f"{place}/key.pem", authority=f"{place}/ca.pem")
+        Path(paths.certificate).write_bytes(_pem(signed.sign(self.key, hashes.SHA256())))
+        Path(paths.authority).write_bytes(_pem(self.certificate))
+        write_private(Path(paths.key), _key_pem(key))
+        return paths
+
+
+def _builder(subject: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    named = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (subject, issuer)]
+    builder = x509.CertificateBuilder().subject_name(named[0]).issuer_name(named[1]).public_key(key.public_key())
+    number = x509.random_serial_number()
+    return builder.serial_number(number).not_valid_before(now - YEAR).not_valid_after(now + YEAR)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return encoded.decode()
+
+
+def options(security: SecuritySpec) -> list[str]:
+    return [f"--tls_cert={security.certificate}", f"--tls_key={security.key}", f"--tls_ca={security.authority}"]
+
+
+def seen_with(directory: JobDirectory, copy: Path, *, security: SecuritySpec | None, token: str) -> JobDirectory:
+    """The same job as someone else would see it, with other certificates or another token."""
+    copy.mkdir()
+    spec = directory.load_spec()
+    if security is not None:
+        spec = spec.model_copy(update={"security": security})
+    other = replace(directory, root=copy)
+    write_private(other.spec, spec.model_dump_json())
+    write_private(other.token, token)
+    write_private(other.master, directory.master.read_text())
+    return other
+
+
+def ask(directory: JobDirectory) -> str:
+    with MasterClient.connect(directory, timeout_s=3.0) as client:
+        return client.status().phase
+
+
+def listening(job: Job) -> dict[str, set[str]]:
+    """Addresses on which each process of the job waits for others; grpc writes an IPv4 address as one of IPv6."""
+    return {
+        name: {
+            c.laddr.ip.removeprefix("::ffff:")
+            for c in psutil.Process(pid).net_connections("inet")
+            if c.status == psutil.CONN_LISTEN
+        }
+        for name, pid in job.living().items()
+    }
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_job_with_certificates_trains_and_strangers_are_refused(jobs: Jobs, tmp_path: Path) -> None:
+    ours = Authority.make("ours").issue(tmp_path / "ours")
+    theirs = Authority.make("theirs").issue(tmp_path / "theirs")
+    job = jobs.train("tls", 2, *options(ours), slow=True)
+    job.wait_members(2, step=1)
+    token = job.directory.load_token()
+
+    assert ask(seen_with(job.directory, tmp_path / "ourselves", security=ours, token=token)) == "running"
+    with pytest.raises(AccessDenied, match="refused the token"):
+        ask(seen_with(job.directory, tmp_path / "no-token", security=ours, token=""))
+    with pytest.raises(AccessDenied, match="refused the token"):
+        ask(seen_with(job.directory, tmp_path / "other-token", security=ours, token=token[::-1]))
+    with pytest.raises(MasterUnreachable):
+        ask(seen_with(job.directory, tmp_path / "other-authority", security=theirs, token=token))
+    with pytest.raises(MasterUnreachable):
+        ask(seen_with(job.directory, tmp_path / "no-tls", security=SecuritySpec(), token=token))
+
+    job.kill_master()
+    job.wait_event("master-restarted")
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
+
+
+def test_a_local_job_listens_on_loopback_only_and_its_files_are_private(jobs: Jobs) -> None:
+    job = jobs.train("private", 2, slow=True)
+    job.wait_members(2, step=1)
+
+    found = listening(job)
+    assert set(found) == {"launcher", "master", "worker-0", "worker-1"}
+    assert found["launcher"] == set()
+    assert [found[name] for name in ("master", "worker-0", "worker-1")] == [{"127.0.0.1"}] * 3
+    assert mode(job.directory.root) == 0o700
+    assert {mode(path) for path in (job.directory.token, job.directory.spec, job.directory.journal)} == {0o600}
+    assert {mode(path) for path in (job.directory.master, job.directory.launcher)} == {0o600}
+
+
+def test_without_the_token_nothing_is_answered_and_nothing_changes(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.train("token", 1, slow=True)
+    job.wait_members(1, step=1)
+    stranger = seen_with(job.directory, tmp_path / "stranger", security=None, token="guessed")
+
+    with MasterClient.connect(stranger, timeout_s=3.0) as client:
+        with pytest.raises(AccessDenied):
+            client.status()
+        with pytest.raises(AccessDenied):
+            client.scale(3)
+        with pytest.raises(AccessDenied):
+            client.stop(at_once=True, reason="a stranger says so")
+
+    status = job.status()
+    assert status is not None
+    assert (status.phase, status.wished_workers) == ("running", 1)
+
+
+def test_noise_on_the_masters_port_disturbs_nobody(jobs: Jobs) -> None:
+    job = jobs.train("noise", 1, slow=True)
+    job.wait_members(1, step=1)
+    announced = read_json(job.directory.master)
+    assert announced is not None
+    host, _, port = str(announced["address"]).partition(":")
+
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 64, b""):
+        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+            stranger.sendall(noise)
+
+    job.hurry()
+    result = job.result()
+    assert (result["phase"], result["master_restarts"]) == ("succeeded", 0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [("certificate", "--tls_cert, --tls_key"), ("key", "--tls_cert, --tls_key"), ("authority", "--tls_ca")],
+)
+def test_a_certificate_that_is_none_is_refused_before_the_launch(tmp_path: Path, broken: str, expected: str) -> None:
+    security = Authority.make("ours").issue(tmp_path / "ours")
+    Path(getattr(security, broken)).write_text("no certificate at all")
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    done = Job(tmp_path / "home", "wrong").command("run", *options(security), str(script))
+
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert not list((tmp_path / "home" / "jobs").iterdir())
+
+
+def test_a_key_of_another_certificate_is_refused_before_the_launch(tmp_path: Path) -> None:
+    authority = Authority.make("ours")
+    mixed = authority.issue(tmp_path / "one").model_copy(update={"key": authority.issue(tmp_path / "two").key})
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    done = Job(tmp_path / "home", "wrong").command("run", *options(mixed), str(script))
+
+    assert (done.returncode, "key" in done.stderr) == (2, True)
