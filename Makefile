@@ -34,7 +34,7 @@ proto: setup
 		--mypy_out=src/elasticdl/rpc elasticdl.proto
 
 chaos: setup
-	$(BIN)/python -m pytest -m slow tests/chaos
+	$(BIN)/python -m pytest -m slow -s tests/chaos
 
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster

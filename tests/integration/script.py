@@ -12,7 +12,7 @@ from torch import nn
 import elasticdl.torch as elastic
 
 sys.path.insert(0, str(Path(__file__).parent))
-import tiny  # noqa: E402
+import tiny
 
 output, epochs, batch = sys.argv[1:]
 torch.set_num_threads(1)

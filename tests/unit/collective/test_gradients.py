@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.tree import Share, Tree, shares
+
+TAIL = 3
+
+
+class Model(nn.Module):
+    """One parameter is used by odd ranks only, one by none."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(*shape, generator=generator).to(dtype))
+
+        self.used, self.odd, self.unused = parameter(5, 3), parameter(3), parameter(2)
+        self.frozen = nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
+
+    def loss(self, rank: int) -> torch.Tensor:
+        x = torch.randn(5, generator=torch.Generator().manual_seed(100 + rank)).to(self.used.dtype)
+        out = (x @ self.used * self.frozen).tanh()
+        return (out + self.odd * out if rank % 2 else out).pow(2).mean()
+
+
+def leaf(model: Model, rank: int, weight: float) -> list[torch.Tensor]:
+    used = [model.used, model.odd, model.unused]
+    found = torch.autograd.grad(model.loss(rank) * weight, used, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(used, found, strict=True)]
+
+
+def tree_sum(leaves: list[Any], start: int, size: int) -> Any:
+    """The definition: left + right, left alone where the right half has no ranks."""
+    if size == 1:
+        return leaves[start]
+    half = size // 2
+    left = tree_sum(leaves, start, half)
+    if start + half >= len(leaves):
+        return left
+    return [a + b for a, b in zip(left, tree_sum(leaves, start + half, half), strict=True)]
+
+
+def compute(gradients: Gradients, model: Model, share: Share, skipped: frozenset[int] = frozenset()) -> None:
+    gradients.start(share)
+    for rank in range(share.first, share.stop):
+        if rank in skipped:
+            gradients.skip(rank)
+        else:
+            gradients.backward(model.loss(rank), rank, 1 / (rank + 1))
+
+
+def finished(tree: Tree, counts: list[int], skipped: frozenset[int], dtype: torch.dtype) -> torch.Tensor:
+    """The workers one after the other, then the finish of the tree over all their nodes."""
+    rows, nodes = [], []
+    for share in shares(counts):
+        model = Model(dtype)
+        gradients = Gradients(model.parameters(), tree, TAIL, ordered=True)
+        compute(gradients, model, share, skipped)
+        assert gradients.dtype == dtype
+        rows += [buffer.clone() for buffer in gradients.sums()]
+        nodes += gradients.nodes(share)
+    for into, row in tree.finish(nodes):
+        rows[into] += rows[row]
+    return rows[0]
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> tuple[int, list[int], frozenset[int]]:
+    ranks = draw(st.integers(1, 11))
+    cuts = draw(st.sets(st.integers(1, ranks - 1), max_size=5)) if ranks > 1 else set()
+    edges = [0, *sorted(cuts), ranks]
+    skipped = draw(st.frozensets(st.integers(0, ranks - 1), max_size=2))
+    return ranks, [b - a for a, b in pairwise(edges)], skipped
+
+
+@settings(deadline=None, max_examples=40)
+@given(splits(), st.sampled_from([torch.float32, torch.float64]))
+def test_any_split_has_the_bits_of_the_definition(
+    case: tuple[int, list[int], frozenset[int]], dtype: torch.dtype
+) -> None:
+    ranks, counts, skipped = case
+    model, tree = Model(dtype), Tree(ranks)
+    zeros = [torch.zeros_like(p) for p in (model.used, model.odd, model.unused)]
+    leaves = [zeros if rank in skipped else leaf(model, rank, 1 / (rank + 1)) for rank in range(ranks)]
+    expected = tree_sum(leaves, 0, 1 << (ranks - 1).bit_length())
+
+    reduced = finished(tree, counts, skipped, dtype)
+
+    holder = Gradients(model.parameters(), tree, TAIL, ordered=True)
+    holder.install(reduced)
+    for parameter, value in zip((model.used, model.odd, model.unused), expected, strict=True):
+        assert parameter.grad is not None and torch.equal(parameter.grad, value)
+
+
+def test_parameters_that_need_no_gradient_are_left_out() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True)
+
+    assert len(gradients.parameters) == 3
+    assert gradients.length == gradients.elements + TAIL
+
+
+def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(2), TAIL, ordered=True)
+    compute(gradients, model, Share(0, 2))
+    gradients.tail(gradients.sums()[0]).fill_(9.0)
+    first = gradients.flat(gradients.sums()[0]).clone()
+
+    compute(gradients, model, Share(0, 2))
+
+    assert gradients.tail(gradients.sums()[0]).tolist() == [0.0] * TAIL
+    assert torch.equal(gradients.flat(gradients.sums()[0]), first)
+
+
+def test_a_broken_off_step_leaves_nothing_behind() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(4), TAIL, ordered=True)
+    compute(gradients, model, Share(0, 4))
+    expected = gradients.flat(gradients.sums()[0]).clone()
+    gradients.start(Share(0, 4))
+    gradients.backward(model.loss(3), 0, 5.0)
+    gradients.backward(model.loss(2), 1, 5.0)
+
+    compute(gradients, model, Share(0, 4))
+
+    assert torch.equal(gradients.flat(gradients.sums()[0]), expected)
+
+
+def test_no_gradient_is_kept_on_the_parameters() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(2), TAIL, ordered=True)
+    compute(gradients, model, Share(0, 2))
+
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(4), TAIL, ordered=True)
+    told: list[int] = []
+    gradients.start(Share(0, 4), told.append)
+    for rank in range(3):
+        gradients.backward(model.loss(rank), rank, 1.0)
+    before = list(told)
+    gradients.backward(model.loss(3), 3, 1.0)
+
+    assert before == []
+    assert sorted(told) == [0, 1, 2]
+
+
+def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(4), TAIL, ordered=True)
+    told: list[int] = []
+    gradients.start(Share(0, 3), told.append)
+    for rank in range(3):
+        gradients.backward(model.loss(rank), rank, 1.0)
+
+    assert told == []
+    assert len(gradients.sums()) == 2
+
+
+def test_without_order_a_worker_has_one_sum() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(7), TAIL, ordered=False)
+    compute(gradients, model, Share(1, 5))
+    gradients.install(gradients.sums()[0])
+    expected = sum(leaf(model, rank, 1 / (rank + 1))[0] for rank in range(1, 6))
+
+    assert len(gradients.sums()) == 1
+    torch.testing.assert_close(model.used.grad, expected)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
+    table = nn.Embedding(6, 2, sparse=True)
+    gradients = Gradients(table.parameters(), Tree(2), TAIL, ordered=True)
+    gradients.start(Share(0, 2))
+    for rank in range(2):
+        gradients.backward(table(torch.tensor([rank, 3])).sum(), rank, weight)
+    gradients.install(gradients.sums()[0])
+
+    assert table.weight.grad is not None
+    assert table.weight.grad[:, 0].tolist() == [weight, weight, 0, 2 * weight, 0, 0]

@@ -1,0 +1,205 @@
+"""A hand-over over a real loopback connection: both ends in one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint.image import Image
+from elasticdl.collective.frames import Frame
+from elasticdl.collective.handover import Desk, Donation, Reception
+from elasticdl.errors import RoundBroken
+
+TOKEN = "the token of the job"
+PATIENCE_S = 10.0
+
+
+class Trained:
+    """A model that is trained by whole gradients."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+        self.step = 0
+
+    def gradient(self) -> torch.Tensor:
+        size = sum(p.numel() for p in self.model.parameters())
+        return torch.randn(size, generator=torch.Generator().manual_seed(self.step))
+
+    def update(self, gradient: torch.Tensor) -> None:
+        start = 0
+        for parameter in self.model.parameters():
+            parameter.grad = gradient[start : start + parameter.numel()].view(parameter.shape).clone()
+            start += parameter.numel()
+        self.optimizer.step()
+        self.step += 1
+
+    def image(self) -> Image:
+        return images.capture(self.model, self.optimizer, self.step, 8 * self.step)
+
+    def load(self, image: Image) -> None:
+        images.restore(image, self.model, self.optimizer)
+        self.step = image.step
+
+    def apply(self, frame: Frame) -> None:
+        self.update(frame.tensors["gradient"])
+        assert self.step == frame.header["step"]
+
+
+class Donations:
+    """What the desk opened."""
+
+    def __init__(self) -> None:
+        self._opened: list[Donation] = []
+        self._changed = threading.Condition()
+
+    def add(self, donation: Donation) -> None:
+        with self._changed:
+            self._opened.append(donation)
+            self._changed.notify_all()
+
+    def next(self) -> Donation:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._opened, PATIENCE_S)
+            return self._opened.pop(0)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._opened
+
+
+@pytest.fixture
+def donations() -> Donations:
+    return Donations()
+
+
+@pytest.fixture
+def desk(donations: Donations) -> Iterator[Desk]:
+    desk = Desk("127.0.0.1", TOKEN, donations.add)
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+def newcomer() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def same(one: Trained, other: Trained) -> bool:
+    mine, theirs = one.image(), other.image()
+    return mine.meta == theirs.meta and all(torch.equal(t, theirs.tensors[name]) for name, t in mine.tensors.items())
+
+
+def follow(desk: Desk, newcomer: ThreadPoolExecutor, trained: Trained) -> tuple[Reception, Future[int]]:
+    reception = Reception.connect(desk.address, TOKEN, "worker-7", PATIENCE_S)
+    return reception, newcomer.submit(reception.follow, trained.load, trained.apply)
+
+
+def test_an_image_and_updates_make_the_same_state_bit_for_bit(
+    desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor
+) -> None:
+    old, new = Trained(0), Trained(1)
+    old.update(old.gradient())
+    reception, entered = follow(desk, newcomer, new)
+    donation = donations.next()
+    assert donation.worker == "worker-7"
+    assert donation.needs_image
+    donation.give_image(old.image())
+    for enter in (0, 0, 5):
+        gradient = old.gradient()
+        old.update(gradient)
+        donation.give_update(old.step, 8, gradient, {}, enter)
+    donation.close()
+
+    assert entered.result(PATIENCE_S) == 5
+    assert (old.step, new.step) == (4, 4)
+    assert same(old, new)
+    reception.close()
+
+
+def test_a_wrong_token_gets_nothing(desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
+    reception = Reception.connect(desk.address, "another token", "worker-7", PATIENCE_S)
+
+    with pytest.raises(RoundBroken, match="the donor is gone"):
+        reception.follow(lambda image: None, lambda frame: None)
+    assert donations.is_empty
+    reception.close()
+
+
+def test_the_donor_knows_how_far_the_newcomer_is(
+    desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor
+) -> None:
+    old, new = Trained(0), Trained(1)
+    reception, entered = follow(desk, newcomer, new)
+    donation = donations.next()
+    assert not donation.is_close(0, behind=5), "it has nothing yet"
+    donation.give_image(old.image())
+    gradient = old.gradient()
+    old.update(gradient)
+    donation.give_update(old.step, 8, gradient, {}, 9)
+
+    assert entered.result(PATIENCE_S) == 9
+    deadline = threading.Event()
+    for _ in range(500):  # the acknowledgement travels a moment longer
+        if donation.is_close(old.step, behind=0):
+            break
+        deadline.wait(0.01)
+    assert donation.is_close(old.step, behind=0)
+    assert not donation.is_close(old.step + 2, behind=1)
+    reception.close()
+    donation.abort()
+
+
+def test_a_donor_that_dies_ends_the_hand_over(desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
+    reception, entered = follow(desk, newcomer, Trained(1))
+    donation = donations.next()
+    donation.give_image(Trained(0).image())
+    donation.abort()
+
+    with pytest.raises(RoundBroken, match="the donor is gone"):
+        entered.result(PATIENCE_S)
+    assert donation.is_over
+    reception.close()
+
+
+def test_the_newcomer_may_end_it_from_another_thread(
+    desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor
+) -> None:
+    reception, entered = follow(desk, newcomer, Trained(1))
+    donations.next()
+    reception.abort()
+
+    with pytest.raises(RoundBroken):
+        entered.result(PATIENCE_S)
+    reception.close()
+
+
+def test_a_newcomer_far_behind_gets_an_image_again(desk: Desk, donations: Donations) -> None:
+    reception = Reception.connect(desk.address, TOKEN, "worker-7", PATIENCE_S)  # connects, reads nothing
+    old = Trained(0)
+    donation = donations.next()
+    donation.give_image(old.image())
+    assert not donation.needs_image
+    for _ in range(40):
+        gradient = old.gradient()
+        old.update(gradient)
+        donation.give_update(old.step, 8, gradient, {}, 0)
+
+    assert donation.needs_image
+    reception.close()
+    donation.abort()
+
+
+def test_nobody_at_the_address_is_told(desk: Desk) -> None:
+    desk.close()
+
+    with pytest.raises(RoundBroken, match="no hand-over from"):
+        Reception.connect(desk.address, TOKEN, "worker-7", 1.0)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.data.plan import Plan
+from elasticdl.spec import EvaluationSpec
+from elasticdl.worker.evaluator import is_due
+
+
+@pytest.mark.parametrize(
+    ("steps", "epochs", "expected"),
+    [
+        (0, 0, [5, 10, 15]),  # nothing said: each epoch
+        (4, 0, [4, 8, 12, 15]),  # and at the end
+        (0, 2, [10, 15]),
+        (6, 1, [5, 6, 10, 12, 15]),
+    ],
+)
+def test_evaluations_are_due_as_the_job_says(steps: int, epochs: int, expected: list[int]) -> None:
+    plan = Plan(
+        records=10, global_batch=2, logical_ranks=1, epochs=3, seed=0, shuffle=False, drop_last=False, max_steps=0
+    )
+    when = EvaluationSpec(steps=steps, epochs=epochs)
+
+    assert [step for step in range(1, plan.total_steps + 1) if is_due(step, plan, when)] == expected

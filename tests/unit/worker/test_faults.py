@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.testing.faults import Fault, Faults
+
+
+def test_a_worker_gets_its_own_faults_only() -> None:
+    text = "worker-1@20:reduced=SIGKILL,worker-0@3:begin=SIGTERM,worker-1@30:applied=SIGSTOP"
+
+    assert Faults.parse(text, "worker-1").faults == (
+        Fault("worker-1", 20, "reduced", signal.SIGKILL),
+        Fault("worker-1", 30, "applied", signal.SIGSTOP),
+    )
+    assert Faults.parse("", "worker-1").faults == ()
+
+
+def test_a_fault_is_written_as_it_is_read() -> None:
+    fault = Fault("worker-1", 20, "reduced", signal.SIGKILL)
+
+    assert Faults.parse(str(fault), "worker-1").faults == (fault,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["worker-1", "worker-1@x:begin=SIGKILL", "worker-1@1:later=SIGKILL", "worker-1@1:begin=SIGNOTHING", "@1:begin=9"],
+)
+def test_a_fault_that_cannot_be_read_is_refused_for_every_worker(text: str) -> None:
+    with pytest.raises(SpecError, match=r"expected worker-N@STEP:begin\|computed\|reduced\|applied=SIGNAL"):
+        Faults.parse(text, "worker-0")
+
+
+def test_a_fault_strikes_at_its_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    struck: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: struck.append((pid, number)))
+    faults = Faults.parse("w@5:computed=SIGTERM", "w")
+    faults.strike(5, "begin")
+    faults.strike(4, "computed")
+    assert struck == []
+
+    faults.strike(5, "computed")
+
+    assert struck == [(os.getpid(), signal.SIGTERM)]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.worker.tail import Tail
+
+
+def sum_of(tail: Tail, written: list[torch.Tensor]) -> torch.Tensor:
+    total = torch.zeros(tail.length)
+    for one in written:
+        total += one
+    return total
+
+
+def written(
+    tail: Tail, losses: dict[int, float], records: int, rank: int, vote: int, *, stop: bool = False
+) -> torch.Tensor:
+    buffer = torch.full((tail.length,), 99.0)
+    tail.write(buffer, {r: torch.tensor(v) for r, v in losses.items()}, records, rank, vote, stop=stop)
+    return buffer
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6, width=32), st.integers(0, 1 << 20)), min_size=1, max_size=8))
+def test_every_slot_arrives_as_it_was_written(members: list[tuple[float, int]]) -> None:
+    tail = Tail(len(members))
+    heard = tail.read(
+        sum_of(tail, [written(tail, {rank: loss}, 3, rank, vote) for rank, (loss, vote) in enumerate(members)])
+    )
+
+    assert heard.losses == tuple(loss for loss, _ in members)
+    assert heard.votes == tuple(vote for _, vote in members)
+    assert heard.records == 3 * len(members)
+    assert not heard.stop
+
+
+def test_one_member_that_stops_is_heard_by_all() -> None:
+    tail = Tail(3)
+
+    assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 0), written(tail, {}, 1, 1, 0, stop=True)])).stop
+
+
+def test_a_round_is_agreed_when_all_members_vote_for_it() -> None:
+    tail = Tail(4)
+    votes = [written(tail, {}, 1, rank, 7) for rank in range(2)]
+
+    assert tail.read(sum_of(tail, votes)).agreed(2) == 7
+    assert tail.read(sum_of(tail, votes)).agreed(3) == 0, "the third has not voted"
+
+
+@pytest.mark.parametrize("other", [0, 6, 8])
+def test_a_round_is_not_agreed_while_one_votes_otherwise(other: int) -> None:
+    tail = Tail(2)
+
+    assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 7), written(tail, {}, 1, 1, other)])).agreed(2) == 0
+
+
+def test_a_loss_that_is_not_finite_stays_in_its_slot() -> None:
+    tail = Tail(3)
+    heard = tail.read(sum_of(tail, [written(tail, {0: 1.0}, 2, 0, 0), written(tail, {1: math.nan, 2: 2.0}, 2, 1, 0)]))
+
+    assert [math.isfinite(loss) for loss in heard.losses] == [True, False, True]
+    assert heard.records == 4
