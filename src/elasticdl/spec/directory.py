@@ -94,6 +94,7 @@ class JobDirectory:
         numbers = [int(path.name.removeprefix("previous-")) for path in self.root.glob("previous-[0-9]*")]
         previous = self.root / f"previous-{max(numbers, default=0) + 1}"
         previous.mkdir()
+        self.reserve.unlink(missing_ok=True)
         kept = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
         for path in sorted(self.root.iterdir()):
             if path.name not in kept and not path.name.startswith("previous-"):
