@@ -12,6 +12,7 @@ import torch
 
 _LENGTH = struct.Struct("!I")
 _MAX_HEADER_BYTES = 64 << 20
+_MAX_GREETING_BYTES = 4096
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -68,6 +69,25 @@ def receive(connection: socket.socket) -> Frame:
         if tensor.numel():
             _fill(connection, raw(tensor))
     return frame
+
+
+def receive_greeting(connection: socket.socket) -> dict[str, Any]:
+    """The header of a first frame, from someone who has not shown a token yet: short, and without tensors."""
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    if length > _MAX_GREETING_BYTES:
+        raise ConnectionError(f"a greeting of {length} bytes: not a worker of ElasticDL")
+    return decode_greeting(_exactly(connection, length))
+
+
+def decode_greeting(text: bytes) -> dict[str, Any]:
+    """The header of a frame that describes no tensors. Raises ConnectionError for anything else."""
+    try:
+        document = json.loads(text)
+        if document["tensors"]:
+            raise ConnectionError("a greeting with tensors: not a worker of ElasticDL")
+        return dict(document["header"])
+    except (KeyError, TypeError, ValueError) as exc:
+        raise ConnectionError(f"a greeting that cannot be read: {exc}") from exc
 
 
 def raw(tensor: torch.Tensor) -> memoryview:

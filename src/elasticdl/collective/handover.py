@@ -120,7 +120,7 @@ class Desk:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(5.0)  # a stranger may not hold the desk
         try:
-            asked = frames.receive(connection).header
+            asked = frames.receive_greeting(connection)
         except OSError:
             connection.close()
             return
