@@ -41,6 +41,21 @@ def test_an_evaluation_that_loses_a_worker_measures_the_same(jobs: Jobs, trained
     assert result["records"] == expected["records"] == VALIDATION
 
 
+def test_an_evaluation_that_loses_its_master_counts_no_record_twice(jobs: Jobs, trained: Path) -> None:
+    expected = evaluate(jobs, "calm", trained).result()
+    job = evaluate(jobs, "masterless", trained, slow=True, pause_s=0.1)
+    for done in (2, 5):
+        job.wait(lambda s, done=done: s.shards_done >= done, f"{done} shards are done")  # type: ignore[misc]
+        job.kill_master()
+    job.hurry()
+    result = job.result()
+
+    assert result["phase"] == "succeeded", job.story()
+    assert result["metrics"] == pytest.approx(expected["metrics"], rel=1e-12)
+    assert result["records"] == VALIDATION
+    assert "worker-lost" not in job.kinds()
+
+
 def test_every_record_is_predicted_once_though_a_worker_dies(jobs: Jobs, trained: Path) -> None:
     job = jobs.start(
         "predicted", "predict", "--prediction_data", "made-up", "--checkpoint_dir_for_init", str(trained),
