@@ -81,10 +81,6 @@ def test_a_silent_first_worker_is_survived(jobs: Jobs, undisturbed: str) -> None
     assert job.digest() == undisturbed
 
 
-@pytest.mark.xfail(
-    reason="Link.leave interrupts a worker that holds state but has not finished its first step: Engine._join then "
-    "goes round and round until the grace is over and it is killed",
-)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_asked_to_leave_in_its_first_step_hands_over(jobs: Jobs, undisturbed: str, workers: int) -> None:
     job = jobs.train(

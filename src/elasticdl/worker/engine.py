@@ -266,9 +266,9 @@ class Engine:
     def _join(self) -> None:
         """Into the next round, however often that breaks: a forced one, or by hand-over where there is no state."""
         while not self.has_left:
+            self._rounds.resume()  # before looking why it was interrupted: a later one interrupts again
             if self._link.is_expelled:
                 self.training.forget()
-                self._rounds.resume()
                 self._link.begin_anew()
             elif self._is_dismissed:
                 self.has_left = True
@@ -276,7 +276,7 @@ class Engine:
             round_id = 0
             try:
                 message = self._rounds.wait(
-                    holds_state=self.training.holds_state, is_orphaned=lambda: self._link.is_orphaned
+                    holds_state=self.training.holds_state, is_dismissed=lambda: self._is_dismissed
                 )
                 round_id = message.id
                 if message.forced:

@@ -130,8 +130,7 @@ class Link:
         # The last fifth of the grace is for a checkpoint, should nobody take over.
         self._left_by = time.monotonic() + 0.8 * self.timing.grace_s
         self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
-        if self._hello.step == NO_STATE:
-            self._rounds.interrupt("leaving")
+        self._rounds.wake()
 
     @property
     def is_overdue(self) -> bool:

@@ -55,7 +55,7 @@ class _Preparation:
 
 
 class Rounds:
-    """All rounds this worker knows of. Methods of the training thread, except `receive` and `interrupt`."""
+    """All rounds this worker knows of. Methods of the training thread, except `receive`, `interrupt` and `wake`."""
 
     def __init__(self, worker: str, build: BuildGroup) -> None:
         self._worker = worker
@@ -94,6 +94,12 @@ class Rounds:
         with self._changed:
             self._interrupted = reason
             self._abort_older(1 << 62)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let the training thread look again whether it is dismissed, if it waits for a round or for the state."""
+        with self._changed:
+            self._end_following()
             self._changed.notify_all()
 
     def resume(self) -> None:
@@ -141,10 +147,10 @@ class Rounds:
                     return self._take(preparation, preparation.group)
                 self._changed.wait()
 
-    def wait(self, *, holds_state: bool, is_orphaned: Callable[[], bool]) -> pb.Round:
+    def wait(self, *, holds_state: bool, is_dismissed: Callable[[], bool]) -> pb.Round:
         """The round to enter next, after `drop` or at the start: a forced one, or one that brings the state.
 
-        Raises RoundBroken if interrupted, or when nobody will plan one any more.
+        Raises RoundBroken if interrupted, or when there is none to wait for any more.
         """
         assert self.seat is None
         with self._changed:
@@ -155,8 +161,8 @@ class Rounds:
                 is_mine = newest is not None and newest.id > self._dropped and _rank(newest, self._worker) is not None
                 if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest))):
                     return newest
-                if is_orphaned():
-                    raise RoundBroken("the master is gone")
+                if is_dismissed():
+                    raise RoundBroken("dismissed")
                 self._changed.wait(_ORPHAN_CHECK_S)
 
     def drop(self, round_id: int) -> None:

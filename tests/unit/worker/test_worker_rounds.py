@@ -95,7 +95,7 @@ def until_prepared(rounds: Rounds, round_id: int) -> None:
 
 
 def wait(rounds: Rounds, *, holds_state: bool = True) -> pb.Round:
-    return rounds.wait(holds_state=holds_state, is_orphaned=lambda: False)
+    return rounds.wait(holds_state=holds_state, is_dismissed=lambda: False)
 
 
 def seated(rounds: Rounds, builder: Builder, round_id: int, *workers: str) -> FakeGroup:
@@ -266,7 +266,7 @@ def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: Rounds, builder
 
 def test_an_orphan_does_not_wait_for_ever(rounds: Rounds) -> None:
     with pytest.raises(RoundBroken, match="the master is gone"):
-        rounds.wait(holds_state=True, is_orphaned=lambda: True)
+        rounds.wait(holds_state=True, is_dismissed=lambda: True)
 
 
 def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: Rounds, builder: Builder) -> None:
