@@ -37,7 +37,7 @@ chaos: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
 
 test-cluster: setup
-	$(BIN)/python benchmarks/rescale.py --quick --only silent --systems elasticdl
+	$(BIN)/python -m pytest -m cluster tests/cluster
 
 # The control plane needs no torch: its tests without it, with another Python (make test-control PYTHON=python3.13).
 test-control:

@@ -265,7 +265,7 @@ def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: Rounds, builder
 
 
 def test_an_orphan_does_not_wait_for_ever(rounds: Rounds) -> None:
-    with pytest.raises(RoundBroken, match="the master is gone"):
+    with pytest.raises(RoundBroken, match="dismissed"):
         rounds.wait(holds_state=True, is_dismissed=lambda: True)
 
 
