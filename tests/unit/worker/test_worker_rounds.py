@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
@@ -44,7 +45,7 @@ class Builder:
 
     def build(self, round_id: int, rank: int, size: int, where: str) -> Group:
         self.asked[round_id] = (rank, size, where)
-        outcome = self._outcome(round_id).result(PATIENCE_S)
+        outcome = self._outcome(round_id).result()
         if isinstance(outcome, str):
             raise RoundBroken(outcome)
         return cast(Group, outcome)
@@ -57,10 +58,19 @@ class Builder:
     def fail(self, round_id: int, why: str) -> None:
         self._outcome(round_id).set_result(why)
 
+    def close(self) -> None:
+        """No thread may outlive its test."""
+        with self._lock:
+            waiting = [outcome for outcome in self._outcomes.values() if not outcome.done()]
+        for outcome in waiting:
+            outcome.set_result("the test is over")
+
 
 @pytest.fixture
-def builder() -> Builder:
-    return Builder()
+def builder() -> Iterator[Builder]:
+    builder = Builder()
+    yield builder
+    builder.close()
 
 
 @pytest.fixture
