@@ -123,10 +123,10 @@ def digest(weights: dict[str, torch.Tensor]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a shorter job, 1 and 3 workers only beside the histories")
+    parser.add_argument("--quick", action="store_true", help="1 and 3 workers only, beside the histories")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    epochs = 60 if options.quick else 120
+    epochs = 60
     with tempfile.TemporaryDirectory(prefix="reproducible-") as scratch:
         runs = Runs(Path(scratch), epochs)
         found: dict[str, str] = {}
