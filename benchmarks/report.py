@@ -2,7 +2,7 @@
 
     python benchmarks/report.py rescale=rescale.json overhead=overhead.json --into README.md benchmarks/README.md
 
-Each NAME=FILE replaces what lies between `<!-- NAME -->` and `<!-- /NAME -->` by the table of FILE (`--json FILE` of the
+Each NAME=FILE replaces what lies between `<!-- NAME -->` and `<!-- /NAME -->` by the table of FILE (`--json` of the
 benchmark). A document without these marks stays as it is.
 """
 
