@@ -56,9 +56,7 @@ class Alone:
             reduced = training.gradients.sums()[0]
             if step.records and step.records != step.planned:
                 reduced[: training.gradients.elements] *= step.planned / step.records
-            training.apply(reduced, step.records)
-            if step.buffers:
-                training.set_buffers(step.buffers)
+            training.apply(reduced, step.records, step.buffers)
             training.loss = sum(losses.values()) * step.planned / max(step.records, 1)
             training.completed(self._plan)
         self._feed.close()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from elasticdl.errors import LossNotFinite
 from elasticdl.worker.assembly import Assembly, Line
-
-_log = logging.getLogger(__name__)
 
 
 def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str:

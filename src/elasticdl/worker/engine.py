@@ -179,9 +179,7 @@ class Engine:
             reduced[: training.gradients.elements] *= step.planned / heard.records
         enter = heard.agreed(seat.group.size)
         self._donor.before_update(training.gradients.flat(reduced))
-        training.apply(reduced, heard.records)
-        if buffers:
-            training.set_buffers(buffers)
+        training.apply(reduced, heard.records, buffers)
         training.loss = sum(heard.losses) * step.planned / max(heard.records, 1)
         self._donor.after_update(training, heard.records, buffers, enter)
         self._faults.strike(step.number, "applied")

@@ -34,10 +34,8 @@ def _apply(training: Training, frame: Frame) -> None:
     gradients = training.gradients
     buffer = gradients.buffer()
     gradients.flat(buffer).copy_(frame.tensors["gradient"])
-    training.apply(buffer, int(frame.header["records"]))
-    gradients.release([buffer])
     buffers: dict[str, torch.Tensor] = {
         name.removeprefix(_BUFFER): tensor for name, tensor in frame.tensors.items() if name.startswith(_BUFFER)
     }
-    if buffers:
-        training.set_buffers(buffers)
+    training.apply(buffer, int(frame.header["records"]), buffers)
+    gradients.release([buffer])

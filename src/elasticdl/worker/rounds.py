@@ -6,7 +6,6 @@ is prepared, enters what all have voted for, and waits for a forced round when i
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +16,6 @@ from elasticdl.collective.group import Group
 from elasticdl.collective.tree import Share
 from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
-
-_log = logging.getLogger(__name__)
 
 # A member that died while a round was built is noticed, and another round planned, well within this.
 _REPLANNED_S = 3.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -22,12 +21,10 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import JobKind
 from elasticdl.worker.assembly import Line, device_of
-from elasticdl.worker.leases import Leases, Part
+from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
 from elasticdl.worker.train import source_of
 from elasticdl.worker.training import fix_numerics
-
-_log = logging.getLogger(__name__)
 
 
 def serve(line: Line) -> str:
@@ -65,9 +62,6 @@ def _waits(line: Line) -> Callable[[], bool]:
         return not (line.link.is_released or line.link.is_leaving)
 
     return wait
-
-
-RunLease = Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, Part]]]]
 
 
 def _evaluation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from elasticdl.worker.assembly import Line, assemble, device_of
 from elasticdl.worker.ending import finish, give_up
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.training import fix_numerics, seed_everything
-
-_log = logging.getLogger(__name__)
 
 
 def train(line: Line) -> str:

@@ -76,8 +76,8 @@ class Training:
         self._evaluated = int(image.meta.get("evaluated", -1))
         self.step, self.records = image.step, image.records
 
-    def apply(self, reduced: torch.Tensor, records: int) -> None:
-        """One update with the reduced gradient in `reduced`."""
+    def apply(self, reduced: torch.Tensor, records: int, buffers: Mapping[str, torch.Tensor]) -> None:
+        """One update with the reduced gradient in `reduced`, and the buffers that logical rank 0 ended with."""
         rate = self._learning_rate(self.step)
         if rate is not None:
             for group in self.optimizer.param_groups:
@@ -87,6 +87,8 @@ class Training:
             callback.on_gradients(self.model, self.step)
         self.optimizer.step()
         self.gradients.uninstall()
+        if buffers:
+            self.set_buffers(buffers)
         self.step += 1
         self.records += records
 
