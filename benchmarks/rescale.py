@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep", type=Path, help="keep logs and step files of every repetition here")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs end with us
     repeats = 1 if options.quick else options.repeats
     systems = [_system(name, options.venv) for name in options.systems.split(",")]
     scenarios = [one for one in SCENARIOS if not options.only or any(word in one.name for word in options.only)]

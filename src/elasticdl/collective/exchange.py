@@ -90,10 +90,10 @@ class Exchange:
             work = self.group.start_allreduce(mine)
             return lambda: lambda: self.group.wait(work)
         other = torch.empty_like(mine)
-        works = self.group.start_swap(mine, other, tag=len(self._begun))
+        work = self.group.start_swap(mine, other)
 
         def add() -> None:
-            self.group.wait(*works)
+            self.group.wait(work)
             mine.add_(other)
 
         return lambda: add

@@ -57,6 +57,11 @@ class Gradients:
         self._stack, self._sums, self._share = [], [], share
         self._on_final = on_final if len(self.nodes(share)) == 1 else None
 
+    def abandon(self) -> None:
+        """The step broke off: what was begun with its buffers may still write to them, so they are given up."""
+        self._stack, self._sums, self._free = [], [], []
+        self._views.clear()
+
     def backward(self, loss: torch.Tensor, logical_rank: int, weight: float) -> None:
         """Backward pass of one logical rank, its gradient scaled by `weight` and put in its place in the tree."""
         self._open(logical_rank)

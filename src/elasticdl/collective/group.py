@@ -4,6 +4,10 @@ The group is built directly, beside any other, so that the next round can be pre
 while steps go on. A blocked collective cannot be woken through torch: what wakes it is
 shutting down the group's connected sockets. We hold duplicates of them, so this is safe
 from any thread and at any time.
+
+Gloo does not always wake what a lost connection leaves behind: not a transfer that is half received or half sent,
+and sometimes its own threads wait for each other. So nobody here waits for gloo alone: waiters look up
+whether the round was dropped, and what is left of a group is taken down by a thread that nobody waits for.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ Work = Any
 
 # Liveness comes from the control plane; the collective itself never times out.
 _FOREVER = timedelta(days=7)
+# How often a waiter looks whether its round was dropped, should gloo not tell it.
+_LOOK_EVERY = timedelta(seconds=0.05)
 
 
 def open_store(address: str) -> tuple[Any, str]:
@@ -50,6 +56,7 @@ class Group:
         self.size = size
         self._sockets = sockets
         self.device = device  # where its tensors live; others are staged there and back
+        self._is_gloo = device.type == "cpu"
         self._lock = threading.Lock()
         self._broken = threading.Event()
 
@@ -87,11 +94,10 @@ class Group:
         options.timeout = _FOREVER
         return self._start(lambda backend: backend.allreduce([tensor], options))
 
-    def start_swap(self, outgoing: torch.Tensor, incoming: torch.Tensor, tag: int) -> tuple[Work, Work]:
+    def start_swap(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> Work:
         """Between two members: `incoming` becomes the other's `outgoing`."""
-        other = 1 - self.rank
-        receiving = self._start(lambda backend: backend.recv([incoming], other, tag))
-        return receiving, self._start(lambda backend: backend.send([outgoing], other, tag))
+        splits = [0 if member == self.rank else outgoing.numel() for member in range(self.size)]
+        return self.start_alltoall(incoming, splits, outgoing, splits)
 
     def start_alltoall(
         self, out: torch.Tensor, out_splits: list[int], into: torch.Tensor, in_splits: list[int]
@@ -108,12 +114,25 @@ class Group:
         return self._start(lambda backend: backend._allgather_base(out, part, options))
 
     def wait(self, *works: Work) -> None:
-        """Until these are done. Raises RoundBroken where a member is gone."""
+        """Until these are done. Raises RoundBroken where a member is gone.
+
+        Then they may go on for a while: their tensors are not to be written to again.
+        """
+        for work in works:
+            while not self._is_done(work):
+                self.check()
+
+    def _is_done(self, work: Work) -> bool:
         try:
-            for work in works:
-                work.wait()
+            if self._is_gloo:
+                work.wait(_LOOK_EVERY)
+            else:
+                work.wait()  # NCCL only puts the wait into the stream
         except RuntimeError as exc:
+            if self._is_gloo and not work.is_completed():
+                return False
             raise RoundBroken(_first_line(exc)) from exc
+        return True
 
     # ---- done when they return; tensors anywhere
 
@@ -143,8 +162,8 @@ class Group:
             for held in self._sockets:
                 with contextlib.suppress(OSError):
                     held.shutdown(socket.SHUT_RDWR)
-            backend = self._backend
-        if backend is not None and not self._sockets and self.size > 1:
+            backend = None if self._is_gloo else self._backend
+        if backend is not None and self.size > 1:
             backend.abort()
 
     def close(self) -> None:
@@ -154,7 +173,10 @@ class Group:
             for held in self._sockets:
                 held.close()
             self._sockets = []
+            left = [self._backend]
             self._backend = None
+        # The destructor waits for gloo's threads, which may be stuck: the last reference goes where nobody waits.
+        threading.Thread(target=left.clear, name="elasticdl-take-down", daemon=True).start()
 
     def _start(self, start: Callable[[Any], Work]) -> Work:
         self.check()

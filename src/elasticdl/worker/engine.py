@@ -256,6 +256,7 @@ class Engine:
 
     def _broken(self, round_id: int, exc: RoundBroken) -> None:
         self._rounds.drop(round_id)
+        self.training.gradients.abandon()
         if self._link.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)
