@@ -28,6 +28,8 @@ from elasticdl.master.silence import silent
 from elasticdl.spec import JobKind, WorkerId
 
 PROGRESS_EVERY_S = 1.0
+# A replacement waits so long at most for the others to go on: its start-up would take the processors from them.
+LAUNCH_WAIT_S = 1.0
 
 
 def due(job: Job, now: float) -> Event | None:
@@ -172,6 +174,10 @@ def _launch(job: Job, now: float) -> Event | None:
         return None
     # A worker that said why it fails has not ended yet: its exit is counted, and the pause begins there.
     if any(w.failure and w.said_goodbye and not (w.exited or w.external) for w in ledger.membership.workers.values()):
+        return None
+    newest = ledger.rounds.newest
+    is_recovering = newest is not None and newest.forced and not ledger.rounds.is_entered
+    if newest is not None and is_recovering and now - newest.planned_at < LAUNCH_WAIT_S:
         return None
     return WorkerLaunched(ledger.membership.next_id()) if len(ledger.membership.active()) < ledger.wish else None
 

@@ -47,15 +47,28 @@ def test_a_newcomer_is_joining_until_its_round_is_entered() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_preempted_worker_is_replaced_at_once_and_counts_against_nothing(number: int) -> None:
+def test_a_preempted_worker_is_replaced_as_soon_as_the_others_go_on_and_counts_against_nothing(number: int) -> None:
     driver = running(2)
 
-    actions = driver.exit("worker-1", signal=number)
-
+    assert launched(driver.exit("worker-1", signal=number)) == []
     assert driver.life("worker-1") is WorkerState.LOST
     assert driver.worker("worker-1").reason.startswith("preempted")
-    assert launched(actions) == ["worker-2"]
+    assert launched(driver.enter(step=5)) == ["worker-2"]
     assert driver.state.job.ledger.budget.spent == 0
+
+
+def test_a_replacement_does_not_wait_long_for_others_that_do_not_go_on() -> None:
+    driver = running(2)
+    driver.exit("worker-1", signal=signal.SIGKILL)
+
+    assert launched(driver.wait(0.5)) == []
+    assert launched(driver.wait(0.6)) == ["worker-2"]
+
+
+def test_nobody_waits_to_replace_the_last_worker() -> None:
+    driver = running(1)
+
+    assert launched(driver.exit("worker-0", signal=signal.SIGKILL)) == ["worker-1"]
 
 
 def test_a_crashed_worker_is_replaced_after_a_pause_that_doubles() -> None:
