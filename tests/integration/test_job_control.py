@@ -53,6 +53,24 @@ def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, 
     job.wait_gone()
 
 
+def test_workers_whose_master_and_launcher_are_gone_for_good_keep_the_state_and_end(
+    jobs: Jobs, undisturbed: str
+) -> None:
+    job = jobs.train("orphans", 2, "--timing", "orphan_s=1", slow=True, pause_s=0.04)
+    job.wait_members(2, step=3)
+    record = job.record()
+    assert record.master is not None
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that neither starts the other again
+        os.kill(record.launcher.pid, number)
+        os.kill(record.master.pid, number)
+    job.wait_gone()
+
+    assert "the last checkpoint is written" in job.log("worker-0")
+    again = jobs.train("orphans", 1, "--resume")
+    assert again.digest() == undisturbed
+    assert "state of step" in again.log("worker-0"), "it did not begin anew"
+
+
 def test_a_stopped_job_resumes_with_another_number_of_workers(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("resumed", 2, slow=True, pause_s=0.01)
     job.wait_members(2, step=10)

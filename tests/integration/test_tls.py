@@ -121,7 +121,7 @@ def test_a_job_with_certificates_trains_and_strangers_are_refused(jobs: Jobs, tm
         ask(seen_with(job.directory, tmp_path / "no-token", security=ours, token=""))
     with pytest.raises(AccessDenied, match="refused the token"):
         ask(seen_with(job.directory, tmp_path / "other-token", security=ours, token=token[::-1]))
-    with pytest.raises(MasterUnreachable):
+    with pytest.raises(AccessDenied, match="--tls_ca"):
         ask(seen_with(job.directory, tmp_path / "other-authority", security=theirs, token=token))
     with pytest.raises(MasterUnreachable):
         ask(seen_with(job.directory, tmp_path / "no-tls", security=SecuritySpec(), token=token))

@@ -24,6 +24,16 @@ def check(output: Path) -> None:
     check_writable(output.absolute().parent)
 
 
+def check_predictions(output: Path) -> None:
+    """Raise SpecError where predictions would be mixed with something else, be it the predictions of another run."""
+    found = next(output.iterdir(), None) if output.is_dir() else None
+    if found is not None:
+        raise SpecError(
+            f"output {output} holds {found.name}: expected a new or empty directory for the predictions; "
+            "name another with --output"
+        )
+
+
 def check_writable(directory: Path) -> None:
     """Raise SpecError where `directory` (or, while it does not exist, the nearest that does) cannot be written to."""
     place = next(path for path in (directory, *directory.absolute().parents) if path.exists())

@@ -34,14 +34,7 @@ def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path)
     for remark in model.check(spec):
         console.print(f"note: {remark}", highlight=False, markup=False, soft_wrap=True)
     _check_writable("output (--output)", spec.output)
-    if spec.kind is JobKind.TRAINING and spec.output and "://" not in spec.output:
-        from elasticdl.checkpoint import output
-
-        output.check(Path(spec.output))
-    if spec.kind is JobKind.PREDICTION and not spec.output and not _may_define(spec, "PredictionOutputsProcessor"):
-        raise SpecError(
-            "output (--output): nowhere to put predictions; name a directory, or define PredictionOutputsProcessor"
-        )
+    _check_output(spec)
     _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
     _check_checkpoints(spec)
     _check_port(spec)
@@ -75,6 +68,20 @@ def _check_needs(spec: JobSpec) -> None:
         raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): no directory {spec.checkpoint.initial}")
     if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
         raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
+
+
+def _check_output(spec: JobSpec) -> None:
+    from elasticdl.checkpoint import output
+
+    if spec.output and "://" not in spec.output:
+        if spec.kind is JobKind.TRAINING:
+            output.check(Path(spec.output))
+        if spec.kind is JobKind.PREDICTION:
+            output.check_predictions(Path(spec.output))
+    if spec.kind is JobKind.PREDICTION and not spec.output and not _may_define(spec, "PredictionOutputsProcessor"):
+        raise SpecError(
+            "output (--output): nowhere to put predictions; name a directory, or define PredictionOutputsProcessor"
+        )
 
 
 def _check_writable(what: str, path: str) -> None:

@@ -105,8 +105,17 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             return ev.WorkerSaidGoodbye(worker, number, message.goodbye.reason)
         case "planned":
             plan = message.planned
-            epoch = (plan.records_per_epoch, plan.steps_per_epoch)
-            return ev.PlanFound(worker, number, plan.total_steps, plan.total_records, *epoch, plan.validation_records)
+            return ev.PlanFound(
+                worker,
+                number,
+                plan.total_steps,
+                plan.total_records,
+                plan.records_per_epoch,
+                plan.steps_per_epoch,
+                plan.validation_records,
+                plan.best_metric,
+                plan.best_is_least,
+            )
     return None
 
 

@@ -15,6 +15,9 @@ from elasticdl.spec.ids import WorkerId
 KEPT_RESULTS = 64
 
 
+Best = tuple[str, float, int]  # metric, value, step
+
+
 @dataclass(slots=True)
 class ExactSum:
     """A sum without rounding (Shewchuk's partials): the same for any order, in memory that does not grow."""
@@ -98,20 +101,22 @@ class Evaluations:
     open: dict[int, Evaluation] = field(default_factory=dict)
     results: dict[int, dict[str, float]] = field(default_factory=dict)  # step: metrics, oldest first
     next_lease: int = 1
-    best: tuple[str, float, int] | None = None  # metric, value, step
+    best: Best | None = None
 
     @property
     def newest(self) -> int | None:
         return max(self.results, default=None)
 
-    def close(self, evaluation: Evaluation) -> dict[str, float]:
-        """Turn a drained evaluation into its result."""
+    def close(self, evaluation: Evaluation, watched: str, *, is_least: bool) -> dict[str, float]:
+        """Turn a drained evaluation into its result. `watched` is the metric that counts, "" where none was named."""
         del self.open[evaluation.step]
         metrics = evaluation.metrics()
         self.results[evaluation.step] = metrics
         while len(self.results) > KEPT_RESULTS:
             del self.results[min(self.results)]
-        self.best = better(self.best, metrics, evaluation.step)
+        name = watched or usual_metric(metrics)
+        is_least = is_least if watched else is_small_good(name)
+        self.best = better(self.best, name, metrics.get(name, math.nan), evaluation.step, is_least=is_least)
         return metrics
 
     def forget(self, worker: WorkerId) -> list[int]:
@@ -130,13 +135,18 @@ class Evaluations:
 _SMALL_IS_GOOD = ("loss", "error", "mse", "mae", "rmse", "perplexity")
 
 
-def better(best: tuple[str, float, int] | None, metrics: dict[str, float], step: int) -> tuple[str, float, int] | None:
-    """The best value so far of the metric people ask for first: the accuracy, else the first by name."""
-    if not metrics:
+def usual_metric(metrics: dict[str, float]) -> str:
+    """The metric people ask for first: the accuracy, else the first by name."""
+    return "accuracy" if "accuracy" in metrics else min(metrics, default="")
+
+
+def is_small_good(metric: str) -> bool:
+    return any(word in metric.lower() for word in _SMALL_IS_GOOD)
+
+
+def better(best: Best | None, name: str, value: float, step: int, *, is_least: bool) -> Best | None:
+    """The better of the best so far and this value."""
+    if math.isnan(value) or not name:
         return best
-    name = best[0] if best else "accuracy" if "accuracy" in metrics else min(metrics)
-    value = metrics.get(name, math.nan)
-    if math.isnan(value):
-        return best
-    sign = -1 if any(word in name.lower() for word in _SMALL_IS_GOOD) else 1
+    sign = -1 if is_least else 1
     return (name, value, step) if best is None or sign * value > sign * best[1] else best

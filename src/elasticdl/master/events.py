@@ -145,6 +145,8 @@ class PlanFound(NamedTuple):
     records_per_epoch: int
     steps_per_epoch: int
     validation_records: int
+    best_metric: str = ""  # what a callback of the model watches
+    best_is_least: bool = False
 
 
 class LeaseReport(NamedTuple):

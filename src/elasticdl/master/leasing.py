@@ -110,7 +110,9 @@ def _take(job: Job, worker: Worker, event: Exchanged, now: float) -> Answer:
 
 
 def _close(job: Job, evaluation: Evaluation, now: float) -> Actions:
-    metrics = job.ledger.evaluations.close(evaluation)
+    plan = job.ledger.plan
+    watched, is_least = (plan.best_metric, plan.best_is_least) if plan else ("", False)
+    metrics = job.ledger.evaluations.close(evaluation, watched, is_least=is_least)
     shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
     actions: Actions = [job.note(now, "evaluation", reason=shown or "done", step=evaluation.step)]
     actions.append(ShowMetrics(evaluation.step, metrics))

@@ -49,4 +49,9 @@ def translate(error: Any, where: str) -> ElasticDLError:
         return AccessDenied(f"the master at {where} refused the token of this job: {details}")
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
         return SpecError(details)
+    if "handshake" in details.lower() or "certificate" in details.lower():
+        return AccessDenied(
+            f"the master at {where} and this side do not accept each other's certificates ({details}); "
+            "--tls_ca must name the authority that signed --tls_cert"
+        )
     return MasterUnreachable(f"the master at {where} does not answer: {code.name.lower()}: {details}")

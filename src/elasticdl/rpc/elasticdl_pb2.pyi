@@ -202,12 +202,17 @@ class Planned(_message.Message):
     RECORDS_PER_EPOCH_FIELD_NUMBER: _builtins.int
     STEPS_PER_EPOCH_FIELD_NUMBER: _builtins.int
     VALIDATION_RECORDS_FIELD_NUMBER: _builtins.int
+    BEST_METRIC_FIELD_NUMBER: _builtins.int
+    BEST_IS_LEAST_FIELD_NUMBER: _builtins.int
     total_steps: _builtins.int
     total_records: _builtins.int
     records_per_epoch: _builtins.int
     steps_per_epoch: _builtins.int
     validation_records: _builtins.int
     """what each evaluation during training covers; 0: no validation data"""
+    best_metric: _builtins.str
+    """what a BestMetric callback watches; "" without one"""
+    best_is_least: _builtins.bool
     def __init__(
         self,
         *,
@@ -216,10 +221,12 @@ class Planned(_message.Message):
         records_per_epoch: _builtins.int = ...,
         steps_per_epoch: _builtins.int = ...,
         validation_records: _builtins.int = ...,
+        best_metric: _builtins.str = ...,
+        best_is_least: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_is_least", b"best_is_least", "best_metric", b"best_metric", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

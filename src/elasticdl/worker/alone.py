@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -12,7 +11,6 @@ from elasticdl.collective.gradients import Gradients
 from elasticdl.collective.tree import Share, Tree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
-from elasticdl.errors import LossNotFinite
 from elasticdl.model.callbacks import Callback
 from elasticdl.worker.engine import Step
 from elasticdl.worker.feed import Feed
@@ -49,14 +47,9 @@ class Alone:
             step = Step(training.step, share, training, self._feed)
             yield step
             step.check()
-            losses = {rank: float(loss) for rank, loss in step.losses.items()}
-            bad = next((rank for rank, loss in losses.items() if not math.isfinite(loss)), None)
-            if bad is not None:
-                raise LossNotFinite(f"the loss became {losses[bad]} in step {step.number} at logical rank {bad}")
             reduced = training.gradients.sums()[0]
-            if step.records and step.records != step.planned:
-                reduced[: training.gradients.elements] *= step.planned / step.records
+            losses = [float(step.losses.get(rank, 0.0)) for rank in range(share.stop)]
+            training.weigh(reduced, losses, step.records, step.planned)
             training.apply(reduced, step.records, step.buffers)
-            training.loss = sum(losses.values()) * step.planned / max(step.records, 1)
             training.completed(self._plan)
         self._feed.close()

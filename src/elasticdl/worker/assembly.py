@@ -19,7 +19,7 @@ from elasticdl.collective.handover import Desk
 from elasticdl.collective.tree import Tree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
-from elasticdl.model.callbacks import Callback
+from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.spec import JobSpec
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.testing.faults import Faults
@@ -122,12 +122,15 @@ def assemble(
         ordered=ordered,
         faults=Faults.parse(line.env.faults, line.env.worker),
     )
+    watching = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
     line.link.planned(
         plan.total_steps,
         plan.total_records,
         plan.records_per_epoch,
         plan.steps_per_epoch,
         evaluator.records if evaluator else 0,
+        watching.metric if watching else "",
+        best_is_least=watching is not None and watching.mode == "min",
     )
     return Assembly(engine, saver, feed)
 

@@ -49,6 +49,7 @@ def give_up(line: Line, assembly: Assembly, exc: LossNotFinite) -> None:
     seat = line.rounds.seat
     if seat is None or seat.rank == 0:
         assembly.saver.finish()
-        line.link.failure(str(exc), wrong_job=False, permanent=True)
+        kept = "the state before this step is in the newest checkpoint"
+        line.link.failure(f"{exc}; {kept}", wrong_job=False, permanent=True)
     while not line.link.is_released and not line.link.is_orphaned:
         line.link.wait_end(line.spec.timing.heartbeat_s)

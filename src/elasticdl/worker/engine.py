@@ -8,7 +8,6 @@ have happened: a new round by vote, a lost member, a newcomer to feed, a checkpo
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from elasticdl.collective.exchange import Exchange
 from elasticdl.collective.tree import Share, Tree
 from elasticdl.data.plan import Plan
-from elasticdl.errors import ElasticDLError, LossNotFinite, RoundBroken
+from elasticdl.errors import ElasticDLError, RoundBroken
 from elasticdl.testing.faults import Faults
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.feed import Feed
@@ -163,29 +162,21 @@ class Engine:
             step.records,
             seat.rank,
             voted,
-            stop=bool(self._link.stop_reason or self._callback_stop()),
+            stop=bool(self._stop_reason()),
         )
         reduced = exchange.reduce()
         buffers = self._shared_buffers(step, seat)
         self._faults.strike(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
-        bad = next((rank for rank, loss in enumerate(heard.losses) if not math.isfinite(loss)), None)
-        if bad is not None:
-            raise LossNotFinite(
-                f"the loss became {heard.losses[bad]} in step {step.number} at logical rank {bad}; the state before "
-                "this step is in the newest checkpoint. Lower the learning rate, clip gradients or look at its data"
-            )
-        if heard.records and heard.records != step.planned:
-            reduced[: training.gradients.elements] *= step.planned / heard.records
+        training.weigh(reduced, heard.losses, heard.records, step.planned)
         enter = heard.agreed(seat.group.size)
         self._donor.before_update(training.gradients.flat(reduced))
         training.apply(reduced, heard.records, buffers)
-        training.loss = sum(heard.losses) * step.planned / max(heard.records, 1)
         self._donor.after_update(training, heard.records, buffers, enter)
         self._faults.strike(step.number, "applied")
         self._completed(seat)
         if heard.stop:
-            self.stopped = self._link.stop_reason or self._callback_stop() or "stopped"
+            self.stopped = self._stop_reason() or "stopped"
         if enter and not self.stopped:
             self._enter(enter)
         elif self._link.is_overdue:
@@ -205,8 +196,10 @@ class Engine:
         link = self._link
         return link.is_released or link.is_orphaned or (link.is_leaving and not self.training.holds_state)
 
-    def _callback_stop(self) -> str:
-        return next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
+    def _stop_reason(self) -> str:
+        if self._link.is_orphaned:
+            return "the master is away for good"
+        return self._link.stop_reason or next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
 
     def _shared_buffers(self, step: Step, seat: Seat) -> dict[str, torch.Tensor]:
         """The buffers of logical rank 0, which the first member computed."""

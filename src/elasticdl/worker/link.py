@@ -76,6 +76,9 @@ class Link:
         records_per_epoch: int,
         steps_per_epoch: int,
         validation_records: int = 0,
+        best_metric: str = "",
+        *,
+        best_is_least: bool = False,
     ) -> None:
         planned = pb.Planned(
             total_steps=total_steps,
@@ -83,6 +86,8 @@ class Link:
             records_per_epoch=records_per_epoch,
             steps_per_epoch=steps_per_epoch,
             validation_records=validation_records,
+            best_metric=best_metric,
+            best_is_least=best_is_least,
         )
         self._session.send(pb.WorkerMessage(planned=planned))
 

@@ -14,26 +14,21 @@ from elasticdl.checkpoint.export import load_weights
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.mode import Mode
 from elasticdl.errors import SpecError
-from elasticdl.model import contract as contracts
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_batches, predict_records
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import JobKind
-from elasticdl.worker.assembly import Line, device_of
+from elasticdl.worker.assembly import Line
 from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
-from elasticdl.worker.train import source_of
-from elasticdl.worker.training import fix_numerics
+from elasticdl.worker.train import open_contract, source_of
 
 
 def serve(line: Line) -> str:
     """Work on leases until there are none; returns the word of farewell."""
     spec = line.spec
-    assert spec.model is not None
-    device = device_of(spec, line.env)
-    fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
-    contract = contracts.load(spec.model, spec.kind)
+    contract, device = open_contract(line)
     if not spec.checkpoint.initial:
         raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
     model = contract.build_model().to(device)

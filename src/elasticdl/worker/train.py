@@ -28,10 +28,7 @@ from elasticdl.worker.training import fix_numerics, seed_everything
 def train(line: Line) -> str:
     """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
     spec = line.spec
-    assert spec.model is not None
-    device = device_of(spec, line.env)
-    fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
-    contract = contracts.load(spec.model, spec.kind)
+    contract, device = open_contract(line)
     dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
     evaluator = _evaluator(line, contract, device)
@@ -62,6 +59,15 @@ def train(line: Line) -> str:
     if evaluator is not None:
         evaluator.close()
     return farewell
+
+
+def open_contract(line: Line) -> tuple[Contract, torch.device]:
+    """The model file of the job, and the device it is to compute on."""
+    spec = line.spec
+    assert spec.model is not None
+    device = device_of(spec, line.env)
+    fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
+    return contracts.load(spec.model, spec.kind), device
 
 
 def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> RecordSource:

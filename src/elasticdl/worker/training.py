@@ -6,6 +6,7 @@ updates to the same image holds the same bits.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import zlib
@@ -19,6 +20,7 @@ from elasticdl.checkpoint import image as images
 from elasticdl.checkpoint.image import Image
 from elasticdl.collective.gradients import Gradients
 from elasticdl.data.plan import Plan
+from elasticdl.errors import LossNotFinite
 from elasticdl.model.callbacks import Callback
 
 NO_STATE = -1
@@ -91,6 +93,21 @@ class Training:
             self.set_buffers(buffers)
         self.step += 1
         self.records += records
+
+    def weigh(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
+        """Take the losses of a step by logical rank, and let `reduced` be the mean over the records filters have left.
+
+        Raises LossNotFinite.
+        """
+        for rank, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise LossNotFinite(
+                    f"the loss became {loss} in step {self.step} at logical rank {rank}: "
+                    "lower the learning rate, clip gradients or look at its data"
+                )
+        if records and records != planned:
+            self.gradients.flat(reduced).mul_(planned / records)
+        self.loss = sum(losses) * planned / max(records, 1)
 
     def completed(self, plan: Plan) -> None:
         """Tell the callbacks of the step just applied."""

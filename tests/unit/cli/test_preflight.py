@@ -133,3 +133,18 @@ def test_a_home_that_cannot_be_made_is_refused(elasticdl: Run, zoo: Path, monkey
 
     assert code == 2
     assert "set ELASTICDL_HOME to a writable place" in message
+
+
+def test_predictions_are_not_mixed_with_what_lies_there(elasticdl: Run, zoo: Path, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "model.json").write_text("{}")
+
+    result = elasticdl(
+        "predict", f"--model_zoo={zoo}", "--model_def=digits.forward", "--job_name=a", f"--output={output}",
+        f"--prediction_data={zoo}/train.csv", f"--checkpoint_dir_for_init={tmp_path}",
+    )  # fmt: skip
+
+    assert result.exit_code == 2
+    assert f"output {output} holds model.json" in result.stderr
+    assert "name another with --output" in result.stderr

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.master.evaluation import Evaluation, ExactSum, better
+from elasticdl.master.evaluation import Evaluation, Evaluations, ExactSum
 from elasticdl.master.shards import ShardQueue
 
 FINITE = st.floats(-1e300, 1e300, allow_nan=False)
@@ -46,11 +46,27 @@ def test_each_metric_is_reduced_by_its_own_rule() -> None:
     assert math.isnan(metrics["odd"])
 
 
-def test_the_best_is_the_highest_accuracy_or_the_lowest_loss() -> None:
-    best = better(None, {"accuracy": 0.5, "auc": 0.9}, 1)
-    best = better(best, {"accuracy": 0.7, "auc": 0.1}, 2)
-    best = better(best, {"accuracy": 0.6, "auc": 0.9}, 3)
-    lowest = better(better(None, {"loss": 0.5}, 1), {"loss": 0.3}, 2)
+def best_of(
+    results: list[dict[str, float]], watched: str = "", *, is_least: bool = False
+) -> tuple[str, float, int] | None:
+    evaluations = Evaluations()
+    for step, metrics in enumerate(results, start=1):
+        evaluation = Evaluation(step, ShardQueue("validation", 4, 4), None)
+        evaluation.count(tuple((name, (value,), 1.0) for name, value in metrics.items()))
+        evaluations.open[step] = evaluation
+        evaluations.close(evaluation, watched, is_least=is_least)
+    return evaluations.best
 
-    assert best == ("accuracy", 0.7, 2)
-    assert lowest == ("loss", 0.3, 2)
+
+RESULTS = [{"accuracy": 0.5, "auc": 0.9}, {"accuracy": 0.75, "auc": 0.125}, {"accuracy": 0.625, "auc": 0.5}]
+
+
+def test_the_best_is_the_highest_accuracy_or_the_lowest_loss() -> None:
+    assert best_of(RESULTS) == ("accuracy", 0.75, 2)
+    assert best_of([{"loss": 0.5}, {"loss": 0.25}, {"loss": math.nan}]) == ("loss", 0.25, 2)
+    assert best_of([{}]) is None
+
+
+def test_the_best_follows_what_the_model_watches() -> None:
+    assert best_of(RESULTS, "auc") == ("auc", 0.9, 1)
+    assert best_of(RESULTS, "auc", is_least=True) == ("auc", 0.125, 2)
