@@ -3,7 +3,8 @@
     python benchmarks/overhead.py [--quick] [--repeats N] [--json FILE]
 
 Same model, same records, same global batch, one thread per worker, one step file for both. The runs take turns
-(DDP, ours, DDP, ours, …); a ratio is the median of the ratios of neighbours.
+(DDP, ours, DDP, ours, …); a ratio is the median of the ratios of neighbours. Our workers keep their memory between
+steps; DDP is also shown with the same settings of malloc, so that one sees which part of the difference that is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import table
 from peers import steps
 from peers.elasticdl_job import MODELS
 from peers.torchrun_job import SCRIPT
+
+from elasticdl.spec.env import ALLOCATOR
 
 LOGICAL_RANKS = 8  # of the row that is printed beside DDP accumulating as many micro-batches
 
@@ -43,10 +46,11 @@ class Comparison:
     options: tuple[str, ...]
     micro_batches: int
     goal: float | None
+    keeps_memory: bool = False  # DDP with our settings of malloc
 
 
 MODELS_MEASURED = (
-    Model("1.3 M weights", "small", global_batch=256, steps=500, quick_steps=150),
+    Model("1.3 M weights", "small", global_batch=256, steps=300, quick_steps=150),
     Model("25 M weights", "large", global_batch=128, steps=60, quick_steps=25),
 )
 
@@ -62,6 +66,7 @@ def comparisons(workers: int) -> tuple[Comparison, ...]:
             LOGICAL_RANKS,
             None,
         ),
+        Comparison("reproducible off", ("--no-reproducible", *each), workers, None, keeps_memory=True),
     )
 
 
@@ -90,37 +95,41 @@ def main(arguments: Sequence[str]) -> int:
 
 def measure(model: Model, workers: int, repeats: int, count: int) -> list[table.Row]:
     compared = comparisons(workers)
-    ours: dict[str, list[float]] = {one.name: [] for one in compared}
-    theirs: dict[str, list[float]] = {one.name: [] for one in compared}
+    ours: dict[Comparison, list[float]] = {one: [] for one in compared}
+    theirs: dict[Comparison, list[float]] = {one: [] for one in compared}
     for _ in range(repeats):
         for one in compared:
-            theirs[one.name].append(run_ddp(model, workers, one.micro_batches, count))
-            ours[one.name].append(run_ours(model, workers, one.options, count))
-            said = f"{model.name}, {workers} workers, {one.name}: ours {ours[one.name][-1]:.2f}/s"
-            print(f"{said}, DDP {theirs[one.name][-1]:.2f}/s", file=sys.stderr, flush=True)
-    return [_row(model, workers, one, ours[one.name], theirs[one.name]) for one in compared]
+            theirs[one].append(run_ddp(model, workers, one, count))
+            ours[one].append(run_ours(model, workers, one.options, count))
+            said = f"{model.name}, {workers} workers, {one.name}: ours {ours[one][-1]:.2f}/s"
+            print(f"{said}, {_peer(one, workers)} {theirs[one][-1]:.2f}/s", file=sys.stderr, flush=True)
+    return [_row(model, workers, one, ours[one], theirs[one]) for one in compared]
+
+
+def _peer(one: Comparison, workers: int) -> str:
+    accumulated = one.micro_batches // workers
+    more = f", {accumulated} micro-batches each" * (accumulated > 1) + ", our malloc settings" * one.keeps_memory
+    return f"DDP{more}"
 
 
 def _row(model: Model, workers: int, one: Comparison, ours: list[float], theirs: list[float]) -> table.Row:
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    accumulated = one.micro_batches // workers
-    peer = "DDP" if accumulated == 1 else f"DDP, {accumulated} micro-batches each"
     return table.Row(
         f"{model.name}, {workers} worker{'s' * (workers > 1)}, {one.name}",
         "steps/s",
         statistics.median(ours),
         statistics.median(theirs),
-        peer,
+        _peer(one, workers),
         f"{ratio:.3f} of it" if one.goal is None else f"{ratio:.3f} of it ≥ {one.goal:.2f}",
         None if one.goal is None else ratio >= one.goal,
     )
 
 
-def run_ddp(model: Model, workers: int, micro_batches: int, count: int) -> float:
+def run_ddp(model: Model, workers: int, one: Comparison, count: int) -> float:
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={workers}"]
     argv += [str(SCRIPT), "--size", model.size, "--global-batch", str(model.global_batch)]
-    argv += ["--micro-batches", str(micro_batches // workers), "--steps", str(count)]
-    return _run(argv, {"GLOO_SOCKET_IFNAME": "lo"}, count)
+    argv += ["--micro-batches", str(one.micro_batches // workers), "--steps", str(count)]
+    return _run(argv, {"GLOO_SOCKET_IFNAME": "lo"} | (ALLOCATOR if one.keeps_memory else {}), count)
 
 
 def run_ours(model: Model, workers: int, options: Sequence[str], count: int) -> float:
