@@ -123,14 +123,14 @@ class Group:
                 self.check()
 
     def _is_done(self, work: Work) -> bool:
-        try:
-            if self._is_gloo:
+        if self._is_gloo:
+            with contextlib.suppress(RuntimeError):  # not done yet, or failed, which the next lines tell apart
                 work.wait(_LOOK_EVERY)
-            else:
-                work.wait()  # NCCL only puts the wait into the stream
-        except RuntimeError as exc:
-            if self._is_gloo and not work.is_completed():
+            if not work.is_completed():
                 return False
+        try:
+            work.wait()  # with NCCL this only puts the wait into the stream
+        except RuntimeError as exc:
             raise RoundBroken(_first_line(exc)) from exc
         return True
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 import torch
@@ -79,6 +80,29 @@ def test_closing_never_waits_for_a_transfer_that_cannot_end(pair: tuple[Group, G
     closing.start()
     closing.join(_SOON_S)
     assert not closing.is_alive()
+
+
+class _Late:
+    """An operation that ends just after the wait for it gave up."""
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+
+    def is_completed(self) -> bool:
+        return True
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        if timeout is not None:
+            raise RuntimeError("Operation timed out!")
+        if self._failure:
+            raise RuntimeError(self._failure)
+
+
+def test_an_operation_that_ends_just_as_the_wait_gives_up_has_not_failed() -> None:
+    group = Group(None, 0, 2, [], torch.device("cpu"))
+    group.wait(_Late(""))
+    with pytest.raises(RoundBroken, match="connection reset"):
+        group.wait(_Late("connection reset"))
 
 
 def test_a_closed_group_starts_nothing(pair: tuple[Group, Group]) -> None:
