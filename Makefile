@@ -3,11 +3,11 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos bench test-cluster test-control clean
+.PHONY: setup demo test check format proto chaos bench sanitize test-cluster test-control clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py $(wildcard native/src/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet --editable ".[torch,dev]"
@@ -35,6 +35,13 @@ proto: setup
 
 chaos: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
+
+sanitize:
+	mkdir -p build
+	for kind in address,undefined thread; do \
+		g++ -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=$$kind -DELASTICDL_SANITIZED -pthread \
+			native/tests/stress.cpp -o build/stress-$${kind%%,*} && build/stress-$${kind%%,*} || exit 1; \
+	done
 
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster tests/cluster

@@ -1,0 +1,116 @@
+// What a worker does to its ids before it asks, and to its gradients before it sends them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "hash.h"
+
+namespace elasticdl {
+
+// Distinct ids in the order of their first occurrence; `inverse[i]` is the place of ids[i] among them.
+inline std::vector<int64_t> unique(const int64_t* ids, size_t n, int32_t* inverse) {
+  size_t capacity = 16;
+  while (capacity < 2 * n) capacity *= 2;
+  const size_t mask = capacity - 1;
+  std::vector<int32_t> places(capacity, -1);
+  std::vector<int64_t> found;
+  found.reserve(n);
+  constexpr size_t kAhead = 16;
+  for (size_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) __builtin_prefetch(&places[(mix64(static_cast<uint64_t>(ids[i + kAhead])) >> 20) & mask], 1, 1);
+    size_t at = (mix64(static_cast<uint64_t>(ids[i])) >> 20) & mask;
+    while (places[at] >= 0 && found[places[at]] != ids[i]) at = (at + 1) & mask;
+    if (places[at] < 0) {
+      places[at] = static_cast<int32_t>(found.size());
+      found.push_back(ids[i]);
+    }
+    inverse[i] = places[at];
+  }
+  return found;
+}
+
+// out[inverse[i]] += rows[i], in the order of i; the same sums on every run.
+inline void segment_sum(const float* rows, const int32_t* inverse, size_t n, uint32_t columns, float* out, size_t groups) {
+  std::memset(out, 0, groups * columns * 4);
+  for (size_t i = 0; i < n; ++i) {
+    float* __restrict to = out + static_cast<size_t>(inverse[i]) * columns;
+    const float* __restrict from = rows + i * columns;
+    for (uint32_t c = 0; c < columns; ++c) to[c] += from[c];
+  }
+}
+
+// Where the ids of a batch go: distinct, grouped by the ps that holds their slot, within it by stripe, so that the ps
+// reads and writes in order.
+struct Plan {
+  std::vector<int64_t> ids;      // distinct and grouped
+  std::vector<int32_t> inverse;  // the place of each id of the batch among them
+  std::vector<int64_t> counts;   // how many each ps gets
+};
+
+// Put distinct `ids` into groups; `place[i]` becomes where ids[i] went.
+inline std::vector<int64_t> group(const std::vector<int64_t>& ids, const uint16_t* owner, uint32_t owners,
+                                  std::vector<int64_t>& grouped, std::vector<int32_t>& place) {
+  const size_t n = ids.size();
+  std::vector<uint32_t> key(n);
+  std::vector<size_t> begin(size_t{owners} * kStripes + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t slot = slot_of(mix64(static_cast<uint64_t>(ids[i])));
+    key[i] = owner[slot] * kStripes + stripe_of(slot);
+    ++begin[key[i] + 1];
+  }
+  for (size_t k = 0; k + 1 < begin.size(); ++k) begin[k + 1] += begin[k];
+  std::vector<int64_t> counts(owners);
+  for (uint32_t o = 0; o < owners; ++o)
+    counts[o] = static_cast<int64_t>(begin[size_t{o + 1} * kStripes] - begin[size_t{o} * kStripes]);
+  grouped.resize(n);
+  place.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    const size_t to = begin[key[i]]++;
+    grouped[to] = ids[i];
+    place[i] = static_cast<int32_t>(to);
+  }
+  return counts;
+}
+
+inline Plan plan(const int64_t* ids, size_t n, const uint16_t* owner, uint32_t owners) {
+  Plan made;
+  made.inverse.resize(n);
+  const std::vector<int64_t> distinct = unique(ids, n, made.inverse.data());
+  std::vector<int32_t> place;
+  made.counts = group(distinct, owner, owners, made.ids, place);
+  for (size_t i = 0; i < n; ++i) made.inverse[i] = place[made.inverse[i]];
+  return made;
+}
+
+// How many ids lie in slots that are not in `held`.
+inline size_t count_foreign(const int64_t* ids, size_t n, const uint8_t* held) {
+  size_t foreign = 0;
+  for (size_t i = 0; i < n; ++i) foreign += !held[slot_of(mix64(static_cast<uint64_t>(ids[i])))];
+  return foreign;
+}
+
+// The first value that is not finite, or n.
+inline size_t first_not_finite(const float* values, size_t n) {
+  constexpr size_t kBlock = 4096;
+  for (size_t start = 0; start < n; start += kBlock) {
+    const size_t stop = std::min(n, start + kBlock);
+    uint32_t bad = 0;
+    for (size_t i = start; i < stop; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, values + i, 4);
+      bad |= static_cast<uint32_t>((bits & 0x7f800000u) == 0x7f800000u);
+    }
+    if (!bad) continue;
+    for (size_t i = start; i < stop; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, values + i, 4);
+      if ((bits & 0x7f800000u) == 0x7f800000u) return i;
+    }
+  }
+  return n;
+}
+
+}  // namespace elasticdl

@@ -1,0 +1,117 @@
+// From id to a 32-bit value: open addressing, linear probing, 12 bytes an entry, never more than three quarters full.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "hash.h"
+
+namespace elasticdl {
+
+class Index {
+ public:
+  // Values are row numbers, or, with kCounting set, how often an id was seen that has no row yet.
+  static constexpr uint32_t kAbsent = 0xffffffffu;
+  static constexpr uint32_t kCounting = 0x80000000u;
+
+  // The place of `id`, which holds kAbsent if it is new. Valid until the next insertion.
+  uint32_t* find_or_insert(int64_t id, uint64_t mixed) {
+    if ((size_ + 1) * 4 > entries_.size() * 3) grow();
+    size_t at = home(mixed);
+    while (entries_[at].value != kAbsent) {
+      if (entries_[at].id() == id) return &entries_[at].value;
+      at = (at + 1) & mask_;
+    }
+    entries_[at].set_id(id);
+    ++size_;
+    return &entries_[at].value;  // the caller puts a value there at once
+  }
+
+  uint32_t find(int64_t id, uint64_t mixed) const {
+    if (entries_.empty()) return kAbsent;
+    for (size_t at = home(mixed); entries_[at].value != kAbsent; at = (at + 1) & mask_)
+      if (entries_[at].id() == id) return entries_[at].value;
+    return kAbsent;
+  }
+
+  void prefetch(uint64_t mixed) const {
+    if (!entries_.empty()) __builtin_prefetch(&entries_[home(mixed)], 0, 1);
+  }
+
+  // Remove every id for which `is_gone(id, value)`; the others stay reachable.
+  template <typename IsGone>
+  void remove_if(IsGone is_gone) {
+    std::vector<Entry> before;
+    before.swap(entries_);
+    size_t kept = 0;
+    for (Entry& entry : before) {
+      if (entry.value == kAbsent) continue;
+      if (is_gone(entry.id(), entry.value))
+        entry.value = kAbsent;
+      else
+        ++kept;
+    }
+    size_ = 0;
+    rehash(before, kept);
+  }
+
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (const Entry& entry : entries_)
+      if (entry.value != kAbsent) visit(entry.id(), entry.value);
+  }
+
+  size_t size() const { return size_; }
+  size_t capacity() const { return entries_.size(); }
+  size_t bytes() const { return entries_.capacity() * sizeof(Entry); }
+  // What the index will hold once `more` ids have come.
+  size_t bytes_with(size_t more) const { return capacity_for(size_ + more, entries_.size()) * sizeof(Entry); }
+
+ private:
+  struct Entry {  // 12 bytes: the id in two halves, since a 64-bit member would be padded to 16
+    uint32_t low = 0, high = 0;
+    uint32_t value = kAbsent;
+    int64_t id() const { return static_cast<int64_t>((uint64_t{high} << 32) | low); }
+    void set_id(int64_t id) {
+      low = static_cast<uint32_t>(static_cast<uint64_t>(id));
+      high = static_cast<uint32_t>(static_cast<uint64_t>(id) >> 32);
+    }
+  };
+  static_assert(sizeof(Entry) == 12, "an entry is 12 bytes");
+
+  // The low bits chose slot and stripe; these are the high ones.
+  size_t home(uint64_t mixed) const { return (mixed >> 24) & mask_; }
+
+  static size_t capacity_for(size_t ids, size_t now) {
+    size_t capacity = now < 16 ? 16 : now;
+    while (ids * 4 > capacity * 3) capacity *= 2;
+    return capacity;
+  }
+
+  void grow() {
+    std::vector<Entry> before;
+    before.swap(entries_);
+    const size_t ids = size_;
+    size_ = 0;
+    rehash(before, ids + 1);
+  }
+
+  void rehash(const std::vector<Entry>& before, size_t ids) {
+    entries_ = std::vector<Entry>(capacity_for(ids, 0));
+    mask_ = entries_.size() - 1;
+    for (const Entry& entry : before) {
+      if (entry.value == kAbsent) continue;
+      size_t at = home(mix64(static_cast<uint64_t>(entry.id())));
+      while (entries_[at].value != kAbsent) at = (at + 1) & mask_;
+      entries_[at] = entry;
+      ++size_;
+    }
+  }
+
+  std::vector<Entry> entries_;
+  size_t mask_ = 0;
+  size_t size_ = 0;
+};
+
+}  // namespace elasticdl

@@ -1,0 +1,45 @@
+"""A gate that many may pass at once, and that one can close for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class Gate:
+    """Whoever closes it waits until all inside have left, and keeps others out meanwhile."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._is_closed = False
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        with self._changed:
+            while self._is_closed:
+                self._changed.wait()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                if self._is_closed and not self._inside:
+                    self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        with self._changed:
+            while self._is_closed:
+                self._changed.wait()
+            self._is_closed = True
+            while self._inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_closed = False
+                self._changed.notify_all()

@@ -1,0 +1,70 @@
+"""Some ps of one job in this process, on real sockets."""
+
+from __future__ import annotations
+
+from elasticdl.ps import wire
+from elasticdl.ps.client import Client
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.line import Lines
+from elasticdl.ps.moving import Moved, move
+from elasticdl.ps.optimizer import Optimizer
+from elasticdl.ps.plan import Plan
+from elasticdl.ps.server import Server
+from elasticdl.ps.slots import PsId, SlotMap, balance
+from elasticdl.ps.table import TableSpec
+
+TABLES = [
+    TableSpec(name="users", columns=4, initializer=Initializer(kind="constant", value=1.0)),
+    TableSpec(name="items", columns=2, optimizer=Optimizer(rule="adagrad")),
+]
+TOKEN = "token"
+
+
+class Cluster:
+    def __init__(self, count: int) -> None:
+        self.holdings: dict[PsId, Holdings] = {}
+        self.servers: dict[PsId, Server] = {}
+        self.clients: list[Client] = []
+        names = [self.add() for _ in range(count)]
+        self.map = SlotMap.first(names, 1)
+        for holdings in self.holdings.values():
+            holdings.set_map(self.map)
+
+    def add(self) -> PsId:
+        """One more ps, which holds nothing yet."""
+        name = PsId(f"ps-{len(self.holdings)}")
+        self.holdings[name] = Holdings(name, seed=3)
+        self.servers[name] = Server(self.holdings[name], TOKEN, "127.0.0.1", threads=2)
+        return name
+
+    @property
+    def addresses(self) -> dict[PsId, str]:
+        return {name: server.address for name, server in self.servers.items()}
+
+    def client(self, token: str = TOKEN, sender: int = 1, timeout_s: float = 10.0) -> Client:
+        client = Client(self.addresses, self.map, token, sender, timeout_s)
+        self.clients.append(client)
+        return client
+
+    def rebalance(self, members: list[PsId]) -> list[Moved]:
+        """Move slots until `members` hold all of them, one pair of ps after the other, each with a map of its own."""
+        done = []
+        lines = Lines(self.addresses, TOKEN, 10.0)
+        moves = balance(self.map, members)
+        for source, target in sorted({(one.source, one.target) for one in moves}):
+            batch = [one for one in moves if (one.source, one.target) == (source, target)]
+            self.map = self.map.moved(batch)
+            done.append(move(self.holdings[source], [one.slot for one in batch], target, lines, self.map))
+        lines.close()
+        return done
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        for server in self.servers.values():
+            server.close()
+
+
+def pull(client: Client, plans: dict[str, Plan]) -> dict[str, wire.Floats]:
+    return client.pulled(plans, client.begin_pull(plans))

@@ -1,0 +1,101 @@
+"""Workers and ps over real sockets: rows come and go, and what is wrong is refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zmq
+
+from elasticdl.errors import AccessDenied
+from elasticdl.ps import wire
+from elasticdl.ps.line import PsRefused, PsUnreachable
+from elasticdl.ps.slots import PsId
+from elasticdl.ps.wire import Status
+from tests.integration.ps.cluster import TABLES, pull
+from tests.integration.ps.conftest import Start
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_gradients_pushed_by_one_worker_are_in_the_rows_another_pulls(start: Start, count: int) -> None:
+    cluster = start(count)
+    one, two = cluster.client(sender=1), cluster.client(sender=2)
+    one.declare(TABLES)
+    two.declare(TABLES[::-1])
+    ids = np.array([5, -7, 5, 2**62, 5, -7], np.int64)
+    plans = {"users": one.plan(ids), "items": one.plan(np.arange(3000))}
+    before = pull(one, plans)
+    assert (before["users"] == 1.0).all()
+
+    sums = {"users": plans["users"].gradients(np.ones((6, 4), np.float32)), "items": np.zeros((3000, 2), np.float32)}
+    one.pushed(one.begin_push(plans, sums, rate=0.5, step=1))
+
+    plan = two.plan(ids)
+    rows = pull(two, {"users": plan})["users"][plan.inverse]
+    assert rows.tolist() == [[1 - 0.5 * np.count_nonzero(ids == one)] * 4 for one in ids]
+    again = pull(two, {"items": plans["items"]})["items"]
+    assert (again == before["items"]).all(), "a gradient of zero changes nothing"
+
+
+def test_ids_are_spread_over_all_ps(start: Start) -> None:
+    cluster = start(3)
+    client = cluster.client()
+    client.declare(TABLES)
+    pull(client, {"users": client.plan(np.arange(30_000))})
+
+    rows = [held.status()["tables"]["users"]["rows"] for held in cluster.holdings.values()]
+    assert sum(rows) == 30_000
+    assert max(rows) < 1.1 * min(rows)
+
+
+def test_gradients_that_are_not_finite_or_of_another_shape_are_refused_by_name(start: Start) -> None:
+    client = start(1).client()
+    client.declare(TABLES)
+    plan = client.plan(np.array([4, 8], np.int64))
+    bad = np.ones((2, 4), np.float32)
+    bad[plan.ids.tolist().index(8), 2] = np.nan
+    with pytest.raises(
+        PsRefused, match=r"ps-0: table users: the gradient of id 8 is not finite: \[1.0, 1.0, nan, 1.0\]"
+    ):
+        client.pushed(client.begin_push({"users": plan}, {"users": bad}, 0.1, 1))
+    with pytest.raises(PsRefused, match=r"table users: expected gradients of shape \(2, 4\). Received: \(2, 3\)"):
+        client.pushed(client.begin_push({"users": plan}, {"users": np.ones((2, 3), np.float32)}, 0.1, 1))
+    assert (pull(client, {"users": plan})["users"] == 1.0).all()
+
+
+def test_tables_that_others_declared_otherwise_are_refused(start: Start) -> None:
+    cluster = start(1)
+    cluster.client().declare(TABLES)
+    with pytest.raises(PsRefused, match=r"table users: expected columns 4 \(not 5\)"):
+        cluster.client().declare([TABLES[0].model_copy(update={"columns": 5})])
+
+
+def test_a_wrong_token_is_denied_and_counted(start: Start) -> None:
+    cluster = start(1)
+    with pytest.raises(AccessDenied, match="ps-0 refused the token"):
+        cluster.client(token="guess").declare(TABLES)
+    assert cluster.servers[PsId("ps-0")].denied == 1
+
+
+def test_frames_that_are_no_message_are_counted_and_stop_nobody(start: Start) -> None:
+    cluster = start(1)
+    server = cluster.servers[PsId("ps-0")]
+    context = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    stranger.connect(f"tcp://{server.address}")
+    for frames in ([b""], [b"x"], [b"", b"", b"y" * 100], [b"EDP1" * 17, b"", b""]):
+        stranger.send_multipart(frames)
+        assert stranger.poll(10_000), "an answer"
+        assert wire.decode(stranger.recv_multipart()).status is Status.REFUSED
+    context.destroy(linger=0)
+
+    assert server.malformed == 4
+    cluster.client().declare(TABLES)
+
+
+def test_a_ps_that_does_not_answer_is_named(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client(timeout_s=0.3)
+    client.declare(TABLES)
+    cluster.servers.pop(PsId("ps-1")).close()
+    with pytest.raises(PsUnreachable, match=r"ps-1: no answer within 0\.3 s"):
+        pull(client, {"users": client.plan(np.arange(100))})

@@ -1,0 +1,89 @@
+"""What a ps answers, without sockets."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from hypothesis import given
+
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.slots import PsId, SlotMap
+from elasticdl.ps.wire import NO_IDS, NO_ROWS, Kind, Message, Part, Status
+from tests.unit.ps.messages import MESSAGES
+
+ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'
+
+
+def holdings() -> Holdings:
+    made = Holdings(PsId("ps-0"), seed=1)
+    made.set_map(SlotMap.first([PsId("ps-0")], 1))
+    made.declare(ZEROS)
+    return made
+
+
+def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> Message:
+    part = Part(0, np.array([3], np.int64), np.ones((1, 1), np.float32))
+    return Message(Kind.PUSH, 1, 1, sender=sender, batch=batch, rate=rate, parts=(part,))
+
+
+def looked_up(held: Holdings) -> list[list[float]]:
+    found: list[list[float]] = held.answer(push()._replace(kind=Kind.LOOK)).parts[0].rows.tolist()
+    return found
+
+
+@given(MESSAGES)
+def test_whatever_is_asked_is_answered(message: Message) -> None:
+    reply = holdings().answer(message)
+
+    assert (reply.kind, reply.request) == (Kind.REPLY, message.request)
+
+
+def test_a_batch_that_is_pushed_again_counts_once() -> None:
+    held = holdings()
+
+    assert [held.answer(push(batch=4)).status for _ in range(3)] == [Status.OK] * 3
+    assert held.answer(push(batch=4, sender=10)).status is Status.OK
+    assert looked_up(held) == [[-2.0]]
+    assert (held.applied, held.repeated) == (2, 2)
+
+
+def test_a_push_made_for_one_that_is_gone_counts_where_its_slots_went() -> None:
+    before, after = holdings(), Holdings(PsId("ps-1"), seed=1)
+    after.declare(ZEROS)
+    before.answer(push(batch=1)._replace(origin=0))
+    moved = SlotMap.first([PsId("ps-0")], 1)._replace(version=2, owner=(PsId("ps-1"),) * 1024)
+    for _, parts in before.changed(np.ones(1024, np.uint8), 0):
+        assert after.answer(Message(Kind.LOAD, 0, parts=parts)).status is Status.OK
+    assert after.answer(Message(Kind.TAKE, 0, text=before.hand_over(moved))).status is Status.OK
+
+    assert after.answer(push(batch=1)._replace(origin=0, version=2)).status is Status.OK  # it is in the rows already
+    assert looked_up(after) == [[-1.0]]
+    assert after.answer(push(batch=2)._replace(origin=0, version=2)).status is Status.OK
+    assert looked_up(after) == [[-2.0]]
+    assert before.answer(push(batch=2)).status is Status.MOVED
+
+
+def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
+    held = holdings()
+    everything = tuple(PsId("ps-1") for _ in range(1024))
+    held.set_map(SlotMap(5, everything, everything))
+
+    reply = held.answer(push())
+
+    assert reply.status is Status.MOVED
+    assert SlotMap.load(json.loads(reply.text)).version == 5
+    assert (held.applied, held.status()["tables"]["users"]["rows"]) == (0, 0)
+
+
+def test_what_is_wrong_is_refused_by_name() -> None:
+    held = holdings()
+    told = {
+        held.answer(push(rate=float("nan"))).text: b"learning rate: expected a finite number. Received: nan",
+        held.answer(
+            push()._replace(parts=(Part(7, NO_IDS, NO_ROWS),))
+        ).text: b"expected a table below 1, in the order of DECLARE. Received: 7",
+        held.answer(Message(Kind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
+        held.answer(Message(Kind.TAKE, 0, text=b"[]")).text[:5]: b"TAKE:",
+    }
+    assert all(found == expected for found, expected in told.items()), told
