@@ -160,6 +160,7 @@ std::unique_ptr<Table> make_table(std::string name, uint32_t columns, int initia
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // a ps may end while its threads hold tables
   m.doc() = "Embedding tables and what belongs to them, by the batch.";
   m.attr("SLOTS") = kSlots;
   m.attr("STRIPES") = kStripes;
