@@ -53,7 +53,7 @@ test-control:
 	.venv-control/bin/python -m pytest tests/unit/data tests/unit/master tests/unit/rpc tests/unit/spec tests/unit/cli tests/unit/launcher
 
 bench: setup
-	for name in rescale overhead reproducible dispatch; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in rescale overhead reproducible dispatch ps_rows ps_memory; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf .venv .venv-control build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
