@@ -257,7 +257,7 @@ def main(argv: list[str]) -> None:
     for want, goal in ((1, 0), (BATCH, 5000)):
         (rate, busy), (floor, floor_busy) = wire(ours, want, seconds), wire(naive, want, seconds)
         met = rate >= goal if goal else None
-        rows.append(Row(f"leases, want={want}", "1/s", rate, floor, NAIVE, f">= {goal}" if goal else "", met))
+        rows.append(Row(f"leases, want={want}", "1/s", rate, floor, NAIVE, f"≥ {goal:,}" if goal else "", met))
         rows.append(Row(f"leases, want={want}", "1/s of the server's core", busy, floor_busy, NAIVE))
     os.sched_setaffinity(0, all_cores)
     leases = 100_000 if arguments.quick else 1_000_000
@@ -280,15 +280,14 @@ def main(argv: list[str]) -> None:
         held.append(state_bytes)
         rows.append(Row(f"memory, {shards:,} shards", "bytes", state_bytes, list_bytes, "a queue of all shards"))
     growth = max(held) / min(held)
-    rows.append(Row("memory, most shards over fewest", "times", growth, None, "", "<= 1.1", growth <= 1.1))
+    rows.append(Row("memory, most shards over fewest", "times", growth, None, "", "≤ 1.1", growth <= 1.1))
     notes = [
         f"{WORKERS} workers in flight; master on one core, clients on another; the goal is for {BATCH} leases a call.",
         f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; above 1 a core, rates suffer.",
     ]
-    title = "Dispatch of leases"
-    show(title, rows, notes=notes)
+    show("Dispatch of leases", rows, notes=notes)
     if arguments.json:
-        write(arguments.json, title, rows, notes=notes)
+        write(arguments.json, rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,27 @@
+"""Benchmarks that need nothing but this machine run in their quick form, and write the rows they promise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize("command", [("dispatch.py",), ("ps_memory.py", "--no-peer"), ("ps_rows.py", "--no-peer")])
+def test_a_benchmark_writes_its_rows(command: tuple[str, ...], tmp_path: Path) -> None:
+    name, *options = command
+    file = tmp_path / "rows.json"
+    argv = [sys.executable, str(BENCHMARKS / name), "--quick", "--json", str(file), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(file.read_text())
+    assert rows
+    for row in rows:
+        assert set(row) == {"measure", "unit", "ours", "peer", "peer_name", "goal", "met"}
+        assert row["ours"] is not None
