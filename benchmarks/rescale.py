@@ -186,7 +186,7 @@ def _rows(
         for label, pick in (("median", statistics.median), ("worst", max)):
             ours = _picked(costs.get((scenario.name, "elasticdl")), pick)
             goal, met = _judge(scenario, ours, costs.get((CONTROL.name, "elasticdl")))
-            for peer in peers or ["none"]:
+            for peer in [""] if scenario is CONTROL else peers or ["none"]:
                 theirs = _picked(costs.get((scenario.name, peer)), pick)
                 rows.append(
                     table.Row(
