@@ -1,4 +1,4 @@
-// From id to a 32-bit value: open addressing, linear probing, 12 bytes an entry, never more than three quarters full.
+// From id to a 32-bit value: open addressing, linear probing, 12 bytes an entry, half to three quarters full.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Index {
     size_t at = home(mixed);
     while (entries_[at].value != kAbsent) {
       if (entries_[at].id() == id) return &entries_[at].value;
-      at = (at + 1) & mask_;
+      at = after(at);
     }
     entries_[at].set_id(id);
     ++size_;
@@ -30,7 +30,7 @@ class Index {
 
   uint32_t find(int64_t id, uint64_t mixed) const {
     if (entries_.empty()) return kAbsent;
-    for (size_t at = home(mixed); entries_[at].value != kAbsent; at = (at + 1) & mask_)
+    for (size_t at = home(mixed); entries_[at].value != kAbsent; at = after(at))
       if (entries_[at].id() == id) return entries_[at].value;
     return kAbsent;
   }
@@ -53,7 +53,7 @@ class Index {
         ++kept;
     }
     size_ = 0;
-    rehash(before, kept);
+    rehash(before, capacity_for(kept, 0));
   }
 
   template <typename Visit>
@@ -80,12 +80,14 @@ class Index {
   };
   static_assert(sizeof(Entry) == 12, "an entry is 12 bytes");
 
-  // The low bits chose slot and stripe; these are the high ones.
-  size_t home(uint64_t mixed) const { return (mixed >> 24) & mask_; }
+  // The low bits chose slot and stripe; the high ones choose the place, whatever the number of places.
+  size_t home(uint64_t mixed) const { return ((mixed >> 32) * entries_.size()) >> 32; }
+  size_t after(size_t at) const { return at + 1 == entries_.size() ? 0 : at + 1; }
 
+  // Half as much again at a time: doubling would leave up to three places for each id.
   static size_t capacity_for(size_t ids, size_t now) {
     size_t capacity = now < 16 ? 16 : now;
-    while (ids * 4 > capacity * 3) capacity *= 2;
+    while (ids * 4 > capacity * 3) capacity += capacity / 2;
     return capacity;
   }
 
@@ -94,23 +96,21 @@ class Index {
     before.swap(entries_);
     const size_t ids = size_;
     size_ = 0;
-    rehash(before, ids + 1);
+    rehash(before, capacity_for(ids + 1, before.size()));
   }
 
-  void rehash(const std::vector<Entry>& before, size_t ids) {
-    entries_ = std::vector<Entry>(capacity_for(ids, 0));
-    mask_ = entries_.size() - 1;
+  void rehash(const std::vector<Entry>& before, size_t capacity) {
+    entries_ = std::vector<Entry>(capacity);
     for (const Entry& entry : before) {
       if (entry.value == kAbsent) continue;
       size_t at = home(mix64(static_cast<uint64_t>(entry.id())));
-      while (entries_[at].value != kAbsent) at = (at + 1) & mask_;
+      while (entries_[at].value != kAbsent) at = after(at);
       entries_[at] = entry;
       ++size_;
     }
   }
 
   std::vector<Entry> entries_;
-  size_t mask_ = 0;
   size_t size_ = 0;
 };
 
