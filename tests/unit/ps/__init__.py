@@ -1,12 +1,3 @@
-import shutil
+from tests import native
 
-import pytest
-
-from elasticdl.errors import PermanentError
-
-try:
-    import elasticdl.ps  # noqa: F401
-except PermanentError as exc:
-    if shutil.which("g++"):
-        raise
-    pytest.skip(str(exc), allow_module_level=True)
+native.require()
