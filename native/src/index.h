@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "hash.h"
@@ -63,7 +62,6 @@ class Index {
   }
 
   size_t size() const { return size_; }
-  size_t capacity() const { return entries_.size(); }
   size_t bytes() const { return entries_.capacity() * sizeof(Entry); }
   // What the index will hold once `more` ids have come.
   size_t bytes_with(size_t more) const { return capacity_for(size_ + more, entries_.size()) * sizeof(Entry); }

@@ -5,8 +5,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <optional>
-
 #include "dedupe.h"
 #include "table.h"
 
