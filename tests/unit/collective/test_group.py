@@ -1,5 +1,6 @@
 """A group whose member is lost in the middle of a transfer: waiters are told, and nobody is stuck in what is left."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,6 +13,8 @@ from elasticdl.errors import RoundBroken
 
 _MANY = 16_000_000  # elements: more than the sockets' buffers hold
 _SOON_S = 10.0
+_SLOW = 10_000_000  # bytes a second: a transfer of that many elements then takes seconds, on any machine
+_SO_MAX_PACING_RATE = getattr(socket, "SO_MAX_PACING_RATE", 47)
 
 
 @pytest.fixture
@@ -33,6 +36,14 @@ def pair() -> Iterator[tuple[Group, Group]]:
     del store
 
 
+def _slow_down(group: Group) -> None:
+    """So that a transfer can be cut in its middle, however fast the machine and however late this thread."""
+    for held in group._sockets:
+        held.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, _SLOW)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+
+
 def test_a_swap_exchanges_two_tensors(pair: tuple[Group, Group]) -> None:
     mine = [torch.full((5,), float(rank)) for rank in range(2)]
     theirs = [torch.empty(5) for _ in range(2)]
@@ -45,6 +56,8 @@ def test_a_swap_exchanges_two_tensors(pair: tuple[Group, Group]) -> None:
 
 def test_a_loss_in_the_middle_of_a_transfer_ends_the_wait(pair: tuple[Group, Group]) -> None:
     survivor, lost = pair
+    _slow_down(survivor)
+    _slow_down(lost)
     incoming = torch.zeros(_MANY)
     work = survivor.start_swap(torch.ones(_MANY), incoming)
     other = lost.start_swap(torch.ones(_MANY), torch.empty(_MANY))
@@ -71,6 +84,8 @@ def test_a_loss_in_the_middle_of_a_transfer_ends_the_wait(pair: tuple[Group, Gro
 
 def test_closing_never_waits_for_a_transfer_that_cannot_end(pair: tuple[Group, Group]) -> None:
     survivor, lost = pair
+    _slow_down(survivor)
+    _slow_down(lost)
     incoming = torch.zeros(_MANY)
     survivor.start_swap(torch.ones(_MANY), incoming)
     lost.start_swap(torch.ones(_MANY), torch.empty(_MANY))
