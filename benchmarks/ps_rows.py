@@ -32,9 +32,10 @@ from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.plan import Plan
 from elasticdl.ps.server import Server
-from elasticdl.ps.slots import PsId, SlotMap
+from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec, open_table
 from elasticdl.ps.wire import Floats, Ids
+from elasticdl.spec import PsId
 from elasticdl.spec.env import ALLOCATOR
 
 ROWS, COLUMNS = 1_000_000, 16

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from elasticdl.spec import options
+from elasticdl.spec import Strategy, options
 from elasticdl.spec.options import Form
 from elasticdl.spec.refused import REFUSED, REFUSED_BY_RUN
 from elasticdl.spec.text import parse_mapping
 
-STRATEGIES = ("AllreduceStrategy", "Local")
+LOCAL = "Local"
+STRATEGIES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -125,5 +126,5 @@ def strategy_option(function: Decorated) -> Decorated:
         cls=JobOption,
         section="Workers",
         metavar="NAME",
-        help=f"{STRATEGIES[0]} (default) or {STRATEGIES[1]}, which is one worker.",
+        help=f"{STRATEGIES[0]} (default), {STRATEGIES[1]}, or {LOCAL}, which is one worker.",
     )(function)

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from elasticdl.cli import naming
-from elasticdl.cli.command import STRATEGIES, nearest, parsed
+from elasticdl.cli.command import LOCAL, STRATEGIES, nearest, parsed
 from elasticdl.errors import SpecError
-from elasticdl.spec import JobKind, JobSpec, load, options
+from elasticdl.spec import JobKind, JobSpec, Strategy, load, options
 from elasticdl.spec.directory import JobDirectory
 
 VERB_OF = {
@@ -76,18 +76,15 @@ def _earlier(document: dict[str, Any], directory_of: Callable[[str], JobDirector
 
 
 def _strategy(strategy: str | None, document: dict[str, Any]) -> dict[str, Any]:
-    """The original's --distribution_strategy, as far as it exists here."""
-    if strategy is None or strategy == STRATEGIES[0]:
+    """The original's --distribution_strategy; its Local is all-reduce with one worker."""
+    if strategy is None:
         return {}
-    if strategy == "ParameterServerStrategy":
-        raise SpecError(
-            f"--distribution_strategy: ParameterServerStrategy is not available yet; use {STRATEGIES[0]}, "
-            "which keeps the model in every worker"
-        )
-    if strategy != STRATEGIES[1]:
-        expected = f"expected {' or '.join(STRATEGIES)}; received {strategy!r}"
+    if strategy in (Strategy.ALLREDUCE, Strategy.PS):
+        return {"strategy": strategy}
+    if strategy != LOCAL:
+        expected = f"expected {', '.join(STRATEGIES)}; received {strategy!r}"
         raise SpecError(f"--distribution_strategy: {expected}{nearest(strategy, STRATEGIES)}")
     workers = _section(document, "workers")
     if any(str(workers.get(key, 1)) not in ("0", "1") for key in ("wish", "min", "max")):
         raise SpecError(f"--distribution_strategy: Local is one worker; leave out --num_workers or use {STRATEGIES[0]}")
-    return {"workers": {"wish": 1, "min": 1, "max": 1}}
+    return {"strategy": Strategy.ALLREDUCE.value, "workers": {"wish": 1, "min": 1, "max": 1}}

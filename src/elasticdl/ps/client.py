@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.line import Lines, PsUnreachable, check
 from elasticdl.ps.plan import Plan, Route
-from elasticdl.ps.slots import PsId, SlotMap, number_of
+from elasticdl.ps.slots import SlotMap, number_of
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_ROWS, Floats, Ids, Kind, Message, Part, Status
+from elasticdl.spec import PsId
 
 Place = slice | NDArray[np.int64]
 

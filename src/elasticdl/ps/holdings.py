@@ -18,9 +18,10 @@ from elasticdl.ps import _native
 from elasticdl.ps import counted as counting
 from elasticdl.ps.counted import Counted
 from elasticdl.ps.gate import Gate
-from elasticdl.ps.slots import SLOTS, PsId, SlotMap
+from elasticdl.ps.slots import SLOTS, SlotMap
 from elasticdl.ps.table import TableSpec, open_table
 from elasticdl.ps.wire import NO_IDS, Kind, Message, Part, Status
+from elasticdl.spec import PsId
 
 Flags = NDArray[np.uint8]
 

@@ -10,8 +10,8 @@ import zmq
 from elasticdl.errors import AccessDenied, ElasticDLError, TransientError
 from elasticdl.ps import wire
 from elasticdl.ps.server import send, token_digest
-from elasticdl.ps.slots import PsId
 from elasticdl.ps.wire import Message, Status
+from elasticdl.spec import PsId
 
 
 class PsUnreachable(TransientError):

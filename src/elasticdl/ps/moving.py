@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from elasticdl.ps.holdings import Flags, Holdings, flags
 from elasticdl.ps.line import Lines
-from elasticdl.ps.slots import PsId, SlotMap
+from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.wire import Kind, Message, Part
+from elasticdl.spec import PsId
 
 _FEW = 2000  # rows whose transfer takes a millisecond or two
 _MOST_ROUNDS = 8

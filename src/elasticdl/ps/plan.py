@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps import _native
-from elasticdl.ps.slots import PsId, SlotMap
+from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.wire import Floats, Ids
+from elasticdl.spec import PsId
 
 
 class Route(NamedTuple):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NewType
+from typing import Any, NamedTuple
 
-PsId = NewType("PsId", str)  # "ps-0"
+from elasticdl.spec.ids import PsId
 
 SLOTS = 1024  # as in native/src/hash.h
 

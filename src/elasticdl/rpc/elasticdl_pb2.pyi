@@ -40,6 +40,8 @@ class WorkerMessage(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
+    PS_BEAT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """1, 2, 3 … per worker: kept by the worker until acknowledged and sent again after a reconnect,
     so that each takes effect exactly once. 0 for Hello and Heartbeat, which may be lost.
@@ -70,6 +72,10 @@ class WorkerMessage(_message.Message):
     def goodbye(self) -> Global___Goodbye: ...
     @_builtins.property
     def planned(self) -> Global___Planned: ...
+    @_builtins.property
+    def moved(self) -> Global___SlotsMoved: ...
+    @_builtins.property
+    def ps_beat(self) -> Global___PsBeat: ...
     def __init__(
         self,
         *,
@@ -87,12 +93,14 @@ class WorkerMessage(_message.Message):
         failure: Global___Failure | None = ...,
         goodbye: Global___Goodbye | None = ...,
         planned: Global___Planned | None = ...,
+        moved: Global___SlotsMoved | None = ...,
+        ps_beat: Global___PsBeat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "planned", b"planned", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "planned", b"planned", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -114,6 +122,8 @@ class Hello(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     CPU_CAPABILITY_FIELD_NUMBER: _builtins.int
+    PS_ADDRESS_FIELD_NUMBER: _builtins.int
+    MAP_VERSION_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     pid: _builtins.int
     host: _builtins.str
@@ -128,6 +138,10 @@ class Hello(_message.Message):
     ready: _builtins.bool
     leaving: _builtins.bool
     cpu_capability: _builtins.str
+    ps_address: _builtins.str
+    """of a ps: where workers and other ps reach it; "" for a worker"""
+    map_version: _builtins.int
+    """of a ps: the slot map it has in force; 0: none"""
     def __init__(
         self,
         *,
@@ -141,10 +155,12 @@ class Hello(_message.Message):
         ready: _builtins.bool = ...,
         leaving: _builtins.bool = ...,
         cpu_capability: _builtins.str = ...,
+        ps_address: _builtins.str = ...,
+        map_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_capability", b"cpu_capability", "handover_address", b"handover_address", "host", b"host", "leaving", b"leaving", "pid", b"pid", "ready", b"ready", "round", b"round", "step", b"step", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_capability", b"cpu_capability", "handover_address", b"handover_address", "host", b"host", "leaving", b"leaving", "map_version", b"map_version", "pid", b"pid", "ps_address", b"ps_address", "ready", b"ready", "round", b"round", "step", b"step", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -449,6 +465,102 @@ class Goodbye(_message.Message):
 Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
 
 @_typing.final
+class SlotsMoved(_message.Message):
+    """---- ps to master: Hello, PsBeat, SlotsMoved, Failure, Goodbye
+
+    A task of the fleet is done: this map is in force at its source and its target.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    PAUSE_S_FIELD_NUMBER: _builtins.int
+    ROLLED_BACK_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    rows: _builtins.int
+    pause_s: _builtins.float
+    """for so long nobody could pull or push"""
+    rolled_back: _builtins.int
+    """of a restore: acknowledged pushes that are not in the rows; -1: nobody knows"""
+    failure: _builtins.str
+    """why it could not be done; the map before stays in force"""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        pause_s: _builtins.float = ...,
+        rolled_back: _builtins.int = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "pause_s", b"pause_s", "rolled_back", b"rolled_back", "rows", b"rows", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotsMoved: _TypeAlias = SlotsMoved  # noqa: Y015
+
+@_typing.final
+class PsBeat(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAP_VERSION_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
+    REPEATED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    MALFORMED_FIELD_NUMBER: _builtins.int
+    LOCK_WAIT_S_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    map_version: _builtins.int
+    rows: _builtins.int
+    bytes: _builtins.int
+    requests: _builtins.int
+    """answered so far"""
+    applied: _builtins.int
+    """pushes"""
+    repeated: _builtins.int
+    """pushes that were known already"""
+    refused: _builtins.int
+    malformed: _builtins.int
+    lock_wait_s: _builtins.float
+    """of all threads so far"""
+    clock: _builtins.int
+    """updates so far"""
+    @_builtins.property
+    def staleness(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """pushes by staleness: 0, 1, 2-3, 4-7, 8-15 …"""
+
+    def __init__(
+        self,
+        *,
+        map_version: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        requests: _builtins.int = ...,
+        applied: _builtins.int = ...,
+        repeated: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        malformed: _builtins.int = ...,
+        lock_wait_s: _builtins.float = ...,
+        staleness: _abc.Iterable[_builtins.int] | None = ...,
+        clock: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PsBeat: _TypeAlias = PsBeat  # noqa: Y015
+
+@_typing.final
 class MasterMessage(_message.Message):
     """---- master to worker"""
 
@@ -464,6 +576,8 @@ class MasterMessage(_message.Message):
     EVALUATION_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    FLEET_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -484,6 +598,10 @@ class MasterMessage(_message.Message):
     def evaluate(self) -> Global___EvaluationStarted: ...
     @_builtins.property
     def acknowledged(self) -> Global___Acknowledged: ...
+    @_builtins.property
+    def fleet(self) -> Global___Fleet: ...
+    @_builtins.property
+    def task(self) -> Global___FleetTask: ...
     def __init__(
         self,
         *,
@@ -497,12 +615,14 @@ class MasterMessage(_message.Message):
         evaluation: Global___EvaluationResult | None = ...,
         evaluate: Global___EvaluationStarted | None = ...,
         acknowledged: Global___Acknowledged | None = ...,
+        fleet: Global___Fleet | None = ...,
+        task: Global___FleetTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -766,6 +886,111 @@ class EvaluationStarted(_message.Message):
 Global___EvaluationStarted: _TypeAlias = EvaluationStarted  # noqa: Y015
 
 @_typing.final
+class Fleet(_message.Message):
+    """The slot map in force, and where its members are. To workers and ps, whenever it changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___PsMember]: ...
+    @_builtins.property
+    def owner(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of each slot: a place in `members`"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        members: _abc.Iterable[Global___PsMember] | None = ...,
+        owner: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "owner", b"owner", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fleet: _TypeAlias = Fleet  # noqa: Y015
+
+@_typing.final
+class PsMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    IS_LOST_FIELD_NUMBER: _builtins.int
+    ps: _builtins.str
+    address: _builtins.str
+    replica: _builtins.str
+    """the ps that holds a copy of all its slots; "": none"""
+    is_lost: _builtins.bool
+    """holds nothing any more: whoever waits for it asks `replica`, or those in the map"""
+    def __init__(
+        self,
+        *,
+        ps: _builtins.str = ...,
+        address: _builtins.str = ...,
+        replica: _builtins.str = ...,
+        is_lost: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "is_lost", b"is_lost", "ps", b"ps", "replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PsMember: _TypeAlias = PsMember  # noqa: Y015
+
+@_typing.final
+class FleetTask(_message.Message):
+    """What a ps is to do. One at a time in a job; answered by SlotsMoved with the version of `fleet`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLEET_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    MIRROR_FIELD_NUMBER: _builtins.int
+    PROMOTE_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """move `slots` there …"""
+    mirror: _builtins.bool
+    """… or let it hold a copy of all our slots from now on"""
+    promote: _builtins.str
+    """the copies held here of this lost ps become ours"""
+    restore: _builtins.str
+    """`slots` come back from the cuts in this directory; "": begin anew"""
+    @_builtins.property
+    def fleet(self) -> Global___Fleet:
+        """in force once it is done"""
+
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        fleet: Global___Fleet | None = ...,
+        target: _builtins.str = ...,
+        slots: _abc.Iterable[_builtins.int] | None = ...,
+        mirror: _builtins.bool = ...,
+        promote: _builtins.str = ...,
+        restore: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "mirror", b"mirror", "promote", b"promote", "restore", b"restore", "slots", b"slots", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetTask: _TypeAlias = FleetTask  # noqa: Y015
+
+@_typing.final
 class ExchangeRequest(_message.Message):
     """---- leases"""
 
@@ -895,9 +1120,11 @@ class Lease(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     source: _builtins.str
-    """"validation" or "prediction" """
+    """"training", "validation" or "prediction" """
     shard: _builtins.int
     """number of the shard in its source"""
     start: _builtins.int
@@ -907,6 +1134,10 @@ class Lease(_message.Message):
     """evaluation of the weights of this step"""
     done: _builtins.int
     """records already done by an earlier holder"""
+    lane: _builtins.int
+    """of training data: who pushes, for the ps …"""
+    number: _builtins.int
+    """… and the number of its first batch; both stay with the shard, whoever holds it"""
     def __init__(
         self,
         *,
@@ -917,10 +1148,12 @@ class Lease(_message.Message):
         stop: _builtins.int = ...,
         step: _builtins.int = ...,
         done: _builtins.int = ...,
+        lane: _builtins.int = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "id", b"id", "shard", b"shard", "source", b"source", "start", b"start", "step", b"step", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "id", b"id", "lane", b"lane", "number", b"number", "shard", b"shard", "source", b"source", "start", b"start", "step", b"step", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -979,15 +1212,18 @@ class ScaleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKERS_FIELD_NUMBER: _builtins.int
+    PS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
+    ps: _builtins.int
     def __init__(
         self,
         *,
         workers: _builtins.int = ...,
+        ps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ps", b"ps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1083,6 +1319,56 @@ class WorkerStatus(_message.Message):
 Global___WorkerStatus: _TypeAlias = WorkerStatus  # noqa: Y015
 
 @_typing.final
+class PsStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    BEAT_FIELD_NUMBER: _builtins.int
+    REQUESTS_PER_S_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    pid: _builtins.int
+    state: _builtins.str
+    since: _builtins.float
+    host: _builtins.str
+    address: _builtins.str
+    reason: _builtins.str
+    slots: _builtins.int
+    replica: _builtins.str
+    requests_per_s: _builtins.float
+    @_builtins.property
+    def beat(self) -> Global___PsBeat: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        pid: _builtins.int = ...,
+        state: _builtins.str = ...,
+        since: _builtins.float = ...,
+        host: _builtins.str = ...,
+        address: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        slots: _builtins.int = ...,
+        replica: _builtins.str = ...,
+        beat: Global___PsBeat | None = ...,
+        requests_per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "beat", b"beat", "host", b"host", "id", b"id", "pid", b"pid", "reason", b"reason", "replica", b"replica", "requests_per_s", b"requests_per_s", "since", b"since", "slots", b"slots", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PsStatus: _TypeAlias = PsStatus  # noqa: Y015
+
+@_typing.final
 class EventStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1173,6 +1459,10 @@ class JobStatus(_message.Message):
     BEST_FIELD_NUMBER: _builtins.int
     SHARDS_DONE_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    PS_FIELD_NUMBER: _builtins.int
+    WISHED_PS_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    PS_MODE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
     phase: _builtins.str
@@ -1202,6 +1492,10 @@ class JobStatus(_message.Message):
     """e.g. "accuracy 0.981 at step 120" """
     shards_done: _builtins.int
     shards: _builtins.int
+    wished_ps: _builtins.int
+    strategy: _builtins.str
+    ps_mode: _builtins.str
+    """"" without ps"""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the newest evaluation"""
@@ -1212,6 +1506,8 @@ class JobStatus(_message.Message):
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventStatus]:
         """the newest, oldest first"""
 
+    @_builtins.property
+    def ps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PsStatus]: ...
     def __init__(
         self,
         *,
@@ -1244,10 +1540,14 @@ class JobStatus(_message.Message):
         best: _builtins.str = ...,
         shards_done: _builtins.int = ...,
         shards: _builtins.int = ...,
+        ps: _abc.Iterable[Global___PsStatus] | None = ...,
+        wished_ps: _builtins.int = ...,
+        strategy: _builtins.str = ...,
+        ps_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "kind", b"kind", "loss", b"loss", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "reason", b"reason", "records", b"records", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "started_at", b"started_at", "step", b"step", "total_records", b"total_records", "total_steps", b"total_steps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "kind", b"kind", "loss", b"loss", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

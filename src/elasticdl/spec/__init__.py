@@ -1,6 +1,6 @@
 """What was asked: the job, fully resolved, as frozen values."""
 
-from elasticdl.spec.ids import JobId, WorkerId
+from elasticdl.spec.ids import JobId, PsId, WorkerId
 from elasticdl.spec.job import (
     CheckpointSpec,
     DataSpec,
@@ -9,8 +9,11 @@ from elasticdl.spec.job import (
     JobSpec,
     ModelSpec,
     PlanSpec,
+    PsMode,
+    PsSpec,
     ScriptSpec,
     SecuritySpec,
+    Strategy,
     TimingSpec,
     WorkersSpec,
 )
@@ -24,8 +27,12 @@ __all__ = [
     "JobSpec",
     "ModelSpec",
     "PlanSpec",
+    "PsId",
+    "PsMode",
+    "PsSpec",
     "ScriptSpec",
     "SecuritySpec",
+    "Strategy",
     "TimingSpec",
     "WorkerId",
     "WorkersSpec",

@@ -87,6 +87,63 @@ class WorkersSpec(_Part):
     address: str = "127.0.0.1"  # the address replicas of a local job bind to
 
 
+class Strategy(StrEnum):
+    """Where the model lives, in the words of the original."""
+
+    ALLREDUCE = "AllreduceStrategy"  # in every worker
+    PS = "ParameterServerStrategy"  # embedding tables, and in most modes all of it, on ps
+
+
+class PsMode(StrEnum):
+    """How workers of a job with ps keep in step."""
+
+    HYBRID = "hybrid"  # embeddings on ps as they come, dense layers by the elastic all-reduce
+    ASYNC = "async"  # all on ps, every push applied as it comes
+    SYNC = "sync"  # all on ps, the mean of `grads_to_wait` pushes applied at once
+    LOCAL = "local"  # all on ps, dense variables pulled every `pull_every` steps only
+
+
+class PsSpec(_Part):
+    """Parameter servers: how many, and how workers train with them."""
+
+    wish: int | None = None  # None: one with the PS strategy, else none; filled in
+    mode: PsMode = PsMode.HYBRID
+    replicas: Annotated[int, Field(ge=1, le=2)] = 1  # 2: every slot has a second holder
+    memory_limit: str = ""  # of each ps, e.g. 4Gi or 500M; "": none
+    threads: Positive = 2  # of each ps
+    max_staleness: NotNegative = 0  # a push computed with values older than so many updates is refused; 0: never
+    modulate_rate: bool = False  # divide the learning rate of a push by its staleness
+    grads_to_wait: Positive = 1  # sync: pushes that make one update
+    pull_every: Positive = 1  # local: steps between two pulls of the dense variables
+    depth: NotNegative = 2  # batches whose pulls and pushes may be under way beside the one that computes
+    transport: Literal["float32", "float16", "bfloat16"] = "float32"  # of rows and gradients on the wire
+    embeddings: Literal["auto", "all", "none"] = "auto"  # which plain embedding layers move to the ps
+    embedding_bytes: NotNegative = 2 << 20  # auto: those of at least so many bytes
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _limit_is_a_size(cls, limit: str) -> str:
+        size_of(limit)
+        return limit
+
+    @property
+    def memory_bytes(self) -> int:
+        """0: no limit."""
+        return size_of(self.memory_limit)
+
+
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS = _DECIMAL | {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+
+
+def size_of(text: str) -> int:
+    """Bytes in 4Gi, 500M or 1024; 0 for nothing."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?i?)B?", text.strip())
+    if text.strip() and (match is None or match[2] not in _UNITS):
+        raise ValueError("use a number of bytes, or one with K, M, G, Ki, Mi, Gi behind it, e.g. 4Gi")
+    return int(float(match[1]) * _UNITS[match[2]]) if match else 0
+
+
 class CheckpointSpec(_Part):
     directory: str = ""  # "": <job directory>/checkpoints
     steps: NotNegative = 0  # every N steps; 0: at the end and on stop only
@@ -114,6 +171,7 @@ class TimingSpec(_Part):
     lease_attempts: Positive = 3
     relaunch_s: Seconds = 1.0  # before a crashed worker is launched again; doubles each time
     rpc_s: Seconds = 10.0
+    reply_s: Seconds = 30.0  # a ps that answers nothing for so long, while nobody says it is gone, fails the worker
     orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
 
 
@@ -146,6 +204,8 @@ class JobSpec(_Part):
     data: DataSpec = DataSpec()
     plan: PlanSpec = PlanSpec()
     workers: WorkersSpec = WorkersSpec()
+    strategy: Strategy | None = None  # None: the PS strategy where ps are wished for, else all-reduce; filled in
+    ps: PsSpec = PsSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
     timing: TimingSpec = TimingSpec()
@@ -167,12 +227,37 @@ class JobSpec(_Part):
         plan = _fill_in_plan(self.plan, workers, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)
+        strategy, ps = _fill_in_ps(self.strategy, self.ps)
+        object.__setattr__(self, "strategy", strategy)
+        object.__setattr__(self, "ps", ps)
         if self.kind is JobKind.SCRIPT:
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")
         elif self.model is None:
             raise ValueError(f"model: a {self.kind} job needs model.definition (--model_def)")
         return self
+
+
+def _fill_in_ps(strategy: Strategy | None, ps: PsSpec) -> tuple[Strategy, PsSpec]:
+    strategy = strategy or (Strategy.PS if ps.wish else Strategy.ALLREDUCE)
+    wish = ps.wish if ps.wish is not None else int(strategy is Strategy.PS)
+    if strategy is Strategy.PS and wish < 1:
+        raise ValueError(
+            f"ps.wish: {wish} with ParameterServerStrategy; it needs at least one ps: use --num_ps_pods=1 or more, "
+            "or --distribution_strategy=AllreduceStrategy"
+        )
+    if strategy is Strategy.ALLREDUCE and wish:
+        raise ValueError(
+            f"ps.wish: {wish} with AllreduceStrategy, which has no ps: leave out --num_ps_pods, "
+            "or use --distribution_strategy=ParameterServerStrategy"
+        )
+    if ps.replicas == 2 and wish == 1:
+        raise ValueError("ps.replicas: 2 holders of each slot need two ps; use --num_ps_pods=2 or more")
+    if ps.grads_to_wait > 1 and ps.mode is not PsMode.SYNC:
+        raise ValueError(f"ps.grads_to_wait: only the sync mode waits for pushes; the mode is {ps.mode}")
+    if ps.pull_every > 1 and ps.mode is not PsMode.LOCAL:
+        raise ValueError(f"ps.pull_every: only the local mode pulls dense variables seldom; the mode is {ps.mode}")
+    return strategy, ps.model_copy(update={"wish": wish})
 
 
 def _fill_in_workers(workers: WorkersSpec) -> WorkersSpec:

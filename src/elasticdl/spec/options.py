@@ -42,6 +42,7 @@ class Option:
 
 
 _JOB, _MODEL, _DATA, _PLAN = "Job", "Model", "Data", "Plan (fixes the bits of the result)"
+_PS = "Parameter servers"
 _WORKERS, _CHECKPOINTS, _EVALUATION, _SYSTEM = "Workers", "Checkpoints and output", "Evaluation", "System"
 
 OPTIONS: tuple[Option, ...] = (
@@ -157,6 +158,70 @@ OPTIONS: tuple[Option, ...] = (
         metavar="N",
     ),
     Option("address", "workers.address", _WORKERS, "Address master and workers bind to.", ALL, metavar="ADDRESS"),
+    Option("num_ps_pods", "ps.wish", _PS, "How many ps are wished for.", (TRAIN,), metavar="N", alias="num_ps"),
+    Option(
+        "ps_mode",
+        "ps.mode",
+        _PS,
+        "hybrid (default: embeddings on ps, dense layers by all-reduce), async, sync or local.",
+        (TRAIN,),
+        metavar="MODE",
+    ),
+    Option("ps_replicas", "ps.replicas", _PS, "Holders of each row: 1 or 2.", (TRAIN,), metavar="N"),
+    Option("ps_memory", "ps.memory_limit", _PS, "Memory limit of each ps.", (TRAIN,), metavar="4Gi"),
+    Option("ps_threads", "ps.threads", _PS, "Threads of each ps.", (TRAIN,), metavar="N"),
+    Option(
+        "max_staleness",
+        "ps.max_staleness",
+        _PS,
+        "Refuse a push whose values are older than N updates; it is computed again. 0: never.",
+        (TRAIN,),
+        metavar="N",
+        alias="sync_version_tolerance",
+    ),
+    Option(
+        "lr_staleness_modulation",
+        "ps.modulate_rate",
+        _PS,
+        "Divide the learning rate of a push by its staleness.",
+        (TRAIN,),
+        Form.SWITCH,
+    ),
+    Option("grads_to_wait", "ps.grads_to_wait", _PS, "sync: pushes that make one update.", (TRAIN,), metavar="N"),
+    Option(
+        "pull_every",
+        "ps.pull_every",
+        _PS,
+        "local: steps between two pulls of the dense variables.",
+        (TRAIN,),
+        metavar="K",
+        alias="get_model_steps",
+    ),
+    Option(
+        "pipeline_depth",
+        "ps.depth",
+        _PS,
+        "Batches whose rows travel while another computes.",
+        (TRAIN,),
+        metavar="N",
+    ),
+    Option("transport", "ps.transport", _PS, "float32, float16 or bfloat16 on the wire.", (TRAIN,), metavar="TYPE"),
+    Option(
+        "embedding_on_ps",
+        "ps.embeddings",
+        _PS,
+        "Plain embedding layers that move to the ps: auto (large ones), all or none.",
+        (TRAIN,),
+        metavar="WHICH",
+    ),
+    Option(
+        "embedding_bytes",
+        "ps.embedding_bytes",
+        _PS,
+        "auto: large is this many bytes. Default: 2 MiB.",
+        (TRAIN,),
+        metavar="N",
+    ),
     Option(
         "checkpoint_steps", "checkpoint.steps", _CHECKPOINTS, "Checkpoint every N steps.", (TRAIN, RUN), metavar="N"
     ),

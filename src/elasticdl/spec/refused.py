@@ -5,11 +5,7 @@ from __future__ import annotations
 _KUBERNETES = """
 image_name worker_image namespace volume envs image_pull_policy restart_policy yaml cluster_spec cluster_spec_json
 master_resource_request master_resource_limit worker_resource_request worker_resource_limit
-master_pod_priority worker_pod_priority
-"""
-_PARAMETER_SERVER = """
-num_ps_pods ps_resource_request ps_resource_limit ps_pod_priority use_async grads_to_wait get_model_steps
-sync_version_tolerance lr_staleness_modulation
+master_pod_priority worker_pod_priority ps_resource_request ps_resource_limit ps_pod_priority
 """
 
 # Options of `train` that `run` has not.
@@ -35,7 +31,7 @@ REFUSED_BY_RUN: dict[str, str] = {
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(_KUBERNETES.split(), "it belongs to Kubernetes, where this version does not run yet; leave it out"),
-    **dict.fromkeys(_PARAMETER_SERVER.split(), "it belongs to the parameter server, not available yet; leave it out"),
+    "use_async": "use --ps_mode=async",
     "num_minibatches_per_task": "shards are sized in records: use --shard_records",
     "feed": "the function is always called dataset_fn: rename it in the model file",
     "job_command": "use `elasticdl run SCRIPT`",

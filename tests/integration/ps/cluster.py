@@ -11,8 +11,9 @@ from elasticdl.ps.moving import Moved, move
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.plan import Plan
 from elasticdl.ps.server import Server
-from elasticdl.ps.slots import PsId, SlotMap, balance
+from elasticdl.ps.slots import SlotMap, balance
 from elasticdl.ps.table import TableSpec
+from elasticdl.spec import PsId
 
 TABLES = [
     TableSpec(name="users", columns=4, initializer=Initializer(kind="constant", value=1.0)),

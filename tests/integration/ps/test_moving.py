@@ -9,8 +9,9 @@ import numpy as np
 
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.optimizer import Optimizer
-from elasticdl.ps.slots import SLOTS, PsId
+from elasticdl.ps.slots import SLOTS
 from elasticdl.ps.table import TableSpec
+from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, Cluster, pull
 from tests.integration.ps.conftest import Start
 

@@ -9,8 +9,8 @@ import zmq
 from elasticdl.errors import AccessDenied
 from elasticdl.ps import wire
 from elasticdl.ps.line import PsRefused, PsUnreachable
-from elasticdl.ps.slots import PsId
 from elasticdl.ps.wire import Status
+from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, pull
 from tests.integration.ps.conftest import Start
 

@@ -82,8 +82,17 @@ def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run,
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--distribution_strategy=ParameterServerStrategy"], "ParameterServerStrategy is not available yet"),
-        (["--distribution_strategy=Alreduce"], "expected AllreduceStrategy or Local; received 'Alreduce'"),
+        (["--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=0"], "it needs at least one ps"),
+        (["--distribution_strategy=AllreduceStrategy", "--num_ps_pods=1"], "AllreduceStrategy, which has no ps"),
+        (["--num_ps_pods=1", "--ps_replicas=2"], "need two ps; use --num_ps_pods=2"),
+        (["--num_ps_pods=1", "--grads_to_wait=2"], "only the sync mode waits for pushes; the mode is hybrid"),
+        (["--num_ps_pods=1", "--pull_every=2"], "only the local mode pulls dense variables seldom"),
+        (["--num_ps_pods=1", "--ps_memory=much"], "ps.memory_limit (--ps_memory): use a number of bytes"),
+        (["--use_async"], "use --ps_mode=async"),
+        (
+            ["--distribution_strategy=Alreduce"],
+            "expected AllreduceStrategy, ParameterServerStrategy, Local; received 'Alreduce'",
+        ),
         (["--distribution_strategy=Local", "--num_workers=2"], "Local is one worker"),
         (["--model_params=a"], "--model_params: expected \"name=value;name=value\"; received 'a'"),
         (["--min_workers=4", "--max_workers=2"], "workers: min 4 is above max 2; write them as min <= max"),
@@ -108,6 +117,17 @@ def test_a_local_strategy_is_one_worker(elasticdl: Run) -> None:
     told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=Local")
 
     assert (told["workers"]["wish"], told["workers"]["max"]) == (1, 1)
+
+
+def test_the_strategy_follows_from_the_ps_and_the_ps_from_the_strategy(elasticdl: Run) -> None:
+    told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=ParameterServerStrategy")
+    assert told["ps"]["wish"] == 1
+
+    told = dry(elasticdl, "--model_def=m.f", "--num_ps_pods=2", "--ps_memory=1.5Gi")
+    assert (told["strategy"], told["ps"]["mode"]) == ("ParameterServerStrategy", "hybrid")
+
+    told = dry(elasticdl, "--model_def=m.f")
+    assert (told["strategy"], told["ps"]["wish"]) == ("AllreduceStrategy", 0)
 
 
 def test_a_file_for_another_command_is_refused_with_that_command(elasticdl: Run, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_misspelt_command_is_refused_with_the_nearest_one(elasticdl: Run) -> N
         ("--modle-def=x", "no such option --modle_def; did you mean --model_def?"),
         ("--no_shufle", "no such option --no_shufle; did you mean --no-shuffle?"),
         ("--zzz", "no such option --zzz; see `elasticdl train --help`"),
-        ("--use_async", "--use_async is not an option here: it belongs to the parameter server, not available yet"),
+        ("--use_async", "--use_async is not an option here: use --ps_mode=async"),
         ("--image-name=x", "--image_name is not an option here: it belongs to Kubernetes"),
     ],
 )

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given
 
 from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.slots import PsId, SlotMap
+from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.wire import NO_IDS, NO_ROWS, Kind, Message, Part, Status
+from elasticdl.spec import PsId
 from tests.unit.ps.messages import MESSAGES
 
 ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'

@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.ps.slots import SLOTS, Move, PsId, SlotMap, balance
+from elasticdl.ps.slots import SLOTS, Move, SlotMap, balance
+from elasticdl.spec import PsId
 
 MEMBERS = st.sets(st.integers(0, 40), min_size=1, max_size=20).map(
     lambda found: [PsId(f"ps-{n}") for n in sorted(found)]

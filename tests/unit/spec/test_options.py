@@ -27,7 +27,7 @@ def test_every_option_sets_a_place_that_exists_and_no_place_is_forgotten() -> No
     without_option = {place for place in places if place not in by_option and not place.startswith("timing.")}
 
     assert by_option - places == {"timing"}
-    assert without_option == {"kind", "script.path", "script.arguments"}
+    assert without_option == {"kind", "strategy", "script.path", "script.arguments"}
 
 
 def test_names_are_unique_and_none_is_both_available_and_not() -> None:
