@@ -115,7 +115,7 @@ def timed(size: int, cycles: int, run: Callable[[int], None]) -> float:
 
 def serve(connection: Connection) -> None:
     holdings = Holdings(PS, seed=1)
-    holdings.set_map(SlotMap.first([PS], 1))
+    holdings.set_map(SlotMap.first([PS]))
     server = Server(holdings, TOKEN, "127.0.0.1", threads=2)
     connection.send(server.address)
     connection.recv()
@@ -125,7 +125,7 @@ def wire(cycles: int) -> dict[int, float]:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     process.start()
-    client = Client({PS: here.recv()}, SlotMap.first([PS], 1), TOKEN, sender=1, timeout_s=30.0)
+    client = Client({PS: here.recv()}, SlotMap.first([PS]), TOKEN, sender=1, timeout_s=30.0)
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}

@@ -45,7 +45,7 @@ class Holdings:
         self.specs: list[TableSpec] = []
         self._tables: list[_native.Table] = []
         self._counted: dict[counting.Key, Counted] = {}
-        self.map = SlotMap(0, (PsId(""),) * SLOTS, (PsId(""),) * SLOTS)
+        self.map = SlotMap(0, (PsId(""),) * SLOTS)
         self._held = np.zeros(SLOTS, np.uint8)
         self.applied = 0  # pushes
         self.repeated = 0

@@ -22,49 +22,43 @@ class Move(NamedTuple):
 
 
 class SlotMap(NamedTuple):
-    """`owner[s]` and `replica[s]` hold slot s; a slot without a replica has "" there."""
+    """`owner[s]` holds slot s."""
 
     version: int
     owner: tuple[PsId, ...]
-    replica: tuple[PsId, ...]
 
     @classmethod
-    def first(cls, members: Sequence[PsId], replicas: int) -> SlotMap:
-        """Slots dealt out in turn; the replica of a slot is never with its owner."""
-        count = len(members)
-        assert count, "a slot map needs a ps"
-        owner = tuple(members[slot % count] for slot in range(SLOTS))
-        if replicas < 2 or count < 2:
-            return cls(1, owner, (PsId(""),) * SLOTS)
-        # Shifted by another amount every time round, so that the slots of one owner have replicas everywhere.
-        shift = [1 + (slot // count) % (count - 1) for slot in range(SLOTS)]
-        return cls(1, owner, tuple(members[(slot + shift[slot]) % count] for slot in range(SLOTS)))
+    def first(cls, members: Sequence[PsId]) -> SlotMap:
+        """Slots dealt out in turn."""
+        assert members, "a slot map needs a ps"
+        return cls(1, tuple(members[slot % len(members)] for slot in range(SLOTS)))
 
     @property
     def members(self) -> list[PsId]:
         """Everyone who holds a slot, in the order of their first one."""
         return list(dict.fromkeys(self.owner))
 
+    def slots_of(self, ps: PsId) -> list[int]:
+        return [slot for slot, owner in enumerate(self.owner) if owner == ps]
+
     def document(self) -> dict[str, Any]:
         """As plain values, for JSON."""
-        return {"version": self.version, "owner": self.owner, "replica": self.replica}
+        return {"version": self.version, "owner": self.owner}
 
     @classmethod
     def load(cls, document: Mapping[str, Any]) -> SlotMap:
         """Raises KeyError, TypeError or ValueError where it is no map."""
-        owner, replica = tuple(document["owner"]), tuple(document["replica"])
-        if len(owner) != SLOTS or len(replica) != SLOTS or not all(isinstance(one, str) for one in owner + replica):
-            raise ValueError(f"expected an owner and a replica for each of {SLOTS} slots")
-        return cls(int(document["version"]), owner, replica)
+        owner = tuple(document["owner"])
+        if len(owner) != SLOTS or not all(isinstance(one, str) for one in owner):
+            raise ValueError(f"expected an owner for each of {SLOTS} slots")
+        return cls(int(document["version"]), owner)
 
     def moved(self, moves: Iterable[Move]) -> SlotMap:
-        """The map after these moves. A slot that moves onto its replica's place trades places with it."""
-        owner, replica = list(self.owner), list(self.replica)
+        """The map after these moves."""
+        owner = list(self.owner)
         for slot, _, target in moves:
-            if replica[slot] == target:
-                replica[slot] = owner[slot]
             owner[slot] = target
-        return SlotMap(self.version + 1, tuple(owner), tuple(replica))
+        return SlotMap(self.version + 1, tuple(owner))
 
 
 def balance(slot_map: SlotMap, members: Sequence[PsId]) -> list[Move]:

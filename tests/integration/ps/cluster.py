@@ -28,7 +28,7 @@ class Cluster:
         self.servers: dict[PsId, Server] = {}
         self.clients: list[Client] = []
         names = [self.add() for _ in range(count)]
-        self.map = SlotMap.first(names, 1)
+        self.map = SlotMap.first(names)
         for holdings in self.holdings.values():
             holdings.set_map(self.map)
 

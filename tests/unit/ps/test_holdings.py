@@ -18,7 +18,7 @@ ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'
 
 def holdings() -> Holdings:
     made = Holdings(PsId("ps-0"), seed=1)
-    made.set_map(SlotMap.first([PsId("ps-0")], 1))
+    made.set_map(SlotMap.first([PsId("ps-0")]))
     made.declare(ZEROS)
     return made
 
@@ -53,7 +53,7 @@ def test_a_push_made_for_one_that_is_gone_counts_where_its_slots_went() -> None:
     before, after = holdings(), Holdings(PsId("ps-1"), seed=1)
     after.declare(ZEROS)
     before.answer(push(batch=1)._replace(origin=0))
-    moved = SlotMap.first([PsId("ps-0")], 1)._replace(version=2, owner=(PsId("ps-1"),) * 1024)
+    moved = SlotMap.first([PsId("ps-0")])._replace(version=2, owner=(PsId("ps-1"),) * 1024)
     for _, parts in before.changed(np.ones(1024, np.uint8), 0):
         assert after.answer(Message(Kind.LOAD, 0, parts=parts)).status is Status.OK
     assert after.answer(Message(Kind.TAKE, 0, text=before.hand_over(moved))).status is Status.OK
@@ -68,7 +68,7 @@ def test_a_push_made_for_one_that_is_gone_counts_where_its_slots_went() -> None:
 def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
     held = holdings()
     everything = tuple(PsId("ps-1") for _ in range(1024))
-    held.set_map(SlotMap(5, everything, everything))
+    held.set_map(SlotMap(5, everything))
 
     reply = held.answer(push())
 

@@ -1,4 +1,4 @@
-"""The slot map: even, with the fewest moves, replicas never with their owner."""
+"""The slot map: even, with the fewest moves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.ps.slots import SLOTS, Move, SlotMap, balance
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.slots import SLOTS, SlotMap, balance
 from elasticdl.spec import PsId
 
 MEMBERS = st.sets(st.integers(0, 40), min_size=1, max_size=20).map(
@@ -20,24 +21,18 @@ def spread(slot_map: SlotMap) -> int:
     return max(counts) - min(counts)
 
 
-@given(MEMBERS, st.integers(1, 2))
-def test_the_first_map_is_even_and_replicas_are_elsewhere(members: list[PsId], replicas: int) -> None:
-    slot_map = SlotMap.first(members, replicas)
+@given(MEMBERS)
+def test_the_first_map_is_even(members: list[PsId]) -> None:
+    slot_map = SlotMap.first(members)
 
     assert set(slot_map.owner) == set(members)
     assert spread(slot_map) <= 1
-    has_replicas = replicas == 2 and len(members) > 1
-    assert all(bool(one) == has_replicas for one in slot_map.replica)
-    assert all(owner != replica for owner, replica in zip(slot_map.owner, slot_map.replica, strict=True))
-    if has_replicas:
-        for member in members:  # if it dies, its slots do not all fall to one
-            heirs = Counter(r for o, r in zip(slot_map.owner, slot_map.replica, strict=True) if o == member)
-            assert len(heirs) == len(members) - 1
+    assert sorted(slot for member in members for slot in slot_map.slots_of(member)) == list(range(SLOTS))
 
 
-@given(st.lists(MEMBERS, min_size=2, max_size=6), st.integers(1, 2))
-def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsId]], replicas: int) -> None:
-    slot_map = SlotMap.first(history[0], replicas)
+@given(st.lists(MEMBERS, min_size=2, max_size=6))
+def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsId]]) -> None:
+    slot_map = SlotMap.first(history[0])
     for members in history[1:]:
         moves = balance(slot_map, members)
         counts = Counter(slot_map.owner)
@@ -58,15 +53,16 @@ def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsI
         slot_map = after
 
 
-def test_a_slot_that_moves_onto_its_replica_trades_places() -> None:
-    slot_map = SlotMap.first([PsId("a"), PsId("b")], 2)
-    slot = slot_map.owner.index(PsId("a"))
+def test_a_fleet_travels_as_it_is() -> None:
+    slot_map = SlotMap.first([PsId("ps-0"), PsId("ps-2")])
+    addresses = {PsId("ps-0"): "host:1", PsId("ps-2"): "host:2", PsId("ps-3"): "host:3"}
+    fleet = Fleet(
+        slot_map, addresses, {PsId("ps-0"): PsId("ps-2"), PsId("ps-1"): PsId("ps-0")}, frozenset({PsId("ps-1")})
+    )
 
-    after = slot_map.moved([Move(slot, PsId("a"), PsId("b"))])
-
-    assert (after.owner[slot], after.replica[slot]) == ("b", "a")
+    assert Fleet.of(fleet.message()) == fleet
 
 
 def test_nothing_moves_where_nothing_changed() -> None:
     members = [PsId("a"), PsId("b"), PsId("c")]
-    assert balance(SlotMap.first(members, 1), members) == []
+    assert balance(SlotMap.first(members), members) == []

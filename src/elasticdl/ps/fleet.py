@@ -1,0 +1,50 @@
+"""Who the ps are, as all hear it: the slot map in force, where each ps is, who holds whose copies, who is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from elasticdl.ps.slots import SlotMap
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+
+
+class Fleet(NamedTuple):
+    """One version of it. Those that are lost stay named until nobody can wait for them any more."""
+
+    map: SlotMap
+    addresses: Mapping[PsId, str]
+    replicas: Mapping[PsId, PsId]  # of all slots of a ps; a ps without one is not in it
+    lost: frozenset[PsId] = frozenset()
+
+    @property
+    def version(self) -> int:
+        return self.map.version
+
+    def message(self) -> pb.Fleet:
+        names = list(dict.fromkeys([*self.addresses, *self.lost]))
+        place = {name: number for number, name in enumerate(names)}
+        return pb.Fleet(
+            version=self.version,
+            members=[
+                pb.PsMember(
+                    ps=name,
+                    address=self.addresses.get(name, ""),
+                    replica=self.replicas.get(name, ""),
+                    is_lost=name in self.lost,
+                )
+                for name in names
+            ],
+            owner=[place[owner] for owner in self.map.owner],
+        )
+
+    @classmethod
+    def of(cls, message: pb.Fleet) -> Fleet:
+        names = [PsId(member.ps) for member in message.members]
+        return cls(
+            SlotMap(message.version, tuple(names[place] for place in message.owner)),
+            {PsId(member.ps): member.address for member in message.members if member.address},
+            {PsId(member.ps): PsId(member.replica) for member in message.members if member.replica},
+            frozenset(PsId(member.ps) for member in message.members if member.is_lost),
+        )
