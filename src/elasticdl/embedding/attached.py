@@ -11,7 +11,7 @@ from torch import nn
 
 from elasticdl.embedding import moving, rule
 from elasticdl.embedding.layer import Layer
-from elasticdl.embedding.moving import Moved, Which
+from elasticdl.embedding.moving import Which
 from elasticdl.embedding.source import Source, whole
 from elasticdl.embedding.stored import Stored
 from elasticdl.errors import ModelError
@@ -27,9 +27,16 @@ class Attached:
 
     def __init__(self, model: nn.Module, which: Which, least_bytes: int) -> None:
         self.model = model
+        self._which, self._least_bytes = which, least_bytes
         self.moved, self.notes = moving.move(model, which, least_bytes)
         self.layers = layers_of(model)
         self.specs: list[TableSpec] = []
+
+    def like(self, model: nn.Module) -> Attached:
+        """The same of another model of the same kind, without the values it was built with."""
+        other = Attached(model, self._which, self._least_bytes)
+        other.forget()
+        return other
 
     def leave(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the rule of all tables from this optimizer, which no longer has the weights of moved layers."""

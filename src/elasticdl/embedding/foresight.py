@@ -78,7 +78,7 @@ def _part(ids: Tensor, path: tuple[Hashable, ...], leaf: Tensor) -> Origin | Non
         return None
     if ids.untyped_storage().data_ptr() != leaf.untyped_storage().data_ptr():
         return None
-    distance = ids.storage_offset() - leaf.storage_offset()
+    distance = int(ids.storage_offset() - leaf.storage_offset())
     if ids.numel() == leaf.numel() and not distance and ids.is_contiguous() and leaf.is_contiguous():
         return Origin(path)
     if leaf.ndim != 2 or ids.shape[0] != leaf.shape[0] or ids.stride(0) != leaf.stride(0) or leaf.stride(1) != 1:

@@ -23,6 +23,8 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 class Layer(nn.Module):
     """What both layers are: a table, and where its rows come from. Rows are no parameters of the model."""
 
+    has_table = True  # for those who must not import this, which needs the native core
+
     def __init__(
         self,
         output_dim: int,
@@ -110,7 +112,7 @@ class Layer(nn.Module):
         numbers = ids.detach().to("cpu", torch.int64).numpy()
         found = source.find(self.table, numbers)
         asked = found.plan.ids
-        if self.input_dim is not None and len(asked) and not (0 <= asked.min() and asked.max() < self.input_dim):
+        if self.input_dim is not None and len(asked) and not (asked.min() >= 0 and asked.max() < self.input_dim):
             raise self.wrong(f"ids from 0 to {self.input_dim - 1}", f"ids from {asked.min()} to {asked.max()}")
         anchor = torch.zeros(0, device=ids.device, requires_grad=True)
         rows: Tensor = Gather.apply(anchor, source, self.table, found)  # type: ignore[no-untyped-call]
@@ -167,7 +169,7 @@ class EmbeddingBag(Layer):
             ids, offsets = ids
         is_jagged = ids.is_nested
         if is_jagged:
-            ids, offsets = ids.values(), ids.offsets()[:-1]
+            ids, offsets = ids.values(), ids.offsets()[:-1]  # type: ignore[attr-defined]
             if per_sample_weights is not None and per_sample_weights.is_nested:
                 per_sample_weights = per_sample_weights.values()
         if per_sample_weights is not None and per_sample_weights.shape != ids.shape:

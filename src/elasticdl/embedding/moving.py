@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -111,16 +111,15 @@ def _stays(model: nn.Module, plain: Plain, places: list[str]) -> str:
 
 def _layer_for(plain: Plain, place: str) -> Layer:
     # A row that nobody put there, after a loss without a copy, begins as torch's own would.
-    options = {
+    options: dict[str, Any] = {
         "name": place,
         "input_dim": plain.num_embeddings,
         "initializer": Initializer(kind="normal", mean=0.0, deviation=1.0),
         "padding_idx": plain.padding_idx,
     }
     if isinstance(plain, nn.EmbeddingBag):
-        built: Layer = EmbeddingBag(
-            plain.embedding_dim, combiner=plain.mode, include_last_offset=plain.include_last_offset, **options
-        )
+        options |= {"combiner": plain.mode, "include_last_offset": plain.include_last_offset}
+        built: Layer = EmbeddingBag(plain.embedding_dim, **options)
     else:
         built = Embedding(plain.embedding_dim, **options)
     return built.train(plain.training)

@@ -135,7 +135,9 @@ def test_any_integer_is_an_id(dtype: torch.dtype) -> None:
 def test_ids_of_another_type_are_refused_by_the_name_of_the_layer(dtype: torch.dtype) -> None:
     layer = Embedding(COLUMNS, name="words")
 
-    with pytest.raises(ModelError, match=rf"Embedding words: expected ids as int64 or int32. Received: {dtype}".replace("torch.", "")):
+    with pytest.raises(
+        ModelError, match=rf"Embedding words: expected ids as int64 or int32. Received: {dtype}".replace("torch.", "")
+    ):
         layer(torch.zeros(2, 2, dtype=dtype))
 
 
@@ -163,7 +165,7 @@ def test_rows_are_no_parameters_and_training_them_outside_of_a_job_is_refused() 
     layer = Embedding(COLUMNS, name="words")
 
     assert list(layer.parameters()) == [] and layer.state_dict() == {}
-    with pytest.raises(ModelError, match="outside of one; use elasticdl.torch.join"):
+    with pytest.raises(ModelError, match=r"outside of one; use elasticdl.torch.join"):
         layer(torch.tensor([1])).sum().backward()
 
 
