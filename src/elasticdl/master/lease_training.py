@@ -118,7 +118,7 @@ def _members(job: Job) -> list[Worker]:
 
 def _prepare(job: Job, now: float) -> Event | None:
     ledger = job.ledger
-    if ledger.training is not None or not isinstance(ledger.phase, Pending | Running):
+    if ledger.training is not None or not ledger.fleet.is_ready or not isinstance(ledger.phase, Pending | Running):
         return None
     if ledger.preparer is not None and ledger.membership.is_here(ledger.preparer):
         return None

@@ -11,6 +11,6 @@
 """
 
 from elasticdl.torch.join import Job, join
-from elasticdl.worker.engine import Step
+from elasticdl.worker.step import Step
 
 __all__ = ["Job", "Step", "join"]

@@ -16,10 +16,11 @@ from elasticdl.errors import LossNotFinite, SpecError
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.worker.alone import Alone
-from elasticdl.worker.assembly import Assembly, Line, assemble
+from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
 from elasticdl.worker.ending import give_up
-from elasticdl.worker.engine import Step
 from elasticdl.worker.script import current_line, keep_assembly
+from elasticdl.worker.step import Step
+from elasticdl.worker.tables import local_tables, open_tables
 
 
 class Job:
@@ -107,9 +108,12 @@ def join(
     device = next(model.parameters()).device
     rate = learning_rate or (lambda step: None)
     if line is None:
-        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device), None)
+        tables = local_tables(model, optimizer, seed)
+        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device, tables), None)
+    spec = line.spec
+    tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
     assembly = assemble(
-        line, model, optimizer, items, plan, callbacks=callbacks, learning_rate=rate, device=device
+        line, model, optimizer, items, plan, callbacks=callbacks, learning_rate=rate, tables=tables, device=device
     )  # fmt: skip
     keep_assembly(assembly)
     line.link.ready()
