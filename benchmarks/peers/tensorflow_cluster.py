@@ -1,4 +1,4 @@
-"""A TensorFlow cluster on this machine as its guide sets one up: ParameterServerStrategy, a coordinator, workers, ps."""
+"""A TensorFlow cluster on this machine as its guide sets one up: a coordinator, workers and ps of its strategy."""
 
 from __future__ import annotations
 

@@ -80,9 +80,8 @@ class Clicks:
 
 def read_criteo(path: Path, records: int = 0) -> NDArray[np.void]:
     """The records of a file of the challenge (text, or .xz), tab separated: label, I1 … I13, C1 … C26."""
-    opened = lzma.open(path, "rt") if path.suffix == ".xz" else path.open()
     found: list[tuple[float, list[float], list[int]]] = []
-    with opened as lines:
+    with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as lines:
         for line in lines:
             found.append(_parsed(line))
             if records and len(found) == records:

@@ -26,7 +26,7 @@ from elasticdl.zoo.ctr.clicks import FIELDS, NUMBERS, RECORD, Clicks, read_crite
 
 
 class DeepFM(nn.Module):
-    """First-order weights, pairwise products of factors, and a deep net over the same factors: their sum is the score."""
+    """The score is the sum of first-order weights, pairwise products of factors, and a deep net over the same factors."""
 
     def __init__(self, columns: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
