@@ -144,10 +144,11 @@ def open_tables(
     for note in attached.notes:
         _log.info("%s", note)
     if not attached.layers:
-        raise ModelError(
-            f"{spec.name}: expected a model with embedding layers for the ps. Received: one without; use "
-            "elasticdl.torch.Embedding, --embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
+        _log.warning(
+            "no layer of the model is on the ps, which have nothing to do: use elasticdl.torch.Embedding, "
+            "--embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
         )
+        return NoTables()
     attached.leave(optimizer)
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
     return HybridTables(attached, Clients(spec, link).open, spec.ps.depth, is_cut)
