@@ -117,7 +117,7 @@ class Lookups:
         self._foreseen = self._ahead.popleft() if self._ahead else None
 
     def find(self, table: str, ids: Ids, *, create: bool = True) -> Found:
-        """The rows of these ids. Asked twice in a batch, the answer is the same."""
+        """The rows of these ids. Asked twice in a batch, until its push, the answer is the same."""
         ids = flat(table, ids)
         for asked, found in self._found.get(table, ()):
             if np.array_equal(asked, ids):
@@ -137,7 +137,7 @@ class Lookups:
         plans, sums = {}, {}
         for table, given in self._given.items():
             plans[table], sums[table] = self._summed(given)
-        self._given = {}
+        self._found, self._given = {}, {}
         if not plans:
             return
         push = _Push(plans, sums, sender, number, rate, step)

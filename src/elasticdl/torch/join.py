@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,14 +21,17 @@ from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
 from elasticdl.worker.ending import give_up
 from elasticdl.worker.script import current_line, keep_assembly
 from elasticdl.worker.step import Step
-from elasticdl.worker.tables import local_tables, open_tables
+from elasticdl.worker.tables import NoTables, local_tables, open_tables
 
 
 class Job:
     """The steps of one training run. Iterate over it once; afterwards `is_first` says who saves the result."""
 
-    def __init__(self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None) -> None:
+    def __init__(
+        self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None, tables: NoTables
+    ) -> None:
         self.plan = plan
+        self._tables = tables
         self._alone = alone
         self._elastic = elastic
         self._is_first = False
@@ -51,6 +55,13 @@ class Job:
     def is_first(self) -> bool:
         """After the last step: whether this worker is the one to save, evaluate or print. False in all others."""
         return self._is_first
+
+    def whole(self) -> AbstractContextManager[None]:
+        """After the last step: the model with the rows of its embedding layers in it, `with job.whole(): save(model)`.
+
+        Without such layers the model is whole anyway.
+        """
+        return self._tables.whole()
 
     @property
     def step(self) -> int:
@@ -109,7 +120,7 @@ def join(
     rate = learning_rate or (lambda step: None)
     if line is None:
         tables = local_tables(model, optimizer, seed)
-        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device, tables), None)
+        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device, tables), None, tables)
     spec = line.spec
     tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
     assembly = assemble(
@@ -117,4 +128,4 @@ def join(
     )  # fmt: skip
     keep_assembly(assembly)
     line.link.ready()
-    return Job(plan, None, (line, assembly))
+    return Job(plan, None, (line, assembly), tables)

@@ -73,7 +73,7 @@ class HybridTables(NoTables):
         self.lookups.ahead(self._foresight.ids(features))
 
     def push(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
-        if math.isfinite(float(loss)):  # else all workers will know after the reduction, and end
+        if math.isfinite(float(loss.detach())):  # else all workers will know after the reduction, and end
             self.lookups.push(sender=logical_rank, number=step + 1, rate=rate, step=step + 1)
 
     def before_reduce(self, step: int) -> None:
@@ -116,22 +116,23 @@ class Clients:
 
     def __init__(self, spec: JobSpec, link: Link) -> None:
         self._spec = spec
-        self._token = link.token
+        self._link = link
         self._lock = threading.Lock()
         self._clients: list[Client] = []
-        self._fleet = link.wait_fleet(spec.timing.build_s)
         link.on_fleet = self._told
 
     def open(self) -> Client:
+        """One that knows the newest fleet, as soon as there is one."""
+        spec, link = self._spec, self._link
+        link.wait_fleet(spec.timing.orphan_s)
         with self._lock:
-            ps = self._spec.ps
-            client = Client(self._fleet, self._token, self._spec.timing.reply_s, transport=ps.transport)
+            fleet = link.wait_fleet(0.0)
+            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport)
             self._clients.append(client)
             return client
 
     def _told(self, fleet: Fleet) -> None:
         with self._lock:
-            self._fleet = fleet
             for client in self._clients:
                 client.use(fleet)
 
@@ -143,10 +144,11 @@ def open_tables(
     for note in attached.notes:
         _log.info("%s", note)
     if not attached.layers:
-        raise ModelError(
-            f"{spec.name}: expected a model with embedding layers for the ps. Received: one without; use "
-            "elasticdl.torch.Embedding, --embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
+        _log.warning(
+            "no layer of the model is on the ps, which have nothing to do: use elasticdl.torch.Embedding, "
+            "--embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
         )
+        return NoTables()
     attached.leave(optimizer)
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
     return HybridTables(attached, Clients(spec, link).open, spec.ps.depth, is_cut)
