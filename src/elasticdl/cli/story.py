@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.tensorboard import keep_tensorflow_out
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
 # Curves the master draws itself; any other is a metric of the model.
@@ -96,6 +97,7 @@ def _natural(worker: str) -> tuple[int, str]:
 
 def read_curves(directory: JobDirectory) -> dict[str, Curve]:
     """Every scalar in the job's TensorBoard files, by tag."""
+    keep_tensorflow_out()
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util import tensor_util
 
