@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from elasticdl.master.events import TaskGiven
+from elasticdl.master.ps_events import TaskGiven
 from elasticdl.ps import fleet as wire
 from elasticdl.ps.slots import Move, SlotMap, balance
 from elasticdl.spec.ids import PsId
@@ -170,8 +170,8 @@ class Fleet:
         owner = list(self.owner)
         for slot in task.slots:
             owner[slot] = receiver
-        replicas.pop(receiver, None)  # its copy has only what it held before
-        if task.kind == PROMOTE:
+        if task.kind != MOVE:  # rows that move go on to the copies; others have only what was held before
+            replicas.pop(receiver, None)
             replicas.pop(task.other, None)
         return tuple(owner), replicas
 
