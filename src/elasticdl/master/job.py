@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from elasticdl.master.actions import Entry, Send, WriteEntry
 from elasticdl.master.budget import Budget
 from elasticdl.master.evaluation import Evaluations
-from elasticdl.master.events import HeartbeatReceived, PlanFound, PsBeatReceived
+from elasticdl.master.events import HeartbeatReceived, PlanFound
 from elasticdl.master.fleet import Fleet
 from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
+from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId

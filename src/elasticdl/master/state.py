@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from elasticdl.master import deciding, ending, lease_training, leasing, lifecycle, ps_life, tasks, training
+from elasticdl.master import deciding, ending, lease_training, leasing, lifecycle, ps_events, ps_life, tasks, training
 from elasticdl.master import events as ev
 from elasticdl.master.actions import Action, Send
 from elasticdl.master.fleet import Ps
@@ -23,7 +23,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, PsId
 
 _SEQUENCED = frozenset(ev.Sequenced.__args__)
-_PS_SEQUENCED = frozenset(ev.PsSequenced.__args__)
+_PS_SEQUENCED = frozenset(ps_events.PsSequenced.__args__)
 _LEDGER: TypeAdapter[Ledger] = TypeAdapter(Ledger)
 
 Handler = Callable[[Job, Any, float], list[Action]]
@@ -150,13 +150,13 @@ def _heartbeat(job: Job, event: ev.HeartbeatReceived, now: float) -> list[Action
     return []
 
 
-def _ps_greeted(job: Job, event: ev.PsGreeted, now: float) -> list[Action]:
+def _ps_greeted(job: Job, event: ps_events.PsGreeted, now: float) -> list[Action]:
     job.seen.hear(event.ps, now, job.spec.timing.silence_s)
     job.seen.ps[event.ps] = PsSeen(now, event.map_version)
     return ps_life.greeted(job, event, now)
 
 
-def _ps_beat(job: Job, event: ev.PsBeatReceived, now: float) -> list[Action]:
+def _ps_beat(job: Job, event: ps_events.PsBeatReceived, now: float) -> list[Action]:
     job.seen.hear(event.ps, now, job.spec.timing.silence_s)
     job.seen.ps.setdefault(event.ps, PsSeen(now, 0)).take(event, now)
     return []
@@ -189,12 +189,12 @@ _HANDLERS: dict[type, Handler] = {
     ev.PlanFound: _plan_found,
     ev.Exchanged: leasing.exchanged,
     ev.HeartbeatReceived: _heartbeat,
-    ev.PsGreeted: _ps_greeted,
-    ev.PsBeatReceived: _ps_beat,
-    ev.PsLeaving: ps_life.leaving,
-    ev.SlotsMoved: tasks.moved,
-    ev.PsFailed: ps_life.failed,
-    ev.PsSaidGoodbye: ps_life.goodbye,
+    ps_events.PsGreeted: _ps_greeted,
+    ps_events.PsBeatReceived: _ps_beat,
+    ps_events.PsLeaving: ps_life.leaving,
+    ps_events.SlotsMoved: tasks.moved,
+    ps_events.PsFailed: ps_life.failed,
+    ps_events.PsSaidGoodbye: ps_life.goodbye,
     ev.ScaleAsked: _scale_asked,
     ev.StopAsked: ending.stop_asked,
     ev.WorkerLaunched: lifecycle.launched,
@@ -209,11 +209,12 @@ _HANDLERS: dict[type, Handler] = {
     ev.PreparerChosen: lease_training.preparer_chosen,
     ev.EvaluationDue: lease_training.evaluation_due,
     ev.SaveAsked: lease_training.save_asked,
-    ev.PsLaunched: ps_life.launched,
-    ev.PsFellSilent: ps_life.fell_silent,
-    ev.PsDrained: ps_life.drained,
-    ev.SlotsDealt: tasks.dealt,
-    ev.TaskGiven: tasks.given,
-    ev.TaskSettled: tasks.settled,
+    ps_events.PsLaunched: ps_life.launched,
+    ps_events.PsFellSilent: ps_life.fell_silent,
+    ps_events.MirrorBroken: tasks.mirror_broken,
+    ps_events.PsDrained: ps_life.drained,
+    ps_events.SlotsDealt: tasks.dealt,
+    ps_events.TaskGiven: tasks.given,
+    ps_events.TaskSettled: tasks.settled,
     ev.JobEnded: ending.ended,
 }

@@ -522,6 +522,7 @@ class PsBeat(_message.Message):
     LOCK_WAIT_S_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    MIRROR_FAILURE_FIELD_NUMBER: _builtins.int
     map_version: _builtins.int
     rows: _builtins.int
     bytes: _builtins.int
@@ -537,6 +538,8 @@ class PsBeat(_message.Message):
     """of all threads so far"""
     clock: _builtins.int
     """updates so far"""
+    mirror_failure: _builtins.str
+    """why the copy of its slots elsewhere is not whole any more; "": it is, or there is none"""
     @_builtins.property
     def staleness(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """pushes by staleness: 0, 1, 2-3, 4-7, 8-15 …"""
@@ -555,10 +558,11 @@ class PsBeat(_message.Message):
         lock_wait_s: _builtins.float = ...,
         staleness: _abc.Iterable[_builtins.int] | None = ...,
         clock: _builtins.int = ...,
+        mirror_failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "mirror_failure", b"mirror_failure", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
