@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.master import rounds
+from elasticdl.master import ps_due, rounds
 from elasticdl.master.events import (
     Event,
     ExportAsked,
@@ -104,8 +104,8 @@ def _is_complete(job: Job) -> bool:
 
 def _round(job: Job, now: float) -> Event | None:
     ledger = job.ledger
-    if not job.trains:
-        return None
+    if not job.trains or (ledger.rounds.newest is None and not ledger.fleet.is_ready):
+        return None  # a job with ps begins when its fleet serves
     workers = ledger.membership.workers
     if any(w.state is WorkerState.FINISHED for w in job.holders_here()):
         return None
@@ -203,6 +203,7 @@ _DECISIONS: tuple[Callable[[Job, float], Event | None], ...] = (
     _expiry,
     _seen_round,
     _end,
+    ps_due.due,
     _round,
     _launch,
     _overdue_leave,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from elasticdl.master.actions import Action, SignalWorker
+from elasticdl.master.actions import Action, SignalPs, SignalWorker
 from elasticdl.master.events import Detached, ExportAsked, JobEnded, StopAsked
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import WorkerState
@@ -24,6 +24,8 @@ def end(job: Job, phase: Outcome, reason: str, exit_code: int, now: float, *, ki
             actions.append(SignalWorker(worker.id, signal.SIGKILL))
         else:
             actions.append(send(worker.id, release=pb.Release()))
+    for ps in job.ledger.fleet.here():
+        actions.append(SignalPs(ps.id, signal.SIGKILL) if kill else send(ps.id, release=pb.Release()))
     return actions
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from elasticdl.master.phase import Outcome
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import PsId, WorkerId
 
 
 class MasterStarted(NamedTuple):
@@ -178,11 +178,73 @@ class HeartbeatReceived(NamedTuple):
     learning_rate: float
 
 
+# ---- from ps
+
+
+class PsGreeted(NamedTuple):
+    ps: PsId
+    pid: int
+    host: str
+    address: str
+    map_version: int  # in force there
+    leaving: bool
+
+
+class PsBeatReceived(NamedTuple):
+    """Never journaled, as a worker's heartbeat."""
+
+    ps: PsId
+    map_version: int
+    rows: int
+    bytes: int
+    requests: int
+    applied: int
+    repeated: int
+    refused: int
+    malformed: int
+    lock_wait_s: float
+    staleness: tuple[int, ...]  # pushes by staleness: 0, 1, 2-3, 4-7 …
+    clock: int
+
+
+class PsLeaving(NamedTuple):
+    ps: PsId
+    sequence: int
+    reason: str
+
+
+class SlotsMoved(NamedTuple):
+    """A task of the fleet is done, or could not be."""
+
+    ps: PsId
+    sequence: int
+    version: int
+    rows: int
+    pause_s: float
+    rolled_back: int
+    failure: str
+
+
+class PsFailed(NamedTuple):
+    ps: PsId
+    sequence: int
+    message: str
+    wrong_job: bool
+    permanent: bool
+
+
+class PsSaidGoodbye(NamedTuple):
+    ps: PsId
+    sequence: int
+    reason: str
+
+
 # ---- from people
 
 
 class ScaleAsked(NamedTuple):
-    workers: int
+    workers: int  # 0: as many as before
+    ps: int = 0
 
 
 class StopAsked(NamedTuple):
@@ -250,6 +312,46 @@ class ExportAsked(NamedTuple):
     path: str
 
 
+class PsLaunched(NamedTuple):
+    ps: PsId
+
+
+class PsFellSilent(NamedTuple):
+    ps: PsId
+    reason: str
+
+
+class PsDrained(NamedTuple):
+    """It was to leave, and nobody needs it any more."""
+
+    ps: PsId
+
+
+class SlotsDealt(NamedTuple):
+    """The first slot map: these ps hold all slots. Those in `blank` must restore theirs first."""
+
+    members: tuple[PsId, ...]
+    blank: tuple[PsId, ...]
+
+
+class TaskGiven(NamedTuple):
+    """What changes who holds what, see master/fleet.py. `other` is the one it goes to, or the one it is of."""
+
+    kind: str
+    version: int  # of the map that is in force once it is done
+    performer: PsId
+    other: PsId
+    slots: tuple[int, ...]
+    directory: str  # of the cut that is restored
+
+
+class TaskSettled(NamedTuple):
+    """Whoever performed it is gone; the other one's map tells whether it was done."""
+
+    version: int
+    is_done: bool
+
+
 class JobEnded(NamedTuple):
     phase: Outcome
     reason: str
@@ -277,6 +379,12 @@ Event = (
     | PlanFound
     | Exchanged
     | HeartbeatReceived
+    | PsGreeted
+    | PsBeatReceived
+    | PsLeaving
+    | SlotsMoved
+    | PsFailed
+    | PsSaidGoodbye
     | ScaleAsked
     | StopAsked
     | WorkerLaunched
@@ -288,6 +396,12 @@ Event = (
     | RoundPlanned
     | RoundSeen
     | ExportAsked
+    | PsLaunched
+    | PsFellSilent
+    | PsDrained
+    | SlotsDealt
+    | TaskGiven
+    | TaskSettled
     | JobEnded
 )
 
@@ -305,3 +419,10 @@ Sequenced = (
     | WorkerSaidGoodbye
     | PlanFound
 )
+
+# (ps, sequence) first, likewise.
+PsSequenced = PsLeaving | SlotsMoved | PsFailed | PsSaidGoodbye
+
+# Never journaled: what they say is learned again from the next one.
+Beat = HeartbeatReceived | PsBeatReceived
+BEATS: tuple[type, ...] = (HeartbeatReceived, PsBeatReceived)

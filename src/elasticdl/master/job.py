@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from elasticdl.master.actions import Entry, Send, WriteEntry
 from elasticdl.master.budget import Budget
 from elasticdl.master.evaluation import Evaluations
-from elasticdl.master.events import HeartbeatReceived, PlanFound
+from elasticdl.master.events import HeartbeatReceived, PlanFound, PsBeatReceived
+from elasticdl.master.fleet import Fleet
 from elasticdl.master.membership import Membership, Worker
 from elasticdl.master.phase import Over, Pending, Phase
 from elasticdl.master.rounds import Rounds
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, JobSpec, WorkerId
+from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
 SHOWN_ENTRIES = 100
 
@@ -28,6 +29,7 @@ class Ledger:
     membership: Membership = field(default_factory=Membership)
     rounds: Rounds = field(default_factory=Rounds)
     evaluations: Evaluations = field(default_factory=Evaluations)
+    fleet: Fleet = field(default_factory=Fleet)
     plan: PlanFound | None = None
     started_at: float = 0.0
     incarnations: int = 0
@@ -46,13 +48,30 @@ class Ledger:
 
 
 @dataclass(slots=True)
+class PsSeen:
+    """What a ps said last."""
+
+    at: float
+    map_version: int
+    beat: PsBeatReceived | None = None
+    requests_per_s: float = 0.0  # smoothed
+
+    def take(self, beat: PsBeatReceived, now: float) -> None:
+        before, passed_s = self.beat, now - self.at
+        if before is not None and passed_s > 0:
+            rate = max(0, beat.requests - before.requests) / passed_s
+            self.requests_per_s += min(1.0, passed_s / 2.0) * (rate - self.requests_per_s)
+        self.at, self.map_version, self.beat = now, beat.map_version, beat
+
+
+@dataclass(slots=True)
 class Observations:
     """What heartbeats said. Not journaled: a restarted master learns it again within a heartbeat."""
 
     since: float = 0.0  # this incarnation watches since then
     has_launcher: bool = False  # the launcher has said which replicas there are
-    heard_at: dict[WorkerId, float] = field(default_factory=dict)
-    awake_since: dict[WorkerId, float] = field(default_factory=dict)  # heard without a gap
+    heard_at: dict[WorkerId | PsId, float] = field(default_factory=dict)
+    awake_since: dict[WorkerId | PsId, float] = field(default_factory=dict)  # heard without a gap
     beats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
     step: int = -1
     records: int = 0
@@ -62,8 +81,10 @@ class Observations:
     rate: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
     progress_at: float = 0.0  # when the progress was journaled last
+    ps: dict[PsId, PsSeen] = field(default_factory=dict)
+    settled: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
 
-    def hear(self, worker: WorkerId, now: float, silence_s: float) -> None:
+    def hear(self, worker: WorkerId | PsId, now: float, silence_s: float) -> None:
         if now - self.heard_at.get(worker, 0.0) >= silence_s:
             self.awake_since[worker] = now
         self.heard_at[worker] = now
@@ -78,6 +99,7 @@ class Job:
     spec: JobSpec
     logs: str  # where the logs of replicas lie, for messages to people
     ledger: Ledger
+    first_cut: str = ""  # a checkpoint with rows of ps to begin from; "": rows begin anew
     seen: Observations = field(default_factory=Observations)
 
     @property
@@ -93,7 +115,7 @@ class Job:
     def step(self) -> int:
         return max(self.ledger.step, self.seen.step)
 
-    def log_of(self, worker: WorkerId) -> str:
+    def log_of(self, worker: WorkerId | PsId) -> str:
         return f"{self.logs}/{worker}.log"
 
     def note(
@@ -115,9 +137,10 @@ class Job:
 
 
 def new_ledger(spec: JobSpec) -> Ledger:
-    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget))
+    fleet = Fleet(spec.ps.wish or 0)
+    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget), fleet=fleet)
 
 
-def send(worker: WorkerId, **message: object) -> Send:
+def send(worker: WorkerId | PsId, **message: object) -> Send:
     """`send(worker, leave=pb.Leave(...))`"""
     return Send(worker, pb.MasterMessage(**message))  # type: ignore[arg-type]

@@ -227,6 +227,8 @@ def leave_overdue(job: Job, event: LeaveOverdue, now: float) -> Actions:
 def scale_asked(job: Job, event: ScaleAsked, now: float) -> Actions:
     """More are launched as time passes; of too many, the youngest leave first."""
     ledger = job.ledger
+    if not event.workers:
+        return []
     before, ledger.wish = ledger.wish, event.workers
     actions: Actions = [job.note(now, "scaled", reason=f"from {before} to {event.workers} workers")]
     for worker in ledger.membership.active()[event.workers :]:

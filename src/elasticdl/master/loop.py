@@ -147,7 +147,7 @@ class Loop:
         state, journaled, todo = self.state, list[bytes](), list[act.Action]()
         for event in inbox:
             todo += state.handle(event, now)
-            if type(event) is not ev.HeartbeatReceived:
+            if type(event) not in ev.BEATS:
                 journaled.append(codec.dump(event, now))
         while (decision := state.due(now)) is not None:
             todo += state.handle(decision, now)

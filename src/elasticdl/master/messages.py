@@ -40,6 +40,8 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
     if job.is_over or worker.state is WorkerState.LEFT:
         return [send(worker.id, release=pb.Release())]
     actions: list[Action] = []
+    if ledger.fleet.version:
+        actions.append(send(worker.id, fleet=ledger.fleet.told().message()))
     if worker.expelled:
         actions.append(send(worker.id, expelled=pb.Expelled(reason=worker.reason)))
     if worker.leave_asked:

@@ -12,7 +12,7 @@ from elasticdl.master import codec, status
 from elasticdl.master import events as ev
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import Link
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import PsId, WorkerId
 
 if TYPE_CHECKING:
     from elasticdl.master.loop import Loop
@@ -24,14 +24,16 @@ class Service:
 
     async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
         worker: WorkerId | None = None
+        is_ps = False
         try:
             async for message in messages:
                 if message.WhichOneof("message") == "hello":
-                    worker = WorkerId(message.hello.worker)
+                    worker, is_ps = WorkerId(message.hello.worker), bool(message.hello.ps_address)
                     self._loop.links[worker] = link
                 if worker is None:
                     raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")
-                if (event := codec.from_worker(worker, message)) is not None:
+                event = codec.from_ps(PsId(worker), message) if is_ps else codec.from_worker(worker, message)
+                if event is not None:
                     self._loop.submit(event)
         finally:
             # Unless the worker is back already, on a new stream.

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from elasticdl.errors import MasterUnreachable
+from elasticdl.ps.fleet import Fleet
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec import JobSpec
@@ -54,6 +56,8 @@ class Link:
         self._exports: deque[str] = deque()
         self.evaluations: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
         self.on_evaluation_started: Callable[[int], None] = lambda step: None
+        self.fleet: Fleet | None = None  # the newest, in a job with ps
+        self.on_fleet: Callable[[Fleet], None] = lambda fleet: None
         self._session = WorkerSession(self.directory, spec, self._say_hello, self._beat, self._told)
 
     def open(self, handover_address: str = "") -> None:
@@ -160,6 +164,14 @@ class Link:
         """Whether the master has been away for so long that nobody will bring it back."""
         return self._session.away_s > self.timing.orphan_s
 
+    def wait_fleet(self, timeout_s: float) -> Fleet:
+        """The ps of the job, once they serve."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.fleet is not None or self.is_released, timeout_s)
+        if self.fleet is None:
+            raise MasterUnreachable(f"the master named no ps within {timeout_s:g} s; see the logs of the ps")
+        return self.fleet
+
     def next_export(self) -> str | None:
         return self._exports.popleft() if self._exports else None
 
@@ -188,6 +200,9 @@ class Link:
                 self.evaluations.append((message.evaluation.step, dict(message.evaluation.metrics)))
             case "evaluate":
                 self.on_evaluation_started(message.evaluate.step)
+            case "fleet":
+                self.fleet = Fleet.of(message.fleet)
+                self.on_fleet(self.fleet)
         with self._changed:
             self._changed.notify_all()
 

@@ -22,6 +22,7 @@ from elasticdl.spec import JobKind
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
+from elasticdl.worker.tables import make_room
 from elasticdl.worker.train import open_contract, source_of
 
 
@@ -36,6 +37,7 @@ def serve(line: Line) -> str:
     dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
     model = contract.build_model().to(device)
     image = load_weights(Path(spec.checkpoint.initial))
+    make_room(model, image.weights())
     images.restore(image, model, None)
     line.link.planned(image.step, len(dataset.source), 0, 0)
     line.link.ready()

@@ -1,0 +1,98 @@
+"""The ps process: `python -m elasticdl.ps`, started by the launcher."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+
+from elasticdl import log
+from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.link import Copies, Link
+from elasticdl.ps.server import Server
+from elasticdl.ps.tasks import Performer, Tasks
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import PsEnv
+from elasticdl.testing.faults import Faults
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    # Before the first thread: all of them leave the signal to the one that waits for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    env = PsEnv.from_environ(os.environ)
+    directory = JobDirectory(env.job_directory)
+    spec = directory.load_spec()
+    log.configure(env.ps, spec.log_level)
+    directory.counters.mkdir(exist_ok=True)
+    holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes)
+    token = directory.load_token()
+    server = Server(holdings, token, env.address, threads=spec.ps.threads)
+    link = _attend(env, spec, holdings, server, token, crashed := list[Exception]())
+    farewell = link.wait_end()
+    if crashed:
+        return _failed(link, crashed[0])
+    _log.info("farewell: %s", farewell)
+    link.close(farewell)
+    return 0
+
+
+def _attend(
+    env: PsEnv, spec: JobSpec, holdings: Holdings, server: Server, token: str, crashed: list[Exception]
+) -> Link:
+    """Say Hello to the master, and do from here on what it says."""
+    directory = JobDirectory(env.job_directory)
+    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, Faults.parse(env.faults, env.ps))
+
+    def crash(exc: Exception) -> None:
+        crashed.append(exc)
+        link.end("crashed")
+
+    tasks = Tasks(performer.perform, lambda done: link.moved(done), crash)
+    link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, Copies(holdings).use)
+    tasks.start()
+    threading.Thread(target=_await_term, args=(link,), name="ps-signals", daemon=True).start()
+    link.open()
+    _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
+    return link
+
+
+def _await_term(link: Link) -> None:
+    while True:
+        signal.sigwait({signal.SIGTERM})
+        link.leave("preempted: SIGTERM")
+
+
+def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
+    status = holdings.status()
+    return pb.PsBeat(
+        map_version=holdings.map.version,
+        rows=sum(table["rows"] for table in status["tables"].values()),
+        bytes=status["bytes"],
+        applied=holdings.applied,
+        repeated=holdings.repeated,
+        malformed=server.malformed,
+    )
+
+
+def _failed(link: Link, exc: Exception) -> int:
+    _log.error("%s", "".join(traceback.format_exception(exc)))
+    is_wrong = isinstance(exc, SpecError)
+    message = str(exc) if isinstance(exc, ElasticDLError) else f"{type(exc).__name__}: {exc}"
+    link.failure(message, wrong_job=is_wrong, permanent=isinstance(exc, SpecError | PermanentError))
+    link.close(message)
+    return 2 if is_wrong else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)  # threads of the server may be inside a request: nothing is left to wait for
