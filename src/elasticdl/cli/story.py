@@ -8,7 +8,6 @@ from typing import Any
 
 from elasticdl.curves import avoid_tensorflow
 from elasticdl.spec.directory import JobDirectory
-from elasticdl.tensorboard import keep_tensorflow_out
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
 # Curves the master draws itself; any other is a metric of the model.
@@ -98,7 +97,6 @@ def _natural(worker: str) -> tuple[int, str]:
 
 def read_curves(directory: JobDirectory) -> dict[str, Curve]:
     """Every scalar in the job's TensorBoard files, by tag."""
-    keep_tensorflow_out()
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util import tensor_util
 

@@ -26,7 +26,6 @@ from elasticdl.master.replicas import LauncherLink
 from elasticdl.master.service import Service
 from elasticdl.rpc.server import MasterServer
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
-from elasticdl.tensorboard import keep_tensorflow_out
 
 if TYPE_CHECKING:
     from elasticdl.master.metrics import Metrics
@@ -157,7 +156,6 @@ async def _draw(directory: JobDirectory, loop: Loop, address: str) -> None:
 
 
 def _open_views(directory: JobDirectory, loop: Loop) -> tuple[Metrics, Curves]:
-    keep_tensorflow_out()
     from elasticdl.master.metrics import Metrics
     from elasticdl.master.tensorboard import Curves
 
