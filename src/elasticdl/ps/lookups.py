@@ -54,6 +54,7 @@ class _Push(NamedTuple):
     number: int
     rate: float
     step: int
+    clocks: dict[PsId, int]
 
 
 class _Ahead:
@@ -63,7 +64,7 @@ class _Ahead:
         self._client = client
         self._asked = ids
         self._plans = {table: client.plan(np.concatenate(arrays)) for table, arrays in ids.items()}
-        self._pending = client.begin_pull(self._plans)
+        self.pending = client.begin_pull(self._plans)
         self._rows: dict[str, Floats] | None = None
 
     def find(self, table: str, ids: Ids) -> Found | None:
@@ -72,7 +73,7 @@ class _Ahead:
         for asked in self._asked.get(table, ()):
             if np.array_equal(asked, ids):
                 if self._rows is None:
-                    self._rows = self._client.pulled(self._plans, self._pending)
+                    self._rows = self._client.pulled(self._plans, self.pending)
                 plan = self._plans[table]
                 return Found(plan._replace(inverse=plan.inverse[start : start + len(ids)]), self._rows[table])
             start += len(asked)
@@ -92,6 +93,7 @@ class Lookups:
         self._foreseen: _Ahead | None = None  # of the batch that computes
         self._found: dict[str, list[tuple[Ids, Found]]] = {}
         self._given: dict[str, list[tuple[Plan, Floats]]] = {}
+        self._clocks: dict[PsId, int] = {}  # of the rows this batch computes with, at each ps
         self._held: list[_Push] | None = None
         self._pushes: deque[tuple[_Push, Any]] = deque()
         self.pulled_ahead = 0  # lookups that were answered before they were asked
@@ -113,7 +115,7 @@ class Lookups:
 
     def begin(self) -> None:
         """A batch begins: what was pulled ahead first is for it."""
-        self._found, self._given = {}, {}
+        self._found, self._given, self._clocks = {}, {}, {}
         self._foreseen = self._ahead.popleft() if self._ahead else None
 
     def find(self, table: str, ids: Ids, *, create: bool = True) -> Found:
@@ -123,7 +125,10 @@ class Lookups:
             if np.array_equal(asked, ids):
                 return found
         foreseen = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
-        self.pulled_ahead += foreseen is not None
+        if foreseen is not None:
+            assert self._foreseen is not None
+            self.pulled_ahead += 1
+            self._read(self._foreseen.pending.clocks)
         found = foreseen or self._pull(table, ids, create)
         self._found.setdefault(table, []).append((ids, found))
         return found
@@ -140,7 +145,7 @@ class Lookups:
         self._found, self._given = {}, {}
         if not plans:
             return
-        push = _Push(plans, sums, sender, number, rate, step)
+        push = _Push(plans, sums, sender, number, rate, step, self._clocks)
         if self._held is not None:
             self._held.append(push)
         else:
@@ -160,7 +165,7 @@ class Lookups:
 
     def abandon(self) -> None:
         """The batches since the last push that was sent will be computed again: forget what there is of them."""
-        self._found, self._given, self._foreseen = {}, {}, None
+        self._found, self._given, self._clocks, self._foreseen = {}, {}, {}, None
         self._ahead.clear()
         if self._held is not None:
             self._held = []
@@ -171,7 +176,15 @@ class Lookups:
 
     def _pull(self, table: str, ids: Ids, create: bool) -> Found:
         plans = {table: self.client.plan(ids)}
-        return Found(plans[table], self.client.pulled(plans, self.client.begin_pull(plans, create=create))[table])
+        pending = self.client.begin_pull(plans, create=create)
+        rows = self.client.pulled(plans, pending)[table]
+        self._read(pending.clocks)
+        return Found(plans[table], rows)
+
+    def _read(self, clocks: Mapping[PsId, int]) -> None:
+        """A batch is as old as the oldest of its rows."""
+        for name, clock in clocks.items():
+            self._clocks[name] = min(clock, self._clocks.get(name, clock))
 
     def _summed(self, given: Sequence[tuple[Plan, Floats]]) -> tuple[Plan, Floats]:
         """Of one table: a row is updated once for a batch, wherever its gradients came from."""
@@ -185,8 +198,9 @@ class Lookups:
 
     def _send(self, push: _Push) -> None:
         pending = self.client.begin_push(
-            push.plans, push.sums, sender=push.sender, number=push.number, rate=push.rate, step=push.step
-        )
+            push.plans, push.sums, sender=push.sender, number=push.number, rate=push.rate, step=push.step,
+            clocks=push.clocks,
+        )  # fmt: skip
         self._pushes.append((push, pending))  # its arrays are sent as they lie there
         self._wait(most=self._depth)
 
