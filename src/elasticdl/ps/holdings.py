@@ -44,6 +44,7 @@ class Holdings:
         self._lock = threading.Lock()  # of all that follows
         self.specs: list[TableSpec] = []
         self._tables: list[_native.Table] = []
+        self._generation = 1  # of every table
         self._counted: dict[counting.Key, Counted] = {}
         self.map = SlotMap(0, (PsId(""),) * SLOTS)
         self._held = np.zeros(SLOTS, np.uint8)
@@ -86,7 +87,10 @@ class Holdings:
             for spec in wanted:
                 if spec.name not in known:
                     known[spec.name] = len(self.specs)
-                    self._tables.append(open_table(spec, self._seed, self._budget))
+                    table = open_table(spec, self._seed, self._budget)
+                    while table.generation < self._generation:  # as old as the others: one number means all of them
+                        table.turn()
+                    self._tables.append(table)
                     self.specs.append(spec)
                 elif (here := self.specs[known[spec.name]]) != spec:
                     raise Refused(f"table {spec.name}: expected {_differing(here, spec)}, as others declared it")
@@ -114,7 +118,11 @@ class Holdings:
 
     def turn(self) -> int:
         """From here on changes belong to a new generation; its number."""
-        return max((table.turn() for table in list(self._tables)), default=0)
+        with self._lock:
+            self._generation += 1
+            for table in self._tables:
+                table.turn()
+            return self._generation
 
     def changed(self, slots: Flags, since: int) -> Iterator[tuple[TableSpec, tuple[Part, Part]]]:
         """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""

@@ -9,6 +9,7 @@ import zmq
 
 from elasticdl.errors import AccessDenied, ElasticDLError, TransientError
 from elasticdl.ps import wire
+from elasticdl.ps.keys import Keys
 from elasticdl.ps.server import send, token_digest
 from elasticdl.ps.wire import Message, Status
 from elasticdl.spec import PsId
@@ -34,8 +35,9 @@ def check(name: PsId, reply: Message) -> None:
 class Lines:
     """Sockets to any number of ps, for one thread."""
 
-    def __init__(self, addresses: Mapping[PsId, str], token: str, timeout_s: float) -> None:
+    def __init__(self, addresses: Mapping[PsId, str], token: str, timeout_s: float, keys: Keys | None = None) -> None:
         self._context = zmq.Context()
+        self._keys = keys
         self._token = token_digest(token)
         self.timeout_s = timeout_s
         self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
@@ -51,6 +53,8 @@ class Lines:
     def connect(self, name: PsId, address: str) -> None:
         socket = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
+        if self._keys:
+            self._keys.show(socket)
         socket.connect(f"tcp://{address}")
         self._sockets[name] = socket
         self._poller.register(socket, zmq.POLLIN)
@@ -72,14 +76,20 @@ class Lines:
             found.append(wire.decode([frame.buffer for frame in frames]))
         return found
 
-    def ask(self, name: PsId, message: Message) -> Message:
-        """Send one message and wait for its reply, while nothing else is under way."""
-        request = self.send(name, message)
-        while True:
+    def ask_all(self, messages: Mapping[PsId, Message]) -> dict[PsId, Message]:
+        """Send to each its message and wait for all replies, while nothing else is under way."""
+        open_ = {self.send(name, message): name for name, message in messages.items()}
+        found: dict[PsId, Message] = {}
+        while open_:
             replies = self.receive()
             if not replies:
-                raise PsUnreachable(f"{name}: no answer within {self.timeout_s:g} s")
+                raise PsUnreachable(f"{', '.join(open_.values())}: no answer within {self.timeout_s:g} s")
             for reply in replies:
-                if reply.request == request:
+                if name := open_.pop(reply.request, None):
                     check(name, reply)
-                    return reply
+                    found[name] = reply
+        return found
+
+    def ask(self, name: PsId, message: Message) -> Message:
+        """Send one message and wait for its reply, while nothing else is under way."""
+        return self.ask_all({name: message})[name]

@@ -34,6 +34,8 @@ class Kind(IntEnum):
     REPLY = 6
     LOAD = 7  # rows of slots that move; for each table a part with ids and values, then one with their state
     TAKE = 8  # the slots are yours from here on; the map and the pushes applied so far are in `text`
+    CUT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
+    KEPT = 21  # write that copy to the disk; answered at once, with whether it is done
 
 
 class Status(IntEnum):
