@@ -12,17 +12,15 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from elasticdl.errors import CheckpointCorrupt
+from elasticdl.ps.marks import Flags
 from elasticdl.ps.slots import SLOTS
 from elasticdl.spec import PsId
 
 LONGEST = 8
 _MOST_REMEMBERED = 32
-
-Flags = NDArray[np.uint8]
 
 
 def pack(flags: Flags) -> str:

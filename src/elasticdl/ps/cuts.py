@@ -12,28 +12,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import safetensors
 
 from elasticdl.checkpoint import file, manifest
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, SpecError
 from elasticdl.ps import _native
-from elasticdl.ps.chain import Chain, Flags, unpack
-from elasticdl.ps.holdings import Holdings, Refused, flags
+from elasticdl.ps.chain import Chain, unpack
+from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.marks import Document, Flags, Marks
+from elasticdl.ps.store import Refused
 from elasticdl.ps.table import TableSpec
-from elasticdl.ps.wire import NO_IDS, Floats, Ids, Kind, Message, Part, Status
+from elasticdl.ps.wire import NO_IDS, Floats, Ids, Part
 
 DIRECTORY = "ps"
 INDEX = f"{DIRECTORY}/index.json"
 _BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
 
 
+class Standing(NamedTuple):
+    """What a ps knows beside its rows."""
+
+    marks: Document  # which pushes are in the rows
+    clock: int
+
+
 class Copy(NamedTuple):
     """Rows as they were at a cut, by table, in pieces of ids, values and state."""
 
     tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]]
-    standing: bytes
+    standing: Standing
 
     @property
     def rows(self) -> int:
@@ -58,29 +66,25 @@ def copy(holdings: Holdings, whole: Flags, others: Flags, since: int) -> tuple[C
         for spec, (values, state) in holdings.changed(slots, generation):
             tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
             changed += len(values.ids) * (slots is others)
-    return Copy(tables, standing(holdings)), changed
+    return Copy(tables, Standing(holdings.marks(whole | others), holdings.clock)), changed
 
 
-def standing(holdings: Holdings) -> bytes:
-    """Which pushes are in the rows."""
-    return holdings.hand_over(holdings.map)
-
-
-def resume(holdings: Holdings, text: bytes) -> None:
-    """Know of the pushes that are in restored rows. Whose the slots are is for the fleet to say, not for the cut."""
-    document = json.loads(text)
-    document["map"]["version"] = 0
-    _answered(holdings, Message(Kind.TAKE, 0, text=json.dumps(document).encode()))
+def resume(holdings: Holdings, standing: Standing, slots: Flags) -> None:
+    """Know of the pushes that are in restored rows."""
+    marks = Marks()
+    marks.load(standing.marks)
+    holdings.load_marks(marks.dump(slots))
+    holdings.clock = max(holdings.clock, standing.clock)
 
 
 def write(path: Path, held: Copy) -> FileEntry:
     """Write and sync a file. Raises OSError."""
-    tensors = {"standing": file.array(np.frombuffer(held.standing, np.uint8))}
+    tensors = {"marks": file.array(held.standing.marks)}
     for number, pieces in enumerate(held.tables.values()):
         for name, arrays in zip(("ids", "values", "state"), zip(*pieces, strict=True), strict=False):
             tensors[f"{number}/{name}"] = file.array(*arrays)
     specs = [spec.model_dump() for spec in held.tables]
-    return file.write(path, tensors, {"format": "1", "tables": json.dumps(specs)})
+    return file.write(path, tensors, {"format": "1", "tables": json.dumps(specs), "clock": str(held.standing.clock)})
 
 
 def chain_of(directory: Path) -> Chain:
@@ -109,11 +113,12 @@ def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restor
                 table = _declared(holdings, spec, directory)
                 for ids, values, state in _blocks(opened, number, counts):
                     pieces = (Part(table, ids, values), Part(table, NO_IDS, state))
-                    _answered(holdings, Message(Kind.LOAD, 0, parts=pieces))
+                    _load(holdings, pieces)
                     rows += len(ids)
     for cut in newest:
         with _open(directory / _path(cut.name)) as opened:
-            resume(holdings, opened.get_tensor("standing").tobytes())
+            standing = Standing(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
+            resume(holdings, standing, unpack(cut.owned) & wanted)
     return Restored(rows, sum(cut.applied for cut in newest))
 
 
@@ -181,7 +186,8 @@ def _declared(holdings: Holdings, spec: TableSpec, directory: Path) -> int:
         raise SpecError(f"{directory}: a checkpoint of another model: {exc}") from exc
 
 
-def _answered(holdings: Holdings, message: Message) -> None:
-    reply = holdings.answer(message)
-    if reply.status is not Status.OK:
-        raise SpecError(f"{holdings.name} cannot restore: {reply.text.decode(errors='replace')}")
+def _load(holdings: Holdings, pieces: tuple[Part, Part]) -> None:
+    try:
+        holdings.load(pieces)
+    except (Refused, _native.MemoryLimit) as exc:
+        raise SpecError(f"{holdings.name} cannot restore its rows: {exc}") from exc

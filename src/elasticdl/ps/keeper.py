@@ -19,9 +19,11 @@ from elasticdl.checkpoint import staging
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointFailed
 from elasticdl.ps import chain, cuts
-from elasticdl.ps.chain import Flags, Packed
+from elasticdl.ps.chain import Packed
 from elasticdl.ps.cuts import Copy
-from elasticdl.ps.holdings import Holdings, Refused, flags
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.marks import Flags
+from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Message
 
 Text = TypeVar("Text", bound=BaseModel)
@@ -101,7 +103,7 @@ class Keeper:
             known = self._known.get(wanted.base)
             started = time.monotonic()
             with self._holdings.closed():
-                owned = flags(self._holdings.map.slots_of(self._holdings.name))
+                owned = self._holdings.held
                 before = None if known is None or known.is_dense else known.owned
                 whole = chain.whole(owned, before, wanted.number)
                 others = owned & (1 - whole)

@@ -16,8 +16,9 @@ from types import MappingProxyType
 import zmq
 
 from elasticdl.ps import wire
-from elasticdl.ps.holdings import Holdings, Refused
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keys import Door, Keys
+from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Malformed, Message, Status
 
 Answer = Callable[[Message], Message]
