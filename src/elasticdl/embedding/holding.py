@@ -36,12 +36,12 @@ def hold_rows(model: nn.Module, image: Image, place: Path) -> Image:
     if not (place / ROWS).exists():
         weights = image.weights()
         for name, module in model.named_modules(remove_duplicate=False):
-            rows = weights.get(f"{name}.stored.rows")
-            if rows is not None and any(module is layer for layer in layers):
-                module.stored = Stored(*rows.shape)
+            kept = weights.get(f"{name}.stored.rows")
+            if kept is not None and any(module is layer for layer in layers):
+                module.stored = Stored(*kept.shape)
         return image
     known = {spec.name for spec in cuts.tables(place)}
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     for layer in layers:
         layer.store(*rows_of(place, layer.table))
     for name, module in model.named_modules():
