@@ -16,8 +16,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from peers import environment
 
 from elasticdl.ps import _native
 from elasticdl.ps.client import Client, Pending
+from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.plan import Plan
@@ -125,33 +127,36 @@ def wire(cycles: int) -> dict[int, float]:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     process.start()
-    client = Client({PS: here.recv()}, SlotMap.first([PS]), TOKEN, sender=1, timeout_s=30.0)
+    client = Client(Fleet(SlotMap.first([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0)
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}
         client.pulled(plan, client.begin_pull(plan))
-    found = {}
+    found, numbers = {}, count(1)
     for size in SIZES:
         plans = [{"rows": client.plan(ids)} for ids in batches(size)]
-        found[size] = timed(size, cycles, partial(_train, client, plans, {"rows": gradients(size)}))
+        found[size] = timed(size, cycles, partial(_train, client, plans, {"rows": gradients(size)}, numbers))
     client.close()
     here.send(None)
     process.join()
     return found
 
 
-def _train(client: Client, plans: Sequence[dict[str, Plan]], sums: dict[str, Floats], count: int) -> None:
+def _train(
+    client: Client, plans: Sequence[dict[str, Plan]], sums: dict[str, Floats], numbers: Iterator[int], cycles: int
+) -> None:
     pulling, pushing = client.begin_pull(plans[0]), list[Pending]()
-    for step in range(count):
+    for step in range(cycles):
         plan, following = plans[step % len(plans)], client.begin_pull(plans[(step + 1) % len(plans)])
         client.pulled(plan, pulling)
-        pushing.append(client.begin_push(plan, sums, 0.01, step + 1))
+        number = next(numbers)
+        pushing.append(client.begin_push(plan, sums, sender=1, number=number, rate=0.01, step=step + 1))
         pulling = following
         if len(pushing) > 2:
             client.pushed(pushing.pop(0))
     for one in pushing:
         client.pushed(one)
-    client.pulled(plans[count % len(plans)], pulling)
+    client.pulled(plans[cycles % len(plans)], pulling)
 
 
 def core(cycles: int) -> dict[int, float]:

@@ -92,6 +92,11 @@ inline size_t count_foreign(const int64_t* ids, size_t n, const uint8_t* held) {
   return foreign;
 }
 
+// Set the flag of every slot that an id lies in.
+inline void touch(const int64_t* ids, size_t n, uint8_t* flags) {
+  for (size_t i = 0; i < n; ++i) flags[slot_of(mix64(static_cast<uint64_t>(ids[i])))] = 1;
+}
+
 // The first value that is not finite, or n.
 inline size_t first_not_finite(const float* values, size_t n) {
   constexpr size_t kBlock = 4096;

@@ -19,6 +19,9 @@ using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::c
 using MatrixOut = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Inverse = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Flags = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using FlagsOut = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Halves = nb::ndarray<const uint16_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using HalvesOut = nb::ndarray<uint16_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Owners = nb::ndarray<const uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <typename T>
@@ -69,6 +72,21 @@ void load(Table& table, Ids ids, Matrix values, Matrix state, uint32_t now) {
   expect_shape("state", state, ids.shape(0), table.state_floats());
   nb::gil_scoped_release released;
   table.load(ids.data(), ids.shape(0), values.data(), state.data(), now);
+}
+
+size_t put(Table& table, Ids ids, Matrix values, uint32_t now) {
+  expect_shape("values", values, ids.shape(0), table.settings().columns);
+  nb::gil_scoped_release released;
+  return table.put(ids.data(), ids.shape(0), values.data(), now);
+}
+
+Vector<uint8_t> find(Table& table, Ids ids) {
+  std::vector<uint8_t> has(ids.shape(0));
+  {
+    nb::gil_scoped_release released;
+    table.find(ids.data(), ids.shape(0), has.data());
+  }
+  return array(std::move(has));
 }
 
 nb::tuple collect(Table& table, uint32_t stripe, Flags slots, uint32_t since) {
@@ -133,6 +151,36 @@ size_t foreign(Ids ids, Flags held) {
   return count_foreign(ids.data(), ids.shape(0), held.data());
 }
 
+void touch_slots(Ids ids, FlagsOut flags) {
+  expect(flags.shape(0) == kSlots, "flags: expected " + std::to_string(kSlots));
+  nb::gil_scoped_release released;
+  touch(ids.data(), ids.shape(0), flags.data());
+}
+
+void narrow(Matrix values, HalvesOut out, bool brain) {
+  expect_shape("out", out, values.shape(0), values.shape(1));
+  const float* from = values.data();
+  uint16_t* to = out.data();
+  const size_t n = values.shape(0) * values.shape(1);
+  nb::gil_scoped_release released;
+  if (brain)
+    for (size_t i = 0; i < n; ++i) to[i] = narrowed(from[i]);
+  else
+    for (size_t i = 0; i < n; ++i) to[i] = narrowed_half(from[i]);
+}
+
+void widen(Halves values, MatrixOut out, bool brain) {
+  expect_shape("out", out, values.shape(0), values.shape(1));
+  const uint16_t* from = values.data();
+  float* to = out.data();
+  const size_t n = values.shape(0) * values.shape(1);
+  nb::gil_scoped_release released;
+  if (brain)
+    for (size_t i = 0; i < n; ++i) to[i] = widened(from[i]);
+  else
+    for (size_t i = 0; i < n; ++i) to[i] = widened_half(from[i]);
+}
+
 Vector<uint16_t> slots(Ids ids) {
   std::vector<uint16_t> found(ids.shape(0));
   for (size_t i = 0; i < found.size(); ++i)
@@ -186,6 +234,8 @@ NB_MODULE(_native, m) {
       .def("pull", &pull, "ids"_a.noconvert(), "out"_a.noconvert(), "now"_a = 0, "create"_a = true)
       .def("push", &push, "ids"_a.noconvert(), "gradients"_a.noconvert(), "rate"_a, "step"_a, "now"_a = 0)
       .def("load", &load, "ids"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(), "now"_a = 0)
+      .def("put", &put, "ids"_a.noconvert(), "values"_a.noconvert(), "now"_a = 0)
+      .def("find", &find, "ids"_a.noconvert())
       .def("collect", &collect, "stripe"_a, "slots"_a.noconvert(), "since"_a = 0)
       .def("remove_slots", &remove_slots, "slots"_a.noconvert())
       .def("evict", &evict, "before"_a)
@@ -193,6 +243,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("generation", &Table::generation)
       .def_prop_ro("columns", [](const Table& t) { return t.settings().columns; })
       .def_prop_ro("state_columns", &Table::state_floats)
+      .def_prop_ro("waited_ns", &Table::waited)
       .def_prop_ro("rows", &Table::rows)
       .def_prop_ro("counting", &Table::counting)
       .def_prop_ro("bytes", &Table::bytes);
@@ -201,6 +252,9 @@ NB_MODULE(_native, m) {
   m.def("segment_sum", &sum_segments, "rows"_a.noconvert(), "inverse"_a.noconvert(), "out"_a.noconvert());
   m.def("plan", &plan_ids, "ids"_a.noconvert(), "owner"_a.noconvert(), "owners"_a);
   m.def("foreign", &foreign, "ids"_a.noconvert(), "held"_a.noconvert());
+  m.def("touch", &touch_slots, "ids"_a.noconvert(), "flags"_a.noconvert());
+  m.def("narrow", &narrow, "values"_a.noconvert(), "out"_a.noconvert(), "brain"_a);
+  m.def("widen", &widen, "values"_a.noconvert(), "out"_a.noconvert(), "brain"_a);
   m.def("slots", &slots, "ids"_a.noconvert());
   m.def("not_finite", &not_finite, "values"_a.noconvert(), "The first row with a value that is not finite, or -1.");
 }

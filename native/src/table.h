@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "index.h"
 #include "initializer.h"
 #include "optimizer.h"
+#include "narrow.h"
 #include "rows.h"
 
 namespace elasticdl {
@@ -32,20 +34,6 @@ struct Settings {
   bool half = false;             // values as bfloat16, state as float32
   uint32_t admit_after = 1;      // sightings until an id gets a row
 };
-
-inline float widened(uint16_t value) {
-  const uint32_t bits = uint32_t{value} << 16;
-  float wide;
-  std::memcpy(&wide, &bits, 4);
-  return wide;
-}
-
-inline uint16_t narrowed(float value) {  // to the nearest, ties to even; NaN stays NaN
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
 
 class Table {
  public:
@@ -117,6 +105,32 @@ class Table {
     });
   }
 
+  // Make rows with these values where there are none. Returns how many.
+  size_t put(const int64_t* ids, size_t n, const float* values, uint32_t now) {
+    const uint32_t columns = settings_.columns;
+    size_t made = 0;
+    visit(ids, n, Access::kMake, now, [&](size_t i, int64_t, char* row, RowMeta*) {
+      if (row == nullptr) return;  // there is one
+      const float* value = values + i * columns;
+      if (settings_.half)
+        for (uint32_t c = 0; c < columns; ++c) reinterpret_cast<uint16_t*>(row)[c] = narrowed(value[c]);
+      else
+        std::memcpy(row, value, 4 * columns);
+      ++made;
+    });
+    return made;
+  }
+
+  // Which ids have a row.
+  void find(const int64_t* ids, size_t n, uint8_t* has) {
+    for (size_t i = 0; i < n; ++i) {
+      const uint64_t mixed = mix64(static_cast<uint64_t>(ids[i]));
+      Stripe& stripe = *stripes_[stripe_of(slot_of(mixed))];
+      std::lock_guard<std::mutex> guard(stripe.lock);
+      has[i] = !(stripe.index.find(ids[i], mixed) & Index::kCounting);
+    }
+  }
+
   // The rows of one stripe that lie in `wanted` slots and changed in generation `since` or later.
   void collect(uint32_t stripe, const uint8_t* wanted, uint32_t since, std::vector<int64_t>& ids,
                std::vector<float>& values, std::vector<float>& state) {
@@ -162,14 +176,17 @@ class Table {
   uint32_t turn() { return generation_.fetch_add(1) + 1; }
   uint32_t generation() const { return generation_.load(); }
 
+  // Nanoseconds that all threads together have waited for another one's batch.
+  uint64_t waited() const { return waited_.load(); }
+
   size_t rows() const { return sum([](const Stripe& s) { return s.rows.size(); }); }
   size_t bytes() const { return sum([](const Stripe& s) { return s.bytes(); }); }
   size_t counting() const { return sum([](const Stripe& s) { return s.index.size() - s.rows.size(); }); }
 
  private:
   // kLook makes nothing; kCreate counts a sighting and makes admitted rows; kUpdate makes rows where every id is
-  // admitted at once; kPut makes a row whatever its count.
-  enum class Access { kLook, kCreate, kUpdate, kPut };
+  // admitted at once; kPut makes a row whatever its count; kMake too, but leaves those alone that there are.
+  enum class Access { kLook, kCreate, kUpdate, kPut, kMake };
 
   struct Stripe {
     Stripe(size_t row_bytes, Arena& arena) : rows(row_bytes, arena) {}
@@ -212,7 +229,13 @@ class Table {
     const size_t fetched = access == Access::kLook || access == Access::kCreate ? value_bytes_
                                                                                 : value_bytes_ + 4 * state_floats_;
     std::array<uint32_t, kBlock> found;
-    std::lock_guard<std::mutex> guard(stripe.lock);
+    std::unique_lock<std::mutex> guard(stripe.lock, std::try_to_lock);
+    if (!guard) {
+      const auto began = std::chrono::steady_clock::now();
+      guard.lock();
+      waited_ += static_cast<uint64_t>(
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began).count());
+    }
     const size_t before = stripe.bytes();
     for (size_t i = 0; i < std::min(n, kBlock); ++i) stripe.index.prefetch(mixed[order[i]]);
     for (size_t start = 0; start < n; start += kBlock) {
@@ -242,9 +265,9 @@ class Table {
     if (access == Access::kLook || (access == Access::kUpdate && settings_.admit_after > 1))
       return stripe.index.find(id, mixed);  // kAbsent has kCounting set
     uint32_t* place = stripe.index.find_or_insert(id, mixed);
-    if (!(*place & Index::kCounting)) return *place;
+    if (!(*place & Index::kCounting)) return access == Access::kMake ? Index::kAbsent : *place;
     const uint32_t seen = *place == Index::kAbsent ? 1 : (*place & ~Index::kCounting) + 1;
-    if (seen < settings_.admit_after && access != Access::kPut) return *place = Index::kCounting | seen;
+    if (seen < settings_.admit_after && access < Access::kPut) return *place = Index::kCounting | seen;
     const uint32_t row = stripe.rows.add();
     *place = row;
     begin(stripe.rows.at(row), id);
@@ -309,6 +332,7 @@ class Table {
   Arena arena_;
   std::array<std::unique_ptr<Stripe>, kStripes> stripes_;
   std::atomic<uint32_t> generation_{1};
+  std::atomic<uint64_t> waited_{0};
 };
 
 }  // namespace elasticdl

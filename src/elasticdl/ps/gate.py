@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 
@@ -14,20 +15,34 @@ class Gate:
         self._changed = threading.Condition()
         self._inside = 0
         self._is_closed = False
+        self.waited_s = 0.0  # by all that wanted in, together
+
+    def enter(self, *, wait: bool = True) -> bool:
+        """Whoever enters must `leave`. False: it is closed, and the caller does not want to wait."""
+        with self._changed:
+            if self._is_closed:
+                if not wait:
+                    return False
+                started = time.monotonic()
+                while self._is_closed:
+                    self._changed.wait()
+                self.waited_s += time.monotonic() - started
+            self._inside += 1
+        return True
+
+    def leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            if self._is_closed and not self._inside:
+                self._changed.notify_all()
 
     @contextlib.contextmanager
     def passing(self) -> Iterator[None]:
-        with self._changed:
-            while self._is_closed:
-                self._changed.wait()
-            self._inside += 1
+        self.enter()
         try:
             yield
         finally:
-            with self._changed:
-                self._inside -= 1
-                if self._is_closed and not self._inside:
-                    self._changed.notify_all()
+            self.leave()
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:

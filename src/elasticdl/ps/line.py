@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Mapping
 from itertools import count
 
@@ -31,6 +34,14 @@ def check(name: PsId, reply: Message) -> None:
             raise PsRefused(f"{name}: {reply.text.decode(errors='replace')}")
 
 
+def connected(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+    """A socket to the ps at this address."""
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(f"tcp://{address}")
+    return socket
+
+
 class Lines:
     """Sockets to any number of ps, for one thread."""
 
@@ -38,25 +49,42 @@ class Lines:
         self._context = zmq.Context()
         self._token = token_digest(token)
         self.timeout_s = timeout_s
+        self.addresses: dict[PsId, str] = {}
         self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
         self._poller = zmq.Poller()
         self._requests = count(1)
+        self._bell, self._ring = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._ring, False)
+        self._poller.register(self._bell, zmq.POLLIN)
         for name, address in addresses.items():
             self.connect(name, address)
 
-    @property
-    def names(self) -> list[PsId]:
-        return list(self._sockets)
-
     def connect(self, name: PsId, address: str) -> None:
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"tcp://{address}")
-        self._sockets[name] = socket
+        """A ps that has come, or that is elsewhere now."""
+        if self.addresses.get(name) == address:
+            return
+        self.disconnect(name)
+        socket = connected(self._context, address)
+        self._sockets[name], self.addresses[name] = socket, address
         self._poller.register(socket, zmq.POLLIN)
+
+    def disconnect(self, name: PsId) -> None:
+        """A ps that is gone: what is still on its way from there is dropped."""
+        if name in self._sockets:
+            self._poller.unregister(self._sockets[name])
+            self._sockets.pop(name).close(linger=0)
+            del self.addresses[name]
 
     def close(self) -> None:
         self._context.destroy(linger=0)
+        os.close(self._bell)
+        os.close(self._ring)
+
+    def wake(self) -> None:
+        """Let `receive` return. From any thread, until `close`."""
+        with contextlib.suppress(BlockingIOError):  # it rings already
+            os.write(self._ring, b".")
 
     def send(self, name: PsId, message: Message) -> int:
         """Send at once; its number, which the reply will have. The arrays must not be written to afterwards."""
@@ -64,20 +92,25 @@ class Lines:
         send(self._sockets[name], wire.encode(message._replace(request=request, token=self._token)))
         return request
 
-    def receive(self) -> list[Message]:
-        """Replies that have come, at least one. Empty: none came in time."""
+    def receive(self, timeout_s: float | None = None) -> list[Message]:
+        """Replies that have come. Empty: none came in time, or somebody woke us."""
         found = []
-        for socket, _ in self._poller.poll(round(self.timeout_s * 1000)):
-            frames = socket.recv_multipart(copy=False)
+        for ready, _ in self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)):
+            if isinstance(ready, int):
+                os.read(self._bell, 4096)
+                continue
+            frames = ready.recv_multipart(copy=False)
             found.append(wire.decode([frame.buffer for frame in frames]))
         return found
 
     def ask(self, name: PsId, message: Message) -> Message:
         """Send one message and wait for its reply, while nothing else is under way."""
-        request = self.send(name, message)
+        if name not in self._sockets:
+            raise PsUnreachable(f"{name}: its address is not known here")
+        request, until = self.send(name, message), time.monotonic() + self.timeout_s
         while True:
-            replies = self.receive()
-            if not replies:
+            replies = self.receive(max(0.0, until - time.monotonic()))
+            if not replies and time.monotonic() >= until:
                 raise PsUnreachable(f"{name}: no answer within {self.timeout_s:g} s")
             for reply in replies:
                 if reply.request == request:

@@ -7,10 +7,13 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from elasticdl.ps.holdings import Flags, Holdings, flags
+import numpy as np
+
+from elasticdl.ps.holdings import Holdings, flags
 from elasticdl.ps.line import Lines
+from elasticdl.ps.marks import Flags
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.wire import Kind, Message, Part
+from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part
 from elasticdl.spec import PsId
 
 _FEW = 2000  # rows whose transfer takes a millisecond or two
@@ -24,10 +27,13 @@ class Moved(NamedTuple):
 
 
 def move(holdings: Holdings, slots: Sequence[int], target: PsId, lines: Lines, slot_map: SlotMap) -> Moved:
-    """Give `slots` to `target`, which `slot_map` names as their owner; it is in force at both when this returns."""
+    """Give `slots` to `target`, which `slot_map` names as their owner; it is in force at both when this returns.
+
+    Where the target cannot take them the map before stays in force here, with all rows.
+    """
     wanted = flags(slots)
-    numbers: dict[str, int] = {}  # of the tables, at the target
-    sent, since = 0, 0
+    lines.ask(target, forgetting(slots))  # what an earlier move that failed has left there
+    sent, since, numbers = 0, 0, dict[str, int]()
     for _ in range(_MOST_ROUNDS):
         turned = holdings.turn()
         count = _send(holdings, wanted, since, numbers, target, lines)
@@ -37,10 +43,16 @@ def move(holdings: Holdings, slots: Sequence[int], target: PsId, lines: Lines, s
     with holdings.closed():
         started = time.monotonic()
         sent += _send(holdings, wanted, since, numbers, target, lines)
-        lines.ask(target, Message(Kind.TAKE, 0, text=holdings.hand_over(slot_map)))
+        text = json.dumps(slot_map.document()).encode()
+        lines.ask(target, Message(Kind.TAKE, 0, parts=(Part(0, holdings.marks(wanted), NO_ROWS),), text=text))
+        holdings.set_map(slot_map)
         pause_s = time.monotonic() - started
     holdings.forget(wanted)
     return Moved(sent, pause_s)
+
+
+def forgetting(slots: Sequence[int]) -> Message:
+    return Message(Kind.FORGET, 0, parts=(Part(0, np.array(slots, np.int64), NO_ROWS),))
 
 
 def _send(holdings: Holdings, wanted: Flags, since: int, numbers: dict[str, int], target: PsId, lines: Lines) -> int:

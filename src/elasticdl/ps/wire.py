@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.ps import _native
+
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Buffer = Any  # bytes, memoryview, or an array
 
-_MAGIC = b"EDP1"
-# magic, kind, status, parts, version of the slot map, origin, token, request, sender, batch, settled, step, rate
-_HEADER = struct.Struct("<4sBBHII16sQQQQQd")
-_PART = struct.Struct("<HHIII")  # table, frames that follow, ids, columns, bytes of an element of the rows
+_MAGIC = b"EDP2"
+# magic, kind, status, parts, map version, copy of, transport, token, request, sender, batch, clock, step, rate
+_HEADER = struct.Struct("<4sBBHIHH16sQQQQQd")
+_PART = struct.Struct("<HBBIII")  # table, frames that follow, transport of the rows, ids, rows, columns
 _MOST_PARTS = 4096
 
 
@@ -33,7 +35,9 @@ class Kind(IntEnum):
     STATUS = 5
     REPLY = 6
     LOAD = 7  # rows of slots that move; for each table a part with ids and values, then one with their state
-    TAKE = 8  # the slots are yours from here on; the map and the pushes applied so far are in `text`
+    TAKE = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
+    PUT = 9  # make rows with these values where there are none
+    FORGET = 10  # drop what you have of the slots that are the ids of the one part
 
 
 class Status(IntEnum):
@@ -41,6 +45,15 @@ class Status(IntEnum):
     MOVED = 1  # not my slots; the map is in `text`
     REFUSED = 2  # the request is wrong; why is in `text`
     DENIED = 3  # wrong token
+    STALE = 4  # a push computed with values that are too old: nothing of it was taken
+
+
+class Transport(IntEnum):
+    """How rows and gradients travel."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+    BFLOAT16 = 2
 
 
 class Malformed(ValueError):
@@ -61,14 +74,15 @@ class Message(NamedTuple):
     version: int = 0  # of the slot map it was made with
     status: Status = Status.OK
     token: bytes = bytes(16)
-    origin: int = 0  # the ps a push was made for, by number
-    sender: int = 0  # a worker, by number
-    batch: int = 0  # pushes of one sender are numbered from 1; 0: not counted
-    settled: int = 0  # none below this will come again
+    copy_of: int = 0  # meant for the copy that the receiver holds of ps-N: N + 1; 0: for what is its own
+    sender: int = 0  # who computed a push: a logical rank, a lane
+    batch: int = 0  # number of a push, counted from 1 by its sender; 0: not counted
+    clock: int = 0  # in a reply that of the ps; in a push that of the pull it was computed with; 0: unknown
     step: int = 0
     rate: float = 0.0
     parts: tuple[Part, ...] = ()
     text: bytes = b""
+    transport: Transport = Transport.FLOAT32  # of the rows in this message, and in the reply to it
 
 
 NO_IDS: Ids = np.empty(0, np.int64)
@@ -76,18 +90,19 @@ NO_ROWS: Floats = np.empty((0, 0), np.float32)
 
 
 def encode(message: Message) -> list[Buffer]:
+    transport = message.transport
     header = _HEADER.pack(
-        _MAGIC, message.kind, message.status, len(message.parts), message.version, message.origin, message.token,
-        message.request, message.sender, message.batch, message.settled, message.step, message.rate,
+        _MAGIC, message.kind, message.status, len(message.parts), message.version, message.copy_of, transport,
+        message.token, message.request, message.sender, message.batch, message.clock, message.step, message.rate,
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]
     for table, ids, rows in message.parts:
         count, columns = rows.shape
-        frames.append(_PART.pack(table, (len(ids) > 0) + (rows.size > 0), len(ids), count, columns))
+        frames.append(_PART.pack(table, (len(ids) > 0) + (rows.size > 0), transport, len(ids), count, columns))
         if len(ids):
             frames.append(ids)
         if rows.size:
-            frames.append(rows)
+            frames.append(rows if transport is Transport.FLOAT32 else _narrow(rows, transport))
     return frames
 
 
@@ -96,34 +111,54 @@ def decode(frames: Sequence[Buffer]) -> Message:
     if len(frames) < 2:
         raise Malformed(f"expected a header and a text. Received: {len(frames)} frames")
     header = _unpack(_HEADER, frames[0], "header")
-    magic, kind, status, count, version, origin, token, request, sender, batch, settled, step, rate = header
+    magic, kind, status, count, version, copy_of, transport, token, request, sender, batch, clock, step, rate = header
     if magic != _MAGIC:
-        raise Malformed("the header does not begin with EDP1")
-    if kind not in Kind.__members__.values() or status not in Status.__members__.values() or count > _MOST_PARTS:
-        raise Malformed(f"unknown kind {kind}, status {status}, or {count} parts")
+        raise Malformed("the header does not begin with EDP2")
+    if kind not in _KINDS or status not in _STATUSES or transport not in _TRANSPORTS or count > _MOST_PARTS:
+        raise Malformed(f"unknown kind {kind}, status {status}, transport {transport}, or {count} parts")
     parts, at = [], 2
     for _ in range(count):
         if at >= len(frames):
             raise Malformed("a part is missing")
-        table, arrays, ids, rows, columns = _unpack(_PART, frames[at], "part")
+        table, arrays, element, ids, rows, columns = _unpack(_PART, frames[at], "part")
         at += 1
-        if arrays != (ids > 0) + (rows * columns > 0) or at + arrays > len(frames):
-            raise Malformed("the arrays of a part are missing")
+        if arrays != (ids > 0) + (rows * columns > 0) or at + arrays > len(frames) or element not in _TRANSPORTS:
+            raise Malformed("the arrays of a part are missing, or of an unknown kind")
         found_ids, found_rows = NO_IDS, np.empty((rows, columns), np.float32) if rows * columns == 0 else NO_ROWS
         if ids:
             found_ids = _array(frames[at], np.dtype("<i8"), ids)
             at += 1
         if rows * columns:
-            found_rows = _array(frames[at], np.dtype("<f4"), rows * columns).reshape(rows, columns)
+            found_rows = _rows(frames[at], element, rows, columns)
             at += 1
         parts.append(Part(table, found_ids, found_rows))
     if at != len(frames):
         raise Malformed(f"{len(frames) - at} frames too many")
     text = bytes(memoryview(frames[1]))
     return Message(
-        Kind(kind), request, version, Status(status), token, origin, sender, batch, settled, step, rate,
-        tuple(parts), text,
+        _KINDS[kind], request, version, _STATUSES[status], token, copy_of, sender, batch, clock, step, rate,
+        tuple(parts), text, _TRANSPORTS[transport],
     )  # fmt: skip
+
+
+_KINDS = {int(one): one for one in Kind}
+_STATUSES = {int(one): one for one in Status}
+_TRANSPORTS = {int(one): one for one in Transport}
+
+
+def _narrow(rows: Floats, transport: Transport) -> NDArray[np.uint16]:
+    narrowed = np.empty(rows.shape, np.uint16)
+    _native.narrow(np.ascontiguousarray(rows), narrowed, transport is Transport.BFLOAT16)
+    return narrowed
+
+
+def _rows(frame: Buffer, element: int, rows: int, columns: int) -> Floats:
+    if element == Transport.FLOAT32:
+        return _array(frame, np.dtype("<f4"), rows * columns).reshape(rows, columns)
+    found = np.empty((rows, columns), np.float32)
+    narrowed = _array(frame, np.dtype("<u2"), rows * columns).reshape(rows, columns)
+    _native.widen(narrowed, found, element == Transport.BFLOAT16)
+    return found
 
 
 def _unpack(layout: struct.Struct, frame: Buffer, what: str) -> tuple[Any, ...]:

@@ -30,6 +30,7 @@ from elasticdl.worker.feed import Feed
 from elasticdl.worker.link import Link
 from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.saving import Saver
+from elasticdl.worker.tables import NoTables
 from elasticdl.worker.tail import Tail
 from elasticdl.worker.training import Training
 
@@ -90,6 +91,7 @@ def assemble(
     callbacks: Sequence[Callback] = (),
     learning_rate: Callable[[int], float | None] = lambda step: None,
     evaluator: Evaluator | None = None,
+    tables: NoTables,
     device: torch.device,
 ) -> Assembly:
     spec = line.spec
@@ -103,8 +105,7 @@ def assemble(
     saver = Saver(training, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
 
     def after_step(seat: Seat) -> None:
-        due = spec.checkpoint.steps and training.step % spec.checkpoint.steps == 0
-        if due and seat.rank == 0 and training.step < plan.total_steps:
+        if is_due(spec, training.step) and seat.rank == 0 and training.step < plan.total_steps:
             saver.save()
         if evaluator is not None:
             evaluator.after_step(training, plan)
@@ -117,7 +118,8 @@ def assemble(
         line.rounds,
         line.link,
         line.donor,
-        first_state=lambda: first_state(training, spec, directory, run),
+        tables,
+        first_state=lambda: first_state(training, tables, spec, directory, run),
         after_step=after_step,
         ordered=ordered,
         faults=Faults.parse(line.env.faults, line.env.worker),
@@ -135,7 +137,12 @@ def assemble(
     return Assembly(engine, saver, feed)
 
 
-def first_state(training: Training, spec: JobSpec, directory: Path, run: str) -> None:
+def is_due(spec: JobSpec, step: int) -> bool:
+    """Whether a checkpoint is to be written after so many steps."""
+    return bool(spec.checkpoint.steps) and step % spec.checkpoint.steps == 0
+
+
+def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: Path, run: str) -> None:
     """The state where no worker holds one: our newest checkpoint, or the one to start from, or a new model."""
     found = store.newest(directory) if directory.exists() else None
     if found is not None and (spec.checkpoint.resume or found[1].get("run") == run):
@@ -143,6 +150,7 @@ def first_state(training: Training, spec: JobSpec, directory: Path, run: str) ->
     elif spec.checkpoint.initial:
         image, extra, path = store.find(Path(spec.checkpoint.initial))
     else:
+        tables.first_values()
         training.begin()
         return
     _log.info("state of step %d from %s", image.step, path)

@@ -20,6 +20,7 @@ class Feed:
         self._device = device
         self._records = Prefetcher(dataset.source, depth=_AHEAD * plan.logical_ranks)
         self._records.__enter__()
+        self._early: dict[tuple[int, int], Batch | None] = {}
 
     def close(self) -> None:
         self._records.close()
@@ -34,8 +35,15 @@ class Feed:
             upcoming += [((ahead, share.first + index), indices) for index, indices in enumerate(slices)]
         self._records.expect(upcoming)
 
+    def early(self, step: int, logical_rank: int) -> Batch | None:
+        """As `batch`, which will be asked for next."""
+        self._early = {(step, logical_rank): self.batch(step, logical_rank)}
+        return self._early[step, logical_rank]
+
     def batch(self, step: int, logical_rank: int) -> Batch | None:
         """The slice of one logical rank; None where no record is left in it."""
+        if (step, logical_rank) in self._early:
+            return self._early.pop((step, logical_rank))
         indices = self.plan.slice_of(step, logical_rank)
         if not len(indices):
             return None

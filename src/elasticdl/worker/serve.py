@@ -22,6 +22,7 @@ from elasticdl.spec import JobKind
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
+from elasticdl.worker.tables import make_room
 from elasticdl.worker.train import open_contract, source_of
 
 
@@ -33,6 +34,7 @@ def serve(line: Line) -> str:
         raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
     model = contract.build_model().to(device)
     image = load_weights(Path(spec.checkpoint.initial))
+    make_room(model, image.weights())
     images.restore(image, model, None)
     evaluates = spec.kind is JobKind.EVALUATION
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")

@@ -19,9 +19,10 @@ from elasticdl.model import contract as contracts
 from elasticdl.model import tensors
 from elasticdl.model.contract import Contract
 from elasticdl.spec import JobSpec
-from elasticdl.worker.assembly import Line, assemble, device_of
+from elasticdl.worker.assembly import Line, assemble, device_of, is_due
 from elasticdl.worker.ending import finish, give_up
 from elasticdl.worker.evaluator import Evaluator
+from elasticdl.worker.tables import NoTables, open_tables
 from elasticdl.worker.training import fix_numerics, seed_everything
 
 
@@ -31,14 +32,16 @@ def train(line: Line) -> str:
     contract, device = open_contract(line)
     dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
-    evaluator = _evaluator(line, contract, device)
     seed_everything(spec.plan.seed)
     model = contract.build_model().to(device)
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
+    tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
+    evaluator = _evaluator(line, contract, tables, device)
     _warm_up(model, contract, dataset, plan, device)
     assembly = assemble(
         line, model, optimizer, dataset, plan,
-        callbacks=contract.callbacks(), learning_rate=contract.learning_rate, evaluator=evaluator, device=device,
+        callbacks=contract.callbacks(), learning_rate=contract.learning_rate, evaluator=evaluator, tables=tables,
+        device=device,
     )  # fmt: skip
     engine = assembly.engine
     model.train()
@@ -53,7 +56,7 @@ def train(line: Line) -> str:
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
     farewell = finish(
-        line, assembly, lambda path: _export(path, spec, model, dataset, plan, engine.training.step, device)
+        line, assembly, lambda path: _export(path, spec, model, tables, dataset, plan, engine.training.step, device)
     )
     assembly.feed.close()
     if evaluator is not None:
@@ -80,11 +83,12 @@ def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> Rec
     return open_source(uri, data, line.link.directory.index)
 
 
-def _evaluator(line: Line, contract: Contract, device: torch.device) -> Evaluator | None:
+def _evaluator(line: Line, contract: Contract, tables: NoTables, device: torch.device) -> Evaluator | None:
     if not line.spec.data.validation:
         return None
     dataset = contract.dataset(source_of(line, contract, line.spec.data.validation, "validation"), Mode.EVALUATION)
     model = contract.build_model().to(device)
+    tables.attach(model)
     return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
 
 
@@ -103,7 +107,14 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
 
 
 def _export(
-    path: str, spec: JobSpec, model: torch.nn.Module, dataset: Dataset, plan: Plan, step: int, device: torch.device
+    path: str,
+    spec: JobSpec,
+    model: torch.nn.Module,
+    tables: NoTables,
+    dataset: Dataset,
+    plan: Plan,
+    step: int,
+    device: torch.device,
 ) -> None:
     assert spec.model is not None
     batch = dataset.batch(np.asarray(plan.slice_of(0, 0)))
@@ -115,4 +126,5 @@ def _export(
         "step": step,
         "records": plan.records_until(step),
     }
-    export(model, sample, Path(path), extra)
+    with tables.whole():
+        export(model, sample, Path(path), extra)

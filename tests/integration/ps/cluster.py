@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.ps import wire
 from elasticdl.ps.client import Client
+from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.line import Lines
@@ -43,8 +44,12 @@ class Cluster:
     def addresses(self) -> dict[PsId, str]:
         return {name: server.address for name, server in self.servers.items()}
 
-    def client(self, token: str = TOKEN, sender: int = 1, timeout_s: float = 10.0) -> Client:
-        client = Client(self.addresses, self.map, token, sender, timeout_s)
+    @property
+    def fleet(self) -> Fleet:
+        return Fleet(self.map, self.addresses, {})
+
+    def client(self, token: str = TOKEN, timeout_s: float = 30.0, transport: str = "float32") -> Client:
+        client = Client(self.fleet, token, timeout_s, transport=transport)
         self.clients.append(client)
         return client
 
@@ -69,3 +74,9 @@ class Cluster:
 
 def pull(client: Client, plans: dict[str, Plan]) -> dict[str, wire.Floats]:
     return client.pulled(plans, client.begin_pull(plans))
+
+
+def push(
+    client: Client, plans: dict[str, Plan], sums: dict[str, wire.Floats], number: int = 0, rate: float = 1.0
+) -> bool:
+    return client.pushed(client.begin_push(plans, sums, sender=1, number=number, rate=rate, step=max(1, number)))

@@ -12,7 +12,7 @@ from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.slots import SLOTS
 from elasticdl.ps.table import TableSpec
 from elasticdl.spec import PsId
-from tests.integration.ps.cluster import TABLES, Cluster, pull
+from tests.integration.ps.cluster import TABLES, Cluster, pull, push
 from tests.integration.ps.conftest import Start
 
 SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
@@ -25,10 +25,10 @@ def test_rows_go_with_their_slots_and_workers_follow(start: Start) -> None:
     plans = {"users": first.plan(np.arange(5000)), "items": first.plan(np.arange(200))}
     pull(first, plans)
     sums = {name: np.ones((len(plan.ids), 4 if name == "users" else 2), np.float32) for name, plan in plans.items()}
-    first.pushed(first.begin_push(plans, sums, rate=0.5, step=1))
+    push(first, plans, sums, number=1, rate=0.5)
     before = pull(first, plans)
     second = cluster.add()
-    first.connect(second, cluster.servers[second].address)
+    first.use(cluster.fleet)
     moved = cluster.rebalance([PsId("ps-0"), second])
 
     held = [one.status() for one in cluster.holdings.values()]
@@ -38,7 +38,7 @@ def test_rows_go_with_their_slots_and_workers_follow(start: Start) -> None:
     after = pull(first, plans)
     assert first.moved == 1, "it was told where the slots are"
     assert all((after[name] == before[name]).all() for name in plans)
-    first.pushed(first.begin_push(plans, sums, rate=0.5, step=2))
+    push(first, plans, sums, number=2, rate=0.5)
     assert (pull(first, plans)["users"] == 0.0).all()
     expected = np.abs(after["items"] - before["items"]).max()
     assert expected == 0.0
@@ -65,7 +65,7 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
 
     def train(worker: int) -> None:
         try:
-            client = cluster.client(sender=worker + 1)
+            client = cluster.client()
             client.declare([SUMS])
             random = np.random.default_rng(worker)
             pending = []
@@ -74,7 +74,7 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
                 plans = {"sums": client.plan(ids)}
                 pull(client, plans)
                 sums = {"sums": plans["sums"].gradients(np.ones((600, 2), np.float32))}
-                pending.append(client.begin_push(plans, sums, rate=1.0, step=step))
+                pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
                 pushed[worker].update(ids.tolist())
                 if len(pending) > 2:
                     client.pushed(pending.pop(0))
@@ -101,7 +101,7 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
 
 
 def rows_of(cluster: Cluster) -> dict[int, float]:
-    client = cluster.client(sender=99)
+    client = cluster.client()
     client.declare([SUMS])
     plan = client.plan(np.arange(-400, 400))
     rows = pull(client, {"sums": plan})["sums"]
@@ -120,7 +120,7 @@ def test_state_of_the_optimizer_moves_with_the_rows(start: Start) -> None:
         gradients = np.random.default_rng(2).standard_normal((6, 500, 3)).astype(np.float32)
         for step in range(6):
             plan = client.plan(np.arange(500))
-            client.pushed(client.begin_push({"t": plan}, {"t": gradients[step][plan.ids]}, rate=0.1, step=step + 1))
+            push(client, {"t": plan}, {"t": gradients[step][plan.ids]}, number=step + 1, rate=0.1)
             if moves:
                 cluster.rebalance([PsId(f"ps-{step % 2}")])
         plans = {"t": client.plan(np.arange(500))}

@@ -11,14 +11,14 @@ from elasticdl.ps import wire
 from elasticdl.ps.line import PsRefused, PsUnreachable
 from elasticdl.ps.wire import Status
 from elasticdl.spec import PsId
-from tests.integration.ps.cluster import TABLES, pull
+from tests.integration.ps.cluster import TABLES, pull, push
 from tests.integration.ps.conftest import Start
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_gradients_pushed_by_one_worker_are_in_the_rows_another_pulls(start: Start, count: int) -> None:
     cluster = start(count)
-    one, two = cluster.client(sender=1), cluster.client(sender=2)
+    one, two = cluster.client(), cluster.client()
     one.declare(TABLES)
     two.declare(TABLES[::-1])
     ids = np.array([5, -7, 5, 2**62, 5, -7], np.int64)
@@ -27,7 +27,7 @@ def test_gradients_pushed_by_one_worker_are_in_the_rows_another_pulls(start: Sta
     assert (before["users"] == 1.0).all()
 
     sums = {"users": plans["users"].gradients(np.ones((6, 4), np.float32)), "items": np.zeros((3000, 2), np.float32)}
-    one.pushed(one.begin_push(plans, sums, rate=0.5, step=1))
+    one.pushed(one.begin_push(plans, sums, sender=1, number=1, rate=0.5, step=1))
 
     plan = two.plan(ids)
     rows = pull(two, {"users": plan})["users"][plan.inverse]
@@ -56,9 +56,9 @@ def test_gradients_that_are_not_finite_or_of_another_shape_are_refused_by_name(s
     with pytest.raises(
         PsRefused, match=r"ps-0: table users: the gradient of id 8 is not finite: \[1.0, 1.0, nan, 1.0\]"
     ):
-        client.pushed(client.begin_push({"users": plan}, {"users": bad}, 0.1, 1))
+        push(client, {"users": plan}, {"users": bad})
     with pytest.raises(PsRefused, match=r"table users: expected gradients of shape \(2, 4\). Received: \(2, 3\)"):
-        client.pushed(client.begin_push({"users": plan}, {"users": np.ones((2, 3), np.float32)}, 0.1, 1))
+        push(client, {"users": plan}, {"users": np.ones((2, 3), np.float32)})
     assert (pull(client, {"users": plan})["users"] == 1.0).all()
 
 
@@ -82,7 +82,7 @@ def test_frames_that_are_no_message_are_counted_and_stop_nobody(start: Start) ->
     context = zmq.Context()
     stranger = context.socket(zmq.DEALER)
     stranger.connect(f"tcp://{server.address}")
-    for frames in ([b""], [b"x"], [b"", b"", b"y" * 100], [b"EDP1" * 17, b"", b""]):
+    for frames in ([b""], [b"x"], [b"", b"", b"y" * 100], [b"EDP2" * 17, b"", b""]):
         stranger.send_multipart(frames)
         assert stranger.poll(10_000), "an answer"
         assert wire.decode(stranger.recv_multipart()).status is Status.REFUSED

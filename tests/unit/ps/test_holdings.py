@@ -49,20 +49,23 @@ def test_a_batch_that_is_pushed_again_counts_once() -> None:
     assert (held.applied, held.repeated) == (2, 2)
 
 
-def test_a_push_made_for_one_that_is_gone_counts_where_its_slots_went() -> None:
+def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went() -> None:
     before, after = holdings(), Holdings(PsId("ps-1"), seed=1)
     after.declare(ZEROS)
-    before.answer(push(batch=1)._replace(origin=0))
-    moved = SlotMap.first([PsId("ps-0")])._replace(version=2, owner=(PsId("ps-1"),) * 1024)
-    for _, parts in before.changed(np.ones(1024, np.uint8), 0):
+    before.answer(push(batch=1))
+    everything = np.ones(1024, np.uint8)
+    for _, parts in before.changed(everything, 0):
         assert after.answer(Message(Kind.LOAD, 0, parts=parts)).status is Status.OK
-    assert after.answer(Message(Kind.TAKE, 0, text=before.hand_over(moved))).status is Status.OK
+    moved = SlotMap.first([PsId("ps-0")])._replace(version=2, owner=(PsId("ps-1"),) * 1024)
+    text, marks = json.dumps(moved.document()).encode(), Part(0, before.marks(everything), NO_ROWS)
+    assert after.answer(Message(Kind.TAKE, 0, text=text, parts=(marks,))).status is Status.OK
+    before.set_map(moved)
 
-    assert after.answer(push(batch=1)._replace(origin=0, version=2)).status is Status.OK  # it is in the rows already
+    assert after.answer(push(batch=1)._replace(version=2)).status is Status.OK  # it is in the rows already
     assert looked_up(after) == [[-1.0]]
-    assert after.answer(push(batch=2)._replace(origin=0, version=2)).status is Status.OK
+    assert after.answer(push(batch=2)._replace(version=2)).status is Status.OK
     assert looked_up(after) == [[-2.0]]
-    assert before.answer(push(batch=2)).status is Status.MOVED
+    assert before.answer(push(batch=1)).status is Status.MOVED
 
 
 def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
@@ -86,5 +89,9 @@ def test_what_is_wrong_is_refused_by_name() -> None:
         ).text: b"expected a table below 1, in the order of DECLARE. Received: 7",
         held.answer(Message(Kind.DECLARE, 0, text=b"{")).text[:7]: b"tables:",
         held.answer(Message(Kind.TAKE, 0, text=b"[]")).text[:5]: b"TAKE:",
+        held.answer(Message(Kind.TAKE, 0, text=b"[]", parts=(Part(0, NO_IDS, NO_ROWS),))).text[
+            :20
+        ]: b"TAKE: expected a map",
+        held.answer(push()._replace(kind=Kind.FORGET)).text: b"FORGET: expected slots that are not mine",
     }
     assert all(found == expected for found, expected in told.items()), told

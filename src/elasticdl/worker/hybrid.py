@@ -1,0 +1,161 @@
+"""Embeddings on ps, dense layers in the workers: rows found ahead, gradients pushed rank by rank."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.embedding.attached import Attached
+from elasticdl.embedding.foresight import Foresight
+from elasticdl.embedding.source import Looked, Trained, whole
+from elasticdl.errors import ModelError
+from elasticdl.ps.client import Client
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.local import Local
+from elasticdl.ps.lookups import Lookups, Tables
+from elasticdl.ps.wire import Floats, Ids
+from elasticdl.spec import JobSpec
+from elasticdl.worker.link import Link
+from elasticdl.worker.tables import NoTables
+
+_log = logging.getLogger(__name__)
+
+
+class HybridTables(NoTables):
+    """Rows in tables, dense layers in the workers.
+
+    A push has the logical rank for a sender and the step for a number, so whoever computes it again changes nothing.
+    """
+
+    def __init__(
+        self,
+        attached: Attached,
+        open_client: Callable[[], Tables],
+        depth: int,
+        is_cut: Callable[[int], bool] = lambda step: False,
+        rows: Callable[[str], tuple[Ids, Floats]] | None = None,
+    ) -> None:
+        """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment.
+
+        `rows` gives all ids and rows of a table, for an export.
+        """
+        self.attached = attached
+        self._open_client = open_client
+        self.client = client = open_client()
+        self._rows = rows
+        self.lookups = Lookups(client, depth)
+        self.looks_ahead = depth > 0
+        self._is_cut = is_cut
+        self._source = Trained(self.lookups)
+        self._foresight = Foresight(attached.layers)
+        client.declare(attached.specs)
+        attached.attach(self._source)
+
+    def first_values(self) -> None:
+        self.attached.put(self.client)
+
+    def begin(self, features: Any) -> None:
+        if not self._source.creates:  # whoever trains has a state: nobody will ask for the first values any more
+            self._source.creates = True
+            self.attached.forget()
+        self.lookups.begin()
+        self._foresight.begin(features)
+
+    def ahead(self, features: Any) -> None:
+        self.lookups.ahead(self._foresight.ids(features))
+
+    def push(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
+        if math.isfinite(float(loss.detach())):  # else all workers will know after the reduction, and end
+            self.lookups.push(sender=logical_rank, number=step + 1, rate=rate, step=step + 1)
+
+    def before_reduce(self, step: int) -> None:
+        if self._is_cut(step + 1):
+            self.lookups.settle()
+
+    def after_reduce(self, step: int) -> None:
+        self.lookups.release()
+        if self._is_cut(step + 1):
+            self.lookups.hold()  # until after the next reduction: by then the cut has been made
+
+    def abandon(self) -> None:
+        self.lookups.abandon()
+
+    def settle(self) -> None:
+        self.lookups.release()
+        self.lookups.settle()
+
+    def attach(self, model: nn.Module) -> None:
+        other = self.attached.like(model)
+        client = self._open_client()
+        client.declare(self.attached.specs)
+        other.attach(Looked(client))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        with self.attached.whole(self.client, self._rows or self._numbered):
+            yield
+
+    def _numbered(self, table: str) -> tuple[Ids, Floats]:
+        """All rows of a table whose ids are known to be numbers below its size."""
+        spec = next(spec for spec in self.attached.specs if spec.name == table)
+        if spec.rows is None:
+            raise ModelError(f"table {table}: expected input_dim for an export. Received: a layer without it")
+        return np.arange(spec.rows), whole(self.client, table, spec.rows, spec.columns)
+
+
+class Clients:
+    """The clients of one worker, which all hear of every new fleet."""
+
+    def __init__(self, spec: JobSpec, link: Link) -> None:
+        self._spec = spec
+        self._link = link
+        self._lock = threading.Lock()
+        self._clients: list[Client] = []
+        link.on_fleet = self._told
+
+    def open(self) -> Client:
+        """One that knows the newest fleet, as soon as there is one."""
+        spec, link = self._spec, self._link
+        link.wait_fleet(spec.timing.orphan_s)
+        with self._lock:
+            fleet = link.wait_fleet(0.0)
+            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport)
+            self._clients.append(client)
+            return client
+
+    def _told(self, fleet: Fleet) -> None:
+        with self._lock:
+            for client in self._clients:
+                client.use(fleet)
+
+
+def open_tables(
+    spec: JobSpec, link: Link, model: nn.Module, optimizer: torch.optim.Optimizer, is_cut: Callable[[int], bool]
+) -> NoTables:
+    attached = Attached(model, spec.ps.embeddings, spec.ps.embedding_bytes)
+    for note in attached.notes:
+        _log.info("%s", note)
+    if not attached.layers:
+        _log.warning(
+            "no layer of the model is on the ps, which have nothing to do: use elasticdl.torch.Embedding, "
+            "--embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
+        )
+        return NoTables()
+    attached.leave(optimizer)
+    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
+    return HybridTables(attached, Clients(spec, link).open, spec.ps.depth, is_cut)
+
+
+def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:
+    attached = Attached(model, "none", 0)
+    attached.leave(optimizer)
+    tables = Local(seed)
+    return HybridTables(attached, lambda: tables, 0, rows=tables.rows)

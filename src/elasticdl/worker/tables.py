@@ -1,0 +1,89 @@
+"""Embedding tables as the steps of a worker see them. Those of a job without ps: none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from elasticdl.errors import ModelError
+from elasticdl.spec import JobSpec, Strategy
+from elasticdl.worker.link import Link
+
+
+class NoTables:
+    """A model that lies in the workers, all of it."""
+
+    looks_ahead = False
+
+    def first_values(self) -> None:
+        """The state of the job is a new one: rows, too, are what the model was built with."""
+
+    def begin(self, features: Any) -> None:
+        """A batch begins."""
+
+    def ahead(self, features: Any) -> None:
+        """Find what the next batch will ask for, meanwhile."""
+
+    def push(self, logical_rank: int, step: int, rate: float, loss: torch.Tensor) -> None:
+        """A batch is computed."""
+
+    def before_reduce(self, step: int) -> None:
+        """All ranks of this worker are computed."""
+
+    def after_reduce(self, step: int) -> None:
+        """All workers were in `before_reduce`."""
+
+    def abandon(self) -> None:
+        """The step breaks off, and will be computed again."""
+
+    def settle(self) -> None:
+        """Until everything pushed is in the rows."""
+
+    def attach(self, model: nn.Module) -> None:
+        """Let a second model, for evaluation, look rows up as they are."""
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """The model with all its rows in it, for an export."""
+        yield
+
+
+def open_tables(
+    spec: JobSpec, link: Link, model: nn.Module, optimizer: torch.optim.Optimizer, is_cut: Callable[[int], bool]
+) -> NoTables:
+    """The tables of a job's model. Layers that have one are attached to it, and large plain ones moved there."""
+    if spec.strategy is not Strategy.PS:
+        if has_tables(model):
+            raise ModelError(
+                f"{spec.name}: expected ps for the model's embedding layers. Received: a job without any; "
+                "use --num_ps_pods=1 or more"
+            )
+        return NoTables()
+    from elasticdl.worker import hybrid  # needs the native core
+
+    return hybrid.open_tables(spec, link, model, optimizer, is_cut)
+
+
+def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:
+    """The tables of a model that is trained in this process alone."""
+    if not has_tables(model):
+        return NoTables()
+    from elasticdl.worker import hybrid  # needs the native core
+
+    return hybrid.local_tables(model, optimizer, seed)
+
+
+def make_room(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+    """Let layers that have a table hold the rows that an export has for them."""
+    if has_tables(model):
+        from elasticdl.embedding import attached  # needs the native core
+
+        attached.make_room(model, {name: tensor.shape for name, tensor in weights.items()})
+
+
+def has_tables(model: nn.Module) -> bool:
+    return any(getattr(module, "has_table", False) for module in model.modules())
