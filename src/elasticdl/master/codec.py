@@ -123,6 +123,7 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
                 plan.validation_records,
                 plan.best_metric,
                 plan.best_is_least,
+                plan.progress.decode(),
             )
     return None
 
@@ -188,5 +189,7 @@ def to_reply(answer: Answer | None) -> pb.ExchangeReply:
             stop=lease.stop,
             step=step,
             done=lease.done,
+            lane=lease.lane,
+            number=lease.number,
         )
     return reply

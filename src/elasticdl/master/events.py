@@ -148,6 +148,7 @@ class PlanFound(NamedTuple):
     validation_records: int
     best_metric: str = ""  # what a callback of the model watches
     best_is_least: bool = False
+    progress: str = ""  # of the data of a job that trains by leases, as its checkpoint says
 
 
 class LeaseReport(NamedTuple):
@@ -252,6 +253,26 @@ class ExportAsked(NamedTuple):
     path: str
 
 
+class PreparerChosen(NamedTuple):
+    """This worker makes the first state of a job that trains by leases."""
+
+    worker: WorkerId
+
+
+class EvaluationDue(NamedTuple):
+    """So much was trained by leases that it is time to evaluate."""
+
+    step: int
+    records: int
+
+
+class SaveAsked(NamedTuple):
+    """This worker is to write a checkpoint of a job that trains by leases."""
+
+    worker: WorkerId
+    step: int
+
+
 class JobEnded(NamedTuple):
     phase: Outcome
     reason: str
@@ -290,6 +311,9 @@ Event = (
     | RoundPlanned
     | RoundSeen
     | ExportAsked
+    | PreparerChosen
+    | EvaluationDue
+    | SaveAsked
     | JobEnded
     | PsEvent
 )

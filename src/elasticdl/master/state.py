@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from elasticdl.master import deciding, ending, leasing, lifecycle, ps_events, ps_life, tasks, training
+from elasticdl.master import deciding, ending, lease_training, leasing, lifecycle, ps_events, ps_life, tasks, training
 from elasticdl.master import events as ev
 from elasticdl.master.actions import Action, Send
 from elasticdl.master.fleet import Ps
@@ -73,6 +73,10 @@ class JobState:
         for evaluation in ledger.evaluations.open.values():
             evaluation.queue.validate()
             for lease in evaluation.queue.leases.values():
+                assert workers[lease.worker].state not in GONE, f"{lease.worker} is gone but holds a lease"
+        if ledger.training is not None:
+            ledger.training.validate()
+            for lease in ledger.training.shards.leases.values():
                 assert workers[lease.worker].state not in GONE, f"{lease.worker} is gone but holds a lease"
         assert set(rounds.holders) <= set(workers), "a holder nobody knows"
         assert len(set(rounds.holders)) == len(rounds.holders), "a holder twice"
@@ -138,14 +142,11 @@ def _heartbeat(job: Job, event: ev.HeartbeatReceived, now: float) -> list[Action
     seen = job.seen
     seen.hear(event.worker, now, job.spec.timing.silence_s)
     seen.beats[event.worker] = event
-    if event.step > seen.step:
-        if seen.step >= 0 and now > seen.advanced_at:
-            rate = max(0, event.records - seen.records) / (now - seen.advanced_at)
-            # Smoothed over a second or two, whatever the rhythm of the heartbeats.
-            weight = min(1.0, (now - seen.advanced_at) / 2.0)
-            seen.rate = rate if seen.rate == 0.0 else seen.rate + weight * (rate - seen.rate)
-        seen.step, seen.records, seen.loss = event.step, event.records, event.loss
-        seen.learning_rate, seen.advanced_at = event.learning_rate, now
+    if job.trains_by_leases:  # what is trained is known from the leases
+        seen.loss, seen.learning_rate = event.loss or seen.loss, event.learning_rate or seen.learning_rate
+    elif event.step > seen.step:
+        seen.advance(event.step, event.records, now)
+        seen.loss, seen.learning_rate = event.loss, event.learning_rate
     return []
 
 
@@ -162,6 +163,8 @@ def _ps_beat(job: Job, event: ps_events.PsBeatReceived, now: float) -> list[Acti
 
 
 def _plan_found(job: Job, event: ev.PlanFound, now: float) -> list[Action]:
+    if job.trains_by_leases:
+        return training.plan_found(job, event, now) + lease_training.opened(job, event, now)
     return training.plan_found(job, event, now) + leasing.opened(job, event, now)
 
 
@@ -203,6 +206,9 @@ _HANDLERS: dict[type, Handler] = {
     ev.RoundPlanned: training.planned,
     ev.RoundSeen: training.seen,
     ev.ExportAsked: ending.export_asked,
+    ev.PreparerChosen: lease_training.preparer_chosen,
+    ev.EvaluationDue: lease_training.evaluation_due,
+    ev.SaveAsked: lease_training.save_asked,
     ps_events.PsLaunched: ps_life.launched,
     ps_events.PsFellSilent: ps_life.fell_silent,
     ps_events.MirrorBroken: tasks.mirror_broken,

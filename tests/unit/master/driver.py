@@ -10,7 +10,18 @@ from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Round
 from elasticdl.master.state import JobState
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec, PsSpec, TimingSpec, WorkerId, WorkersSpec
+from elasticdl.spec import (
+    CheckpointSpec,
+    DataSpec,
+    JobKind,
+    JobSpec,
+    ModelSpec,
+    PlanSpec,
+    PsSpec,
+    TimingSpec,
+    WorkerId,
+    WorkersSpec,
+)
 
 START = 1000.0
 
@@ -26,8 +37,8 @@ def job_spec(
     output: str = "",
     shard_records: int = 10,
     timing: TimingSpec | None = None,
-    ps: int = 0,
-    replicas: int = 1,
+    ps: PsSpec | None = None,
+    checkpoint_steps: int = 0,
 ) -> JobSpec:
     return JobSpec(
         name="job",
@@ -37,8 +48,9 @@ def job_spec(
         plan=PlanSpec(logical_ranks=ranks),
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
+        ps=ps or PsSpec(),
+        checkpoint=CheckpointSpec(steps=checkpoint_steps),
         output=output,
-        ps=PsSpec(wish=ps, replicas=replicas),
     )
 
 
