@@ -15,6 +15,7 @@ from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.link import Copies, Link
 from elasticdl.ps.server import Server
 from elasticdl.ps.tasks import Performer, Tasks
+from elasticdl.ps.terms import Terms
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
@@ -32,7 +33,9 @@ def main() -> int:
     spec = directory.load_spec()
     log.configure(env.ps, spec.log_level)
     directory.counters.mkdir(exist_ok=True)
-    holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes)
+    terms = Terms(spec.ps.max_staleness, spec.ps.modulate_rate, spec.ps.grads_to_wait)
+    counter = directory.counters / env.ps
+    holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
     server = Server(holdings, token, env.address, threads=spec.ps.threads)
     link = _attend(env, spec, holdings, server, token, crashed := list[Exception]())
@@ -71,15 +74,7 @@ def _await_term(link: Link) -> None:
 
 
 def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
-    status = holdings.status()
-    return pb.PsBeat(
-        map_version=holdings.map.version,
-        rows=sum(table["rows"] for table in status["tables"].values()),
-        bytes=status["bytes"],
-        applied=holdings.applied,
-        repeated=holdings.repeated,
-        malformed=server.malformed,
-    )
+    return pb.PsBeat(**holdings.beat(), malformed=server.malformed, mirror_failure=holdings.mirror_failure)
 
 
 def _failed(link: Link, exc: Exception) -> int:

@@ -122,7 +122,7 @@ class Copies:
             mirroring.unmirror(self._holdings)
         for other in [ps for ps, replica in before.replicas.items() if replica == me]:
             if fleet.replicas.get(other, me) != me or self._is_settled(other, fleet):
-                self._holdings.drop_mirror(other)  # type: ignore[attr-defined,unused-ignore]
+                self._holdings.drop_mirror(other)
 
     @staticmethod
     def _is_settled(other: PsId, fleet: Fleet) -> bool:

@@ -9,13 +9,19 @@ from __future__ import annotations
 import hmac
 import logging
 import threading
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 
 import zmq
 
 from elasticdl.ps import wire
 from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keys import Door, Keys
+from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Malformed, Message, Status
+
+Answer = Callable[[Message], Message]
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +37,24 @@ def token_digest(token: str) -> bytes:
 class Server:
     """Listens from its construction to `close`."""
 
-    def __init__(self, holdings: Holdings, token: str, address: str, *, threads: int, port: int = 0) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        token: str,
+        address: str,
+        *,
+        threads: int,
+        port: int = 0,
+        answers: Mapping[Kind, Answer] = MappingProxyType({}),
+        keys: Keys | None = None,
+    ) -> None:
+        """`answers` are of kinds that others answer than the holdings; with `keys` nobody else gets a word in."""
         self._holdings = holdings
+        self._answers = answers
         self._token = token_digest(token)
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
+        self._door = Door(self._context, self._front, keys) if keys else None
         self._front.setsockopt(zmq.LINGER, 0)
         where = f"tcp://{address}"
         if port:
@@ -60,12 +79,15 @@ class Server:
 
     @property
     def denied(self) -> int:
-        return self._denied
+        """Requests without the token, and connections without the keys."""
+        return self._denied + (self._door.refused if self._door else 0)
 
     def close(self) -> None:
         self._context.term()  # ends every wait; each thread closes the sockets it used
         for thread in self._threads:
             thread.join()
+        if self._door:
+            self._door.join()
 
     def _move(self) -> None:
         try:
@@ -109,7 +131,14 @@ class Server:
             with self._lock:
                 self._denied += 1
             return Message(Kind.REPLY, message.request, status=Status.DENIED, text=b"wrong token")
-        return self._holdings.answer(message)
+        try:
+            return self._answers.get(message.kind, self._holdings.answer)(message)
+        except Refused as exc:
+            why = str(exc)
+        except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
+            _log.exception("%s: an error of ours", message.kind.name)
+            why = f"{message.kind.name}: an error of this ps: {exc!r}"
+        return Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode())
 
 
 def send(socket: zmq.Socket[bytes], frames: list[wire.Buffer]) -> None:

@@ -102,7 +102,7 @@ def assemble(
     feed = Feed(dataset, plan, device)
     run = hashlib.sha256(line.link.token.encode()).hexdigest()[:16]
     directory = line.link.directory.checkpoints(spec)
-    saver = Saver(training, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
+    saver = Saver(training, tables, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
 
     def after_step(seat: Seat) -> None:
         if is_due(spec, training.step) and seat.rank == 0 and training.step < plan.total_steps:

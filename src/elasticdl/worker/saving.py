@@ -10,23 +10,28 @@ from typing import Any
 
 from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint.store import Beside
 from elasticdl.errors import ElasticDLError
 from elasticdl.model.callbacks import BestMetric
 from elasticdl.worker.link import Link
+from elasticdl.worker.tables import NoTables
 from elasticdl.worker.training import Training
 
 _log = logging.getLogger(__name__)
 
 
 class Saver:
-    def __init__(self, training: Training, link: Link, directory: Path, keep: int, extra: dict[str, Any]) -> None:
+    def __init__(
+        self, training: Training, tables: NoTables, link: Link, directory: Path, keep: int, extra: dict[str, Any]
+    ) -> None:
         self._training = training
+        self._tables = tables
         self._link = link
         self._directory = directory
         self._keep = keep
         self._extra = extra
         self._changed = threading.Condition()
-        self._pending: tuple[Image, float] | None = None
+        self._pending: tuple[Image, Beside, float] | None = None
         self._is_writing = False
         self._failure: ElasticDLError | None = None
         threading.Thread(target=self._run, name="elasticdl-saver", daemon=True).start()
@@ -36,11 +41,12 @@ class Saver:
         self._raise_failure()
         started = time.monotonic()
         image = self._training.capture()
+        rows = self._tables.begin_cut(image.step, self._directory)
         copy_s = time.monotonic() - started
         with self._changed:
             if self._pending is not None:
                 _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending[0].step)
-            self._pending = (image, copy_s)
+            self._pending = (image, rows, copy_s)
             self._changed.notify_all()
 
     def finish(self) -> None:
@@ -63,10 +69,10 @@ class Saver:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None)
                 assert self._pending is not None
-                (image, copy_s), self._pending, self._is_writing = self._pending, None, True
+                (image, rows, copy_s), self._pending, self._is_writing = self._pending, None, True
             started = time.monotonic()
             try:
-                path = store.write(self._directory, image, self._extra, self._keep, self._best_step())
+                path = store.write(self._directory, image, self._extra, self._keep, self._best_step(), rows)
                 self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
             except ElasticDLError as exc:
                 self._failure = exc  # raised in the training thread, at the next step
