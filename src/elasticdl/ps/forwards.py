@@ -54,6 +54,9 @@ class Forwards:
         return len(self._waiting)
 
     def close(self) -> None:
+        """Nobody will be answered any more."""
+        for _ in self._released():
+            pass
         if self._line is not None:
             self._line.close()
 
@@ -102,7 +105,9 @@ class Forwards:
                 self._holdings.set_map(slot_map)
                 return reply._replace(status=Status.MOVED, version=slot_map.version, text=answer.text, parts=())
         if answer.status is not Status.OK and self._mirror is not None:
-            self._holdings.break_mirror(self._mirror, answer.text.decode(errors="replace")[:200])
+            no_copy = answer.status is Status.MOVED
+            why = "it holds no copy of ours" if no_copy else answer.text.decode(errors="replace")
+            self._holdings.break_mirror(self._mirror, why)
         return reply
 
     def _connect(self, mirror: Mirror) -> None:

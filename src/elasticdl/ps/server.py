@@ -36,7 +36,7 @@ class Server:
         *,
         threads: int,
         port: int = 0,
-        copy_timeout_s: float = 30.0,
+        copy_timeout_s: float = 10.0,
     ) -> None:
         self._holdings = holdings
         self._token = token_digest(token)
