@@ -122,7 +122,7 @@ class Lines:
                 if name := silent.pop(reply.request, None):
                     check(name, reply)
                     found[name] = reply
-        return found
+        return {name: found[name] for name in messages}
 
     def ask(self, name: PsId, message: Message) -> Message:
         """Send one message and wait for its reply, while nothing else is under way."""
