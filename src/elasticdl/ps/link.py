@@ -116,7 +116,7 @@ class Copies:
         if before is None:
             return
         me = self._holdings.name
-        if before.replicas.get(me) in fleet.lost:
+        if me in before.replicas and me not in fleet.replicas:
             from elasticdl.ps import mirroring  # type: ignore[attr-defined,unused-ignore]
 
             mirroring.unmirror(self._holdings)
