@@ -32,13 +32,13 @@ def serve(line: Line) -> str:
     contract, device = open_contract(line)
     if not spec.checkpoint.initial:
         raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
+    evaluates = spec.kind is JobKind.EVALUATION
+    uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
+    dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
     model = contract.build_model().to(device)
     image = load_weights(Path(spec.checkpoint.initial))
     make_room(model, image.weights())
     images.restore(image, model, None)
-    evaluates = spec.kind is JobKind.EVALUATION
-    uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
-    dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
     line.link.planned(image.step, len(dataset.source), 0, 0)
     line.link.ready()
     run = (

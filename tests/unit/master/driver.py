@@ -17,6 +17,7 @@ from elasticdl.spec import (
     JobSpec,
     ModelSpec,
     PlanSpec,
+    PsMode,
     PsSpec,
     TimingSpec,
     WorkerId,
@@ -37,7 +38,9 @@ def job_spec(
     output: str = "",
     shard_records: int = 10,
     timing: TimingSpec | None = None,
-    ps: PsSpec | None = None,
+    ps: int = 0,
+    replicas: int = 1,
+    mode: PsMode = PsMode.HYBRID,
     checkpoint_steps: int = 0,
 ) -> JobSpec:
     return JobSpec(
@@ -48,9 +51,9 @@ def job_spec(
         plan=PlanSpec(logical_ranks=ranks),
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
-        ps=ps or PsSpec(),
         checkpoint=CheckpointSpec(steps=checkpoint_steps),
         output=output,
+        ps=PsSpec(wish=ps, replicas=replicas, mode=mode),
     )
 
 
