@@ -166,3 +166,27 @@ def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
     assert job.result()["phase"] == "stopped"
     job.wait_gone()
     assert job.document()["wished_ps"] == 2
+
+
+def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -> None:
+    job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_replicas=2", slow=True, pause_s=0.05)
+    wait_serving(job, 2)
+    ps = serving(job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots"))
+    with client_of(job, ps) as client:
+        pull(client)
+        for number in range(1, 8):
+            push(client, number)
+        expected = pull(client)
+
+    os.kill(ps["ps-0"].pid, signal.SIGKILL)
+    after = wait_serving(job, 2)
+    with client_of(job, after) as client:
+        found = pull(client)
+
+    assert sorted(after) == ["ps-1", "ps-2"]
+    assert np.array_equal(found, expected)
+    job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots again")
+    kinds = job.kinds()
+    assert "promoted" in kinds and "restored" not in kinds
+    job.stop()
+    job.wait_gone()
