@@ -34,7 +34,7 @@ def main() -> int:
     counter = directory.counters / env.ps
     holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
-    server = Server(holdings, token, env.address, threads=spec.ps.threads)
+    server = Server(holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s)
     link = _attend(env, spec, holdings, server, token, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:
