@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from elasticdl.curves import avoid_tensorflow
 from elasticdl.spec.directory import JobDirectory
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
@@ -99,6 +100,7 @@ def read_curves(directory: JobDirectory) -> dict[str, Curve]:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util import tensor_util
 
+    avoid_tensorflow()
     points: dict[str, list[tuple[float, float]]] = {}
     for path in sorted(directory.tensorboard.glob("**/*tfevents*")):
         for event in EventFileLoader(str(path)).Load():

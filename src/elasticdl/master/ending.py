@@ -66,4 +66,4 @@ def ended(job: Job, event: JobEnded, now: float) -> Actions:
 
 def export_asked(job: Job, event: ExportAsked, now: float) -> Actions:
     job.ledger.export = (event.worker, event.path)
-    return [send(event.worker, export=pb.Export(path=event.path, progress=progress.dump(job)))]
+    return [send(event.worker, export=pb.Export(path=event.path, progress=progress.dump(job), step=job.ledger.step))]

@@ -16,7 +16,7 @@ from elasticdl.master.phase import Over, Pending, Phase
 from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, JobSpec, PsId, PsMode, Strategy, WorkerId
+from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
 SHOWN_ENTRIES = 100
 
@@ -124,8 +124,7 @@ class Job:
 
     @property
     def trains_by_leases(self) -> bool:
-        """All of the model is on ps: workers need not know each other."""
-        return self.trains and self.spec.strategy is Strategy.PS and self.spec.ps.mode is not PsMode.HYBRID
+        return self.spec.trains_by_leases
 
     @property
     def has_rounds(self) -> bool:

@@ -56,7 +56,7 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
         stop = pb.StopTraining(reason=ledger.phase.reason)
         actions.append(send(worker.id, stop=stop) if is_holder else send(worker.id, release=pb.Release()))
     if ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
-        export = pb.Export(path=ledger.export[1], progress=progress.dump(job))
+        export = pb.Export(path=ledger.export[1], progress=progress.dump(job), step=ledger.step)
         actions.append(send(worker.id, export=export))
     if ledger.preparer == worker.id and ledger.training is None:
         actions.append(send(worker.id, prepare=pb.Prepare()))

@@ -15,6 +15,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from elasticdl import curves
 from elasticdl.master import ps_status
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
@@ -26,6 +27,7 @@ class Curves:
     """One event file per incarnation of the master; a step is drawn once."""
 
     def __init__(self, directory: Path, last_step: int) -> None:
+        curves.avoid_tensorflow()
         self._writer = EventFileWriter(str(directory), flush_secs=_FLUSH_S)
         self._last_step = last_step
 

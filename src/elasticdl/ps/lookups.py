@@ -6,7 +6,7 @@ Knows no framework: layers ask for rows by table and ids, and give back what the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -97,7 +97,9 @@ class Lookups:
         self._held: list[_Push] | None = None
         self._pushes: deque[tuple[_Push, Any]] = deque()
         self.pulled_ahead = 0  # lookups that were answered before they were asked
-        self.stale: list[tuple[int, int]] = []  # sender and number of pushes that a ps found too old
+        self.clock = 0  # updates there were at most, as far as is known
+        # Told of each push that is in the rows, by sender and number; or that a ps found it stale, and took none of it.
+        self.on_pushed: Callable[[int, int, bool], None] = lambda sender, number, is_stale: None
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
         self.client.declare(tables)
@@ -185,6 +187,7 @@ class Lookups:
         """A batch is as old as the oldest of its rows."""
         for name, clock in clocks.items():
             self._clocks[name] = min(clock, self._clocks.get(name, clock))
+            self.clock = max(self.clock, clock)
 
     def _summed(self, given: Sequence[tuple[Plan, Floats]]) -> tuple[Plan, Floats]:
         """Of one table: a row is updated once for a batch, wherever its gradients came from."""
@@ -207,8 +210,7 @@ class Lookups:
     def _wait(self, most: int) -> None:
         while len(self._pushes) > most:
             push, pending = self._pushes.popleft()
-            if not self.client.pushed(pending):
-                self.stale.append((push.sender, push.number))
+            self.on_pushed(push.sender, push.number, not self.client.pushed(pending))
 
 
 def flat(table: str, ids: Ids) -> Ids:

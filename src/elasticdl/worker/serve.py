@@ -32,12 +32,12 @@ def serve(line: Line) -> str:
     contract, device = open_contract(line)
     if not spec.checkpoint.initial:
         raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
-    model = contract.build_model()
-    image = hold_rows(model, *find_weights(Path(spec.checkpoint.initial)))
-    images.restore(image, model.to(device), None)
     evaluates = spec.kind is JobKind.EVALUATION
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
     dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
+    model = contract.build_model()
+    image = hold_rows(model, *find_weights(Path(spec.checkpoint.initial)))
+    images.restore(image, model.to(device), None)
     line.link.planned(image.step, len(dataset.source), 0, 0)
     line.link.ready()
     run = (

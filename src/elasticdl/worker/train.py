@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from elasticdl.checkpoint.export import export
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.data.plan import Plan, plan_of
 from elasticdl.errors import LossNotFinite, SpecError
-from elasticdl.model import contract as contracts
 from elasticdl.model import tensors
 from elasticdl.model.contract import Contract
 from elasticdl.spec import JobSpec
 from elasticdl.worker.assembly import Line, assemble, device_of, is_due
 from elasticdl.worker.ending import finish, give_up
 from elasticdl.worker.evaluator import Evaluator
+from elasticdl.worker.framework import load_contract
 from elasticdl.worker.tables import NoTables, open_tables
 from elasticdl.worker.training import fix_numerics, seed_everything
 
@@ -29,6 +28,10 @@ from elasticdl.worker.training import fix_numerics, seed_everything
 def train(line: Line) -> str:
     """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
     spec = line.spec
+    if spec.trains_by_leases:
+        from elasticdl.worker.train_by_leases import train_by_leases  # needs the native core
+
+        return train_by_leases(line)
     contract, device = open_contract(line)
     dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
@@ -40,7 +43,8 @@ def train(line: Line) -> str:
     _warm_up(model, contract, dataset, plan, device)
     assembly = assemble(
         line, model, optimizer, dataset, plan,
-        callbacks=contract.callbacks(), learning_rate=contract.learning_rate, evaluator=evaluator, tables=tables,
+        callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
+        tables=tables,
         device=device,
     )  # fmt: skip
     engine = assembly.engine
@@ -49,14 +53,16 @@ def train(line: Line) -> str:
     try:
         for step in engine.steps():
             for features, labels in step:
-                step.backward(contract.loss(labels, model(features)))
+                step.backward(contract.batch_loss(model, features, labels))
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
     farewell = finish(
-        line, assembly, lambda path: _export(path, spec, model, tables, dataset, plan, engine.training.step, device)
+        line,
+        assembly,
+        lambda path: _export(path, spec, contract, model, tables, dataset, plan, engine.training.step, device),
     )
     assembly.feed.close()
     if evaluator is not None:
@@ -67,10 +73,9 @@ def train(line: Line) -> str:
 def open_contract(line: Line) -> tuple[Contract, torch.device]:
     """The model file of the job, and the device it is to compute on."""
     spec = line.spec
-    assert spec.model is not None
     device = device_of(spec, line.env)
     fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
-    return contracts.load(spec.model, spec.kind), device
+    return load_contract(spec), device
 
 
 def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> RecordSource:
@@ -99,7 +104,7 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
         return
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     batch = tensors.on_device(batch, device)
-    contract.loss(batch.labels, model(batch.features)).backward()  # type: ignore[no-untyped-call]
+    contract.batch_loss(model, batch.features, batch.labels).backward()  # type: ignore[no-untyped-call]
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for name, buffer in model.named_buffers():
@@ -109,6 +114,7 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
 def _export(
     path: str,
     spec: JobSpec,
+    contract: Contract,
     model: torch.nn.Module,
     tables: NoTables,
     dataset: Dataset,
@@ -127,4 +133,4 @@ def _export(
         "records": plan.records_until(step),
     }
     with tables.whole():
-        export(model, sample, Path(path), extra)
+        contract.export(model, sample, Path(path), extra)

@@ -48,9 +48,9 @@ def job_spec(
         plan=PlanSpec(logical_ranks=ranks),
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
-        ps=ps or PsSpec(),
         checkpoint=CheckpointSpec(steps=checkpoint_steps),
         output=output,
+        ps=ps or PsSpec(),
     )
 
 

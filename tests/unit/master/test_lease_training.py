@@ -17,8 +17,8 @@ from elasticdl.spec import PsId, PsMode, PsSpec, TimingSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, sent, signalled
 
 MINIBATCH = 64  # the default of a plan
-RECORDS = 8000  # so many that shards are of two batches
 ASYNC = PsSpec(wish=1, mode=PsMode.ASYNC)
+RECORDS = 8000  # so many that shards are of two batches
 
 
 def with_ps(driver: Driver) -> Driver:
@@ -27,11 +27,13 @@ def with_ps(driver: Driver) -> Driver:
     return driver
 
 
-def training(workers: int = 2, records: int = RECORDS, validation: int = 0, **spec: Any) -> Driver:
+def training(workers: int = 2, records: int = RECORDS, epoch: int = 0, validation: int = 0, **spec: Any) -> Driver:
     """A job that trains by leases, its first state made by worker-0."""
     driver = with_ps(Driver(job_spec(wish=workers, ps=ASYNC, shard_records=2 * MINIBATCH, **spec)))
     driver.join(*(f"worker-{number}" for number in range(workers)))
-    driver.plan("worker-0", records=records, validation=validation)
+    worker = WorkerId("worker-0")
+    plan = ev.PlanFound(worker, driver.sequence(worker), 100, records, epoch or records, 100, validation)
+    driver.do(plan)
     return driver
 
 
@@ -97,7 +99,7 @@ def test_a_worker_that_hangs_is_killed_and_its_shard_goes_to_another() -> None:
 
 
 def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
-    driver = training(workers=1, records=256, validation=10)
+    driver = training(workers=1, records=512, epoch=256, validation=10)
     leases: list[tuple[str, int]] = []
     request, reports = 1, list[ev.LeaseReport]()
     while not (answer := driver.exchange("worker-0", request, *reports)).drained:
@@ -105,8 +107,9 @@ def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
         reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
         request += 1
 
-    assert [at for source, at in leases if source == "validation"] == [4]
-    assert list(driver.state.job.ledger.evaluations.results) == [4]
+    assert [at for source, at in leases if source == "validation"] == [4, 8]
+    assert list(driver.state.job.ledger.evaluations.results) == [4, 8]
+    assert driver.state.job.ledger.records == 512
 
 
 def test_a_checkpoint_is_asked_for_every_n_batches_of_one_worker_at_a_time() -> None:

@@ -21,17 +21,17 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from elasticdl.data.dataset import Dataset, Metadata
 from elasticdl.model.metrics import AUC, Metric
 from elasticdl.model.mode import Mode
-from elasticdl.torch import Embedding
+from elasticdl.torch import Embedding, Initializer
 from elasticdl.zoo.ctr.clicks import FIELDS, NUMBERS, RECORD, Clicks, read_criteo
 
 
 class DeepFM(nn.Module):
-    """The score is the sum of first-order weights, pairwise products of factors, and a deep net over the same factors."""
+    """The score is the sum of first-order weights, products of factors in pairs, and a deep net over all factors."""
 
     def __init__(self, columns: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.weights = Embedding(1, name="weights", initializer="zeros")
-        self.factors = Embedding(columns, name="factors", initializer={"kind": "normal", "stddev": 0.01})
+        self.factors = Embedding(columns, name="factors", initializer=Initializer(kind="normal", deviation=0.01))
         self.numbers = nn.Linear(NUMBERS, 1)
         self.deep = mlp(FIELDS * columns + NUMBERS, hidden)
 
@@ -41,7 +41,8 @@ class DeepFM(nn.Module):
         first = self.weights(ids).sum(dim=(1, 2)) + self.numbers(numbers).squeeze(1)
         second = 0.5 * (factors.sum(dim=1).square() - factors.square().sum(dim=1)).sum(dim=1)
         deep: Tensor = self.deep(torch.cat([factors.flatten(1), numbers], dim=1)).squeeze(1)
-        return first + second + deep
+        score: Tensor = first + second + deep
+        return score
 
 
 class WideAndDeep(nn.Module):
@@ -50,13 +51,14 @@ class WideAndDeep(nn.Module):
     def __init__(self, columns: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.wide = Embedding(1, name="wide", initializer="zeros")
-        self.embedding = Embedding(columns, name="embedding", initializer={"kind": "normal", "stddev": 0.01})
+        self.embedding = Embedding(columns, name="embedding", initializer=Initializer(kind="normal", deviation=0.01))
         self.deep = mlp(FIELDS * columns + NUMBERS, hidden)
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
         ids, numbers = features["ids"], features["numbers"]
         deep: Tensor = self.deep(torch.cat([self.embedding(ids).flatten(1), numbers], dim=1)).squeeze(1)
-        return self.wide(ids).sum(dim=(1, 2)) + deep
+        score: Tensor = self.wide(ids).sum(dim=(1, 2)) + deep
+        return score
 
 
 def mlp(inputs: int, hidden: tuple[int, ...]) -> nn.Module:

@@ -1,0 +1,25 @@
+"""Which framework a model file is written in, and its contract."""
+
+from __future__ import annotations
+
+from elasticdl.errors import SpecError
+from elasticdl.model import contract as contracts
+from elasticdl.model import definition, source
+from elasticdl.model.contract import Contract
+from elasticdl.model.source import Framework
+from elasticdl.spec import JobSpec
+
+
+def load_contract(spec: JobSpec) -> Contract:
+    """The contract of the job's model file. TensorFlow is imported for files in Keras only."""
+    assert spec.model is not None
+    tree = source.parse(definition.locate(spec.model).file)
+    if source.framework(tree) is Framework.TORCH:
+        return contracts.load(spec.model, spec.kind)
+    if spec.workers.device != "cpu":
+        raise SpecError(f"workers.device: {spec.workers.device}: Keras models train on the processor; use --device=cpu")
+    from elasticdl.keras import contract as keras_contracts
+    from elasticdl.keras import runtime
+
+    runtime.fix_numerics(spec.workers.threads, reproducible=spec.plan.reproducible)
+    return keras_contracts.load(spec.model, spec.kind)
