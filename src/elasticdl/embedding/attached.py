@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from elasticdl.embedding import moving, rule
+from elasticdl.embedding.foresight import Foresight
 from elasticdl.embedding.layer import Layer
 from elasticdl.embedding.moving import Which
 from elasticdl.embedding.source import Source, whole
@@ -43,6 +44,9 @@ class Attached:
         moving.leave(optimizer, self.moved)
         if self.layers:
             self.specs = specs_of(self.layers, optimizer)
+
+    def foresight(self) -> Foresight:
+        return Foresight(self.layers)
 
     def attach(self, source: Source) -> None:
         for layer in self.layers:
