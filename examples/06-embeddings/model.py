@@ -39,8 +39,8 @@ def custom_data_reader(data_path, records=4000):
 class Model(nn.Module):
     def __init__(self, columns):
         super().__init__()
-        self.user = elastic.Embedding(columns)
-        self.seen = elastic.EmbeddingBag(columns, combiner="mean", optimizer="adagrad")
+        self.user = elastic.Embedding(columns, initializer="normal")
+        self.seen = elastic.EmbeddingBag(columns, initializer="normal", combiner="mean", optimizer="adagrad")
         self.dense = nn.Sequential(nn.Linear(2 * columns, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, ids):
@@ -56,7 +56,7 @@ def loss(labels, predictions):
     return nn.functional.binary_cross_entropy_with_logits(predictions, labels)
 
 
-def optimizer(parameters, lr=0.01):
+def optimizer(parameters, lr=0.02):
     return torch.optim.Adam(parameters, lr=lr)
 
 

@@ -97,6 +97,20 @@ inline void touch(const int64_t* ids, size_t n, uint8_t* flags) {
   for (size_t i = 0; i < n; ++i) flags[slot_of(mix64(static_cast<uint64_t>(ids[i])))] = 1;
 }
 
+// Marks of one sender, see ps/marks.py: these slots have the push `number` from here on.
+inline void mark(int64_t* top, uint64_t* window, const uint8_t* flags, int64_t number) {
+  for (uint32_t s = 0; s < kSlots; ++s) {
+    if (!flags[s]) continue;
+    const int64_t ahead = number - top[s];
+    if (ahead > 0) {
+      window[s] = (ahead < 64 ? window[s] << ahead : 0) | 1;
+      top[s] = number;
+    } else if (ahead > -64) {
+      window[s] |= uint64_t{1} << -ahead;
+    }
+  }
+}
+
 // The first value that is not finite, or n.
 inline size_t first_not_finite(const float* values, size_t n) {
   constexpr size_t kBlock = 4096;

@@ -157,6 +157,13 @@ void touch_slots(Ids ids, FlagsOut flags) {
   touch(ids.data(), ids.shape(0), flags.data());
 }
 
+void mark_slots(nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> top,
+                nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> window, Flags flags, int64_t number) {
+  expect(top.shape(0) == kSlots && window.shape(0) == kSlots && flags.shape(0) == kSlots,
+         "top, window, flags: expected one for each of " + std::to_string(kSlots) + " slots");
+  mark(top.data(), window.data(), flags.data(), number);
+}
+
 void narrow(Matrix values, HalvesOut out, bool brain) {
   expect_shape("out", out, values.shape(0), values.shape(1));
   const float* from = values.data();
@@ -253,6 +260,7 @@ NB_MODULE(_native, m) {
   m.def("plan", &plan_ids, "ids"_a.noconvert(), "owner"_a.noconvert(), "owners"_a);
   m.def("foreign", &foreign, "ids"_a.noconvert(), "held"_a.noconvert());
   m.def("touch", &touch_slots, "ids"_a.noconvert(), "flags"_a.noconvert());
+  m.def("mark", &mark_slots, "top"_a.noconvert(), "window"_a.noconvert(), "flags"_a.noconvert(), "number"_a);
   m.def("narrow", &narrow, "values"_a.noconvert(), "out"_a.noconvert(), "brain"_a);
   m.def("widen", &widen, "values"_a.noconvert(), "out"_a.noconvert(), "brain"_a);
   m.def("slots", &slots, "ids"_a.noconvert());

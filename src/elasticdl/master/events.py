@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from elasticdl.master.phase import Outcome
-from elasticdl.spec.ids import PsId, WorkerId
+from elasticdl.master.ps_events import PsEvent
+from elasticdl.spec.ids import WorkerId
 
 
 class MasterStarted(NamedTuple):
@@ -147,6 +148,7 @@ class PlanFound(NamedTuple):
     validation_records: int
     best_metric: str = ""  # what a callback of the model watches
     best_is_least: bool = False
+    progress: str = ""  # of the data of a job that trains by leases, as its checkpoint says
 
 
 class LeaseReport(NamedTuple):
@@ -176,67 +178,6 @@ class HeartbeatReceived(NamedTuple):
     step_s: float
     compute_s: float
     learning_rate: float
-
-
-# ---- from ps
-
-
-class PsGreeted(NamedTuple):
-    ps: PsId
-    pid: int
-    host: str
-    address: str
-    map_version: int  # in force there
-    leaving: bool
-
-
-class PsBeatReceived(NamedTuple):
-    """Never journaled, as a worker's heartbeat."""
-
-    ps: PsId
-    map_version: int
-    rows: int
-    bytes: int
-    requests: int
-    applied: int
-    repeated: int
-    refused: int
-    malformed: int
-    lock_wait_s: float
-    staleness: tuple[int, ...]  # pushes by staleness: 0, 1, 2-3, 4-7 …
-    clock: int
-
-
-class PsLeaving(NamedTuple):
-    ps: PsId
-    sequence: int
-    reason: str
-
-
-class SlotsMoved(NamedTuple):
-    """A task of the fleet is done, or could not be."""
-
-    ps: PsId
-    sequence: int
-    version: int
-    rows: int
-    pause_s: float
-    rolled_back: int
-    failure: str
-
-
-class PsFailed(NamedTuple):
-    ps: PsId
-    sequence: int
-    message: str
-    wrong_job: bool
-    permanent: bool
-
-
-class PsSaidGoodbye(NamedTuple):
-    ps: PsId
-    sequence: int
-    reason: str
 
 
 # ---- from people
@@ -312,44 +253,24 @@ class ExportAsked(NamedTuple):
     path: str
 
 
-class PsLaunched(NamedTuple):
-    ps: PsId
+class PreparerChosen(NamedTuple):
+    """This worker makes the first state of a job that trains by leases."""
+
+    worker: WorkerId
 
 
-class PsFellSilent(NamedTuple):
-    ps: PsId
-    reason: str
+class EvaluationDue(NamedTuple):
+    """So much was trained by leases that it is time to evaluate."""
+
+    step: int
+    records: int
 
 
-class PsDrained(NamedTuple):
-    """It was to leave, and nobody needs it any more."""
+class SaveAsked(NamedTuple):
+    """This worker is to write a checkpoint of a job that trains by leases."""
 
-    ps: PsId
-
-
-class SlotsDealt(NamedTuple):
-    """The first slot map: these ps hold all slots. Those in `blank` must restore theirs first."""
-
-    members: tuple[PsId, ...]
-    blank: tuple[PsId, ...]
-
-
-class TaskGiven(NamedTuple):
-    """What changes who holds what, see master/fleet.py. `other` is the one it goes to, or the one it is of."""
-
-    kind: str
-    version: int  # of the map that is in force once it is done
-    performer: PsId
-    other: PsId
-    slots: tuple[int, ...]
-    directory: str  # of the cut that is restored
-
-
-class TaskSettled(NamedTuple):
-    """Whoever performed it is gone; the other one's map tells whether it was done."""
-
-    version: int
-    is_done: bool
+    worker: WorkerId
+    step: int
 
 
 class JobEnded(NamedTuple):
@@ -379,12 +300,6 @@ Event = (
     | PlanFound
     | Exchanged
     | HeartbeatReceived
-    | PsGreeted
-    | PsBeatReceived
-    | PsLeaving
-    | SlotsMoved
-    | PsFailed
-    | PsSaidGoodbye
     | ScaleAsked
     | StopAsked
     | WorkerLaunched
@@ -396,13 +311,11 @@ Event = (
     | RoundPlanned
     | RoundSeen
     | ExportAsked
-    | PsLaunched
-    | PsFellSilent
-    | PsDrained
-    | SlotsDealt
-    | TaskGiven
-    | TaskSettled
+    | PreparerChosen
+    | EvaluationDue
+    | SaveAsked
     | JobEnded
+    | PsEvent
 )
 
 # (worker, sequence) first: sent again after a reconnect, effective once.
@@ -419,10 +332,3 @@ Sequenced = (
     | WorkerSaidGoodbye
     | PlanFound
 )
-
-# (ps, sequence) first, likewise.
-PsSequenced = PsLeaving | SlotsMoved | PsFailed | PsSaidGoodbye
-
-# Never journaled: what they say is learned again from the next one.
-Beat = HeartbeatReceived | PsBeatReceived
-BEATS: tuple[type, ...] = (HeartbeatReceived, PsBeatReceived)

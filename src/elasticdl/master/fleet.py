@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from elasticdl.master.events import TaskGiven
+from elasticdl.master.ps_events import TaskGiven
 from elasticdl.ps import fleet as wire
 from elasticdl.ps.slots import Move, SlotMap, balance
 from elasticdl.spec.ids import PsId
@@ -165,15 +165,14 @@ class Fleet:
         """Owners and complete copies once the task is done."""
         replicas = dict(self.replicas)
         if task.kind == MIRROR:
-            return self.owner, replicas | {task.performer: task.other}
+            return self.owner, replicas | ({task.performer: task.other} if self.ps[task.other].answers else {})
         receiver = task.other if task.kind == MOVE else task.performer
         owner = list(self.owner)
         for slot in task.slots:
             owner[slot] = receiver
-        replicas.pop(receiver, None)  # its copy has only what it held before
-        if task.kind == PROMOTE:
-            replicas.pop(task.other, None)
-        return tuple(owner), replicas
+        if task.kind != MOVE:  # rows that move go on to the copies; others have only what was held before
+            replicas.pop(receiver, None)
+        return tuple(owner), {of: replica for of, replica in replicas.items() if of in owner}
 
 
 def next_task(fleet: Fleet, replicas: int, directory: str) -> TaskGiven | None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from elasticdl.master.actions import Entry, Send, WriteEntry
 from elasticdl.master.budget import Budget
 from elasticdl.master.evaluation import Evaluations
-from elasticdl.master.events import HeartbeatReceived, PlanFound, PsBeatReceived
+from elasticdl.master.events import HeartbeatReceived, PlanFound
 from elasticdl.master.fleet import Fleet
-from elasticdl.master.membership import Membership, Worker
+from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
+from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
@@ -29,6 +31,11 @@ class Ledger:
     membership: Membership = field(default_factory=Membership)
     rounds: Rounds = field(default_factory=Rounds)
     evaluations: Evaluations = field(default_factory=Evaluations)
+    training: TrainingQueue | None = None  # of a job that trains by leases
+    preparer: WorkerId | None = None  # who makes its first state
+    evaluated_at: int = 0  # records trained when the newest evaluation was opened
+    saved_at: int = 0  # batches trained when a checkpoint was asked for last
+    saver: WorkerId | None = None  # who writes it
     fleet: Fleet = field(default_factory=Fleet)
     plan: PlanFound | None = None
     started_at: float = 0.0
@@ -89,6 +96,15 @@ class Observations:
             self.awake_since[worker] = now
         self.heard_at[worker] = now
 
+    def advance(self, step: int, records: int, now: float) -> None:
+        """So much is trained by now."""
+        if self.step >= 0 and now > self.advanced_at:
+            rate = max(0, records - self.records) / (now - self.advanced_at)
+            # Smoothed over a second or two, whatever the rhythm of the news.
+            weight = min(1.0, (now - self.advanced_at) / 2.0)
+            self.rate = rate if self.rate == 0.0 else self.rate + weight * (rate - self.rate)
+        self.step, self.records, self.advanced_at = step, records, now
+
     def excuse(self, now: float) -> None:
         """Nobody's silence up to now counts."""
         self.heard_at = dict.fromkeys(self.heard_at, now)
@@ -104,8 +120,16 @@ class Job:
 
     @property
     def trains(self) -> bool:
-        """Whether workers meet in rounds; else they take leases until the data is drained."""
         return self.spec.kind in (JobKind.TRAINING, JobKind.SCRIPT)
+
+    @property
+    def trains_by_leases(self) -> bool:
+        return self.spec.trains_by_leases
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether workers meet in rounds; else they take leases until the data is drained."""
+        return self.trains and not self.trains_by_leases
 
     @property
     def is_over(self) -> bool:
@@ -129,6 +153,12 @@ class Job:
         ledger.entries += 1
         ledger.recent.append(entry)
         return WriteEntry(ledger.entries, entry)
+
+    def state_holders(self) -> list[Worker]:
+        """Those that a stopping job waits for, since they can write its last checkpoint."""
+        if not self.trains_by_leases:
+            return self.holders_here() if self.trains else []
+        return [w for w in self.ledger.membership.here() if w.state in (WorkerState.MEMBER, WorkerState.FINISHED)]
 
     def holders_here(self) -> list[Worker]:
         """The members of the round that trains, those that are alive, in rank order."""

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from elasticdl.master import fleet as fleets
-from elasticdl.master.events import (
-    Event,
-    PsDrained,
-    PsFellSilent,
-    PsLaunched,
-    SlotsDealt,
-    TaskSettled,
-)
-from elasticdl.master.fleet import MIRROR, MOVE
+from elasticdl.master.events import Event
+from elasticdl.master.fleet import MOVE
 from elasticdl.master.job import Job
+from elasticdl.master.ps_events import MirrorBroken, PsDrained, PsFellSilent, PsLaunched, SlotsDealt, TaskSettled
 from elasticdl.spec import PsId, WorkerId
 
 # The first map waits so long at most for those that have not come yet: they get their slots while others train.
@@ -24,7 +18,10 @@ _PATIENCE = 3.0
 def due(job: Job, now: float) -> Event | None:
     if not job.ledger.fleet.wish:
         return None
-    return _silent(job, now) or _settle(job, now) or _launch(job, now) or _deal(job, now) or _change(job, now)
+    for decide in (_silent, _broken_mirror, _settle, _launch, _deal, _change):
+        if (event := decide(job, now)) is not None:
+            return event
+    return None
 
 
 def _silent(job: Job, now: float) -> Event | None:
@@ -50,6 +47,14 @@ def _others_are_heard(job: Job, ps: PsId, now: float) -> bool:
     )
 
 
+def _broken_mirror(job: Job, now: float) -> Event | None:
+    for ps in job.ledger.fleet.replicas:
+        seen = job.seen.ps.get(ps)
+        if seen is not None and seen.beat is not None and seen.beat.mirror_failure:
+            return MirrorBroken(ps, seen.beat.mirror_failure)
+    return None
+
+
 def _settle(job: Job, now: float) -> Event | None:
     """A task whose performer is gone: what the other one has in force tells whether it was done."""
     fleet = job.ledger.fleet
@@ -57,7 +62,7 @@ def _settle(job: Job, now: float) -> Event | None:
     if task is None or fleet.ps[task.performer].is_here:
         return None
     other = fleet.ps[task.other]
-    if task.kind not in (MOVE, MIRROR) or not other.answers:
+    if task.kind != MOVE or not other.answers:
         return TaskSettled(task.version, False)
     seen = job.seen.ps.get(other.id)
     # What the dead one had sent may still be on its way for a moment.

@@ -6,8 +6,11 @@ import signal
 
 from elasticdl.master.actions import Action, LaunchPs, SignalPs
 from elasticdl.master.ending import end
-from elasticdl.master.events import (
-    Exit,
+from elasticdl.master.events import Exit, ReplicaExited, ReplicasListed, ReplicaStarted, ScaleAsked
+from elasticdl.master.fleet import GONE, Ps, PsState
+from elasticdl.master.job import Job, send
+from elasticdl.master.membership import Cause, WorkerState, cause_of
+from elasticdl.master.ps_events import (
     PsDrained,
     PsFailed,
     PsFellSilent,
@@ -15,14 +18,7 @@ from elasticdl.master.events import (
     PsLaunched,
     PsLeaving,
     PsSaidGoodbye,
-    ReplicaExited,
-    ReplicasListed,
-    ReplicaStarted,
-    ScaleAsked,
 )
-from elasticdl.master.fleet import GONE, Ps, PsState
-from elasticdl.master.job import Job, send
-from elasticdl.master.membership import Cause, WorkerState, cause_of
 from elasticdl.master.tasks import announce, fleet_message, task_message
 from elasticdl.rpc import elasticdl_pb2 as pb
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from elasticdl.master import deciding, ending, leasing, lifecycle, ps_life, tasks, training
+from elasticdl.master import deciding, ending, lease_training, leasing, lifecycle, ps_events, ps_life, tasks, training
 from elasticdl.master import events as ev
 from elasticdl.master.actions import Action, Send
 from elasticdl.master.fleet import Ps
@@ -23,7 +23,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, PsId
 
 _SEQUENCED = frozenset(ev.Sequenced.__args__)
-_PS_SEQUENCED = frozenset(ev.PsSequenced.__args__)
+_PS_SEQUENCED = frozenset(ps_events.PsSequenced.__args__)
 _LEDGER: TypeAdapter[Ledger] = TypeAdapter(Ledger)
 
 Handler = Callable[[Job, Any, float], list[Action]]
@@ -73,6 +73,10 @@ class JobState:
         for evaluation in ledger.evaluations.open.values():
             evaluation.queue.validate()
             for lease in evaluation.queue.leases.values():
+                assert workers[lease.worker].state not in GONE, f"{lease.worker} is gone but holds a lease"
+        if ledger.training is not None:
+            ledger.training.validate()
+            for lease in ledger.training.shards.leases.values():
                 assert workers[lease.worker].state not in GONE, f"{lease.worker} is gone but holds a lease"
         assert set(rounds.holders) <= set(workers), "a holder nobody knows"
         assert len(set(rounds.holders)) == len(rounds.holders), "a holder twice"
@@ -138,30 +142,29 @@ def _heartbeat(job: Job, event: ev.HeartbeatReceived, now: float) -> list[Action
     seen = job.seen
     seen.hear(event.worker, now, job.spec.timing.silence_s)
     seen.beats[event.worker] = event
-    if event.step > seen.step:
-        if seen.step >= 0 and now > seen.advanced_at:
-            rate = max(0, event.records - seen.records) / (now - seen.advanced_at)
-            # Smoothed over a second or two, whatever the rhythm of the heartbeats.
-            weight = min(1.0, (now - seen.advanced_at) / 2.0)
-            seen.rate = rate if seen.rate == 0.0 else seen.rate + weight * (rate - seen.rate)
-        seen.step, seen.records, seen.loss = event.step, event.records, event.loss
-        seen.learning_rate, seen.advanced_at = event.learning_rate, now
+    if job.trains_by_leases:  # what is trained is known from the leases
+        seen.loss, seen.learning_rate = event.loss or seen.loss, event.learning_rate or seen.learning_rate
+    elif event.step > seen.step:
+        seen.advance(event.step, event.records, now)
+        seen.loss, seen.learning_rate = event.loss, event.learning_rate
     return []
 
 
-def _ps_greeted(job: Job, event: ev.PsGreeted, now: float) -> list[Action]:
+def _ps_greeted(job: Job, event: ps_events.PsGreeted, now: float) -> list[Action]:
     job.seen.hear(event.ps, now, job.spec.timing.silence_s)
     job.seen.ps[event.ps] = PsSeen(now, event.map_version)
     return ps_life.greeted(job, event, now)
 
 
-def _ps_beat(job: Job, event: ev.PsBeatReceived, now: float) -> list[Action]:
+def _ps_beat(job: Job, event: ps_events.PsBeatReceived, now: float) -> list[Action]:
     job.seen.hear(event.ps, now, job.spec.timing.silence_s)
     job.seen.ps.setdefault(event.ps, PsSeen(now, 0)).take(event, now)
     return []
 
 
 def _plan_found(job: Job, event: ev.PlanFound, now: float) -> list[Action]:
+    if job.trains_by_leases:
+        return training.plan_found(job, event, now) + lease_training.opened(job, event, now)
     return training.plan_found(job, event, now) + leasing.opened(job, event, now)
 
 
@@ -186,12 +189,12 @@ _HANDLERS: dict[type, Handler] = {
     ev.PlanFound: _plan_found,
     ev.Exchanged: leasing.exchanged,
     ev.HeartbeatReceived: _heartbeat,
-    ev.PsGreeted: _ps_greeted,
-    ev.PsBeatReceived: _ps_beat,
-    ev.PsLeaving: ps_life.leaving,
-    ev.SlotsMoved: tasks.moved,
-    ev.PsFailed: ps_life.failed,
-    ev.PsSaidGoodbye: ps_life.goodbye,
+    ps_events.PsGreeted: _ps_greeted,
+    ps_events.PsBeatReceived: _ps_beat,
+    ps_events.PsLeaving: ps_life.leaving,
+    ps_events.SlotsMoved: tasks.moved,
+    ps_events.PsFailed: ps_life.failed,
+    ps_events.PsSaidGoodbye: ps_life.goodbye,
     ev.ScaleAsked: _scale_asked,
     ev.StopAsked: ending.stop_asked,
     ev.WorkerLaunched: lifecycle.launched,
@@ -203,11 +206,15 @@ _HANDLERS: dict[type, Handler] = {
     ev.RoundPlanned: training.planned,
     ev.RoundSeen: training.seen,
     ev.ExportAsked: ending.export_asked,
-    ev.PsLaunched: ps_life.launched,
-    ev.PsFellSilent: ps_life.fell_silent,
-    ev.PsDrained: ps_life.drained,
-    ev.SlotsDealt: tasks.dealt,
-    ev.TaskGiven: tasks.given,
-    ev.TaskSettled: tasks.settled,
+    ev.PreparerChosen: lease_training.preparer_chosen,
+    ev.EvaluationDue: lease_training.evaluation_due,
+    ev.SaveAsked: lease_training.save_asked,
+    ps_events.PsLaunched: ps_life.launched,
+    ps_events.PsFellSilent: ps_life.fell_silent,
+    ps_events.MirrorBroken: tasks.mirror_broken,
+    ps_events.PsDrained: ps_life.drained,
+    ps_events.SlotsDealt: tasks.dealt,
+    ps_events.TaskGiven: tasks.given,
+    ps_events.TaskSettled: tasks.settled,
     ev.JobEnded: ending.ended,
 }

@@ -59,6 +59,8 @@ def status(job: Job, now: float) -> pb.JobStatus:
 
 
 def _records(job: Job) -> int:
+    if job.ledger.training is not None:
+        return job.ledger.training.shards.done_records
     if not job.trains:
         return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
     return max(job.ledger.records, job.seen.records)

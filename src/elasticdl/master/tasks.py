@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from elasticdl.master.actions import Action
 from elasticdl.master.ending import end
-from elasticdl.master.events import SlotsDealt, SlotsMoved, TaskGiven, TaskSettled
 from elasticdl.master.fleet import MIRROR, MOVE, PROMOTE, RESTORE
 from elasticdl.master.job import Job, send
+from elasticdl.master.ps_events import MirrorBroken, SlotsDealt, SlotsMoved, TaskGiven, TaskSettled
 from elasticdl.ps.slots import SlotMap
 from elasticdl.rpc import elasticdl_pb2 as pb
 
@@ -82,6 +82,11 @@ def settled(job: Job, event: TaskSettled, now: float) -> Actions:
         return _done(job, task, 0, 0.0, 0, now)
     job.ledger.fleet.give_up()
     return _tell(job)
+
+
+def mirror_broken(job: Job, event: MirrorBroken, now: float) -> Actions:
+    job.ledger.fleet.replicas.pop(event.ps, None)
+    return [job.note(now, "mirror-broken", worker=event.ps, reason=event.reason), *announce(job)]
 
 
 def _done(job: Job, task: TaskGiven, rows: int, pause_s: float, rolled_back: int, now: float) -> Actions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,13 @@ from elasticdl.ps.wire import Floats, Ids
 from elasticdl.spec import PsId
 
 _ALL_SLOTS = np.ones(SLOTS, np.uint8)
+
+
+class Rows(NamedTuple):
+    """A pull, which is done at once; tables of one process have no clocks."""
+
+    rows: dict[str, Floats]
+    clocks: dict[PsId, int]
 
 
 class Local:
@@ -34,14 +42,14 @@ class Local:
     def plan(self, ids: Ids) -> Plan:
         return self._route.plan(ids)
 
-    def begin_pull(self, plans: Mapping[str, Plan], *, create: bool = True) -> dict[str, Floats]:
+    def begin_pull(self, plans: Mapping[str, Plan], *, create: bool = True) -> Rows:
         rows = {name: np.empty((len(plan.ids), self._specs[name].columns), np.float32) for name, plan in plans.items()}
         for name, plan in plans.items():
             self._tables[name].pull(plan.ids, rows[name], create=create)
-        return rows
+        return Rows(rows, {})
 
-    def pulled(self, plans: Mapping[str, Plan], pending: dict[str, Floats]) -> dict[str, Floats]:
-        return pending
+    def pulled(self, plans: Mapping[str, Plan], pending: Rows) -> dict[str, Floats]:
+        return pending.rows
 
     def begin_push(
         self,

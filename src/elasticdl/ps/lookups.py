@@ -6,7 +6,7 @@ Knows no framework: layers ask for rows by table and ids, and give back what the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -54,6 +54,7 @@ class _Push(NamedTuple):
     number: int
     rate: float
     step: int
+    clocks: dict[PsId, int]
 
 
 class _Ahead:
@@ -65,6 +66,7 @@ class _Ahead:
         self._plans = {table: client.plan(np.concatenate(arrays)) for table, arrays in ids.items()}
         self._pending = client.begin_pull(self._plans)
         self._rows: dict[str, Floats] | None = None
+        self.clocks: dict[PsId, int] = {}  # of the values, once they are there
 
     def find(self, table: str, ids: Ids) -> Found | None:
         """What was asked for these ids; None where they were not foreseen."""
@@ -73,6 +75,7 @@ class _Ahead:
             if np.array_equal(asked, ids):
                 if self._rows is None:
                     self._rows = self._client.pulled(self._plans, self._pending)
+                    self.clocks = self._pending.clocks
                 plan = self._plans[table]
                 return Found(plan._replace(inverse=plan.inverse[start : start + len(ids)]), self._rows[table])
             start += len(asked)
@@ -95,7 +98,10 @@ class Lookups:
         self._held: list[_Push] | None = None
         self._pushes: deque[tuple[_Push, Any]] = deque()
         self.pulled_ahead = 0  # lookups that were answered before they were asked
-        self.stale: list[tuple[int, int]] = []  # sender and number of pushes that a ps found too old
+        self._clocks: dict[PsId, int] = {}  # of the oldest values of the batch that computes
+        self.clock = 0  # updates there were at most, as far as is known
+        # Told of each push that is in the rows, by sender and number; or that a ps found it stale, and took none of it.
+        self.on_pushed: Callable[[int, int, bool], None] = lambda sender, number, is_stale: None
 
     def declare(self, tables: Sequence[TableSpec]) -> None:
         self.client.declare(tables)
@@ -113,7 +119,7 @@ class Lookups:
 
     def begin(self) -> None:
         """A batch begins: what was pulled ahead first is for it."""
-        self._found, self._given = {}, {}
+        self._found, self._given, self._clocks = {}, {}, {}
         self._foreseen = self._ahead.popleft() if self._ahead else None
 
     def find(self, table: str, ids: Ids, *, create: bool = True) -> Found:
@@ -124,6 +130,8 @@ class Lookups:
                 return found
         foreseen = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
         self.pulled_ahead += foreseen is not None
+        if foreseen is not None and self._foreseen is not None:
+            self._computed_with(self._foreseen.clocks)
         found = foreseen or self._pull(table, ids, create)
         self._found.setdefault(table, []).append((ids, found))
         return found
@@ -140,7 +148,7 @@ class Lookups:
         self._found, self._given = {}, {}
         if not plans:
             return
-        push = _Push(plans, sums, sender, number, rate, step)
+        push = _Push(plans, sums, sender, number, rate, step, self._clocks)
         if self._held is not None:
             self._held.append(push)
         else:
@@ -171,7 +179,15 @@ class Lookups:
 
     def _pull(self, table: str, ids: Ids, create: bool) -> Found:
         plans = {table: self.client.plan(ids)}
-        return Found(plans[table], self.client.pulled(plans, self.client.begin_pull(plans, create=create))[table])
+        pending = self.client.begin_pull(plans, create=create)
+        found = Found(plans[table], self.client.pulled(plans, pending)[table])
+        self._computed_with(pending.clocks)
+        return found
+
+    def _computed_with(self, clocks: Mapping[PsId, int]) -> None:
+        for ps, clock in clocks.items():
+            self._clocks[ps] = min(clock, self._clocks.get(ps, clock))
+            self.clock = max(self.clock, clock)
 
     def _summed(self, given: Sequence[tuple[Plan, Floats]]) -> tuple[Plan, Floats]:
         """Of one table: a row is updated once for a batch, wherever its gradients came from."""
@@ -185,16 +201,16 @@ class Lookups:
 
     def _send(self, push: _Push) -> None:
         pending = self.client.begin_push(
-            push.plans, push.sums, sender=push.sender, number=push.number, rate=push.rate, step=push.step
-        )
+            push.plans, push.sums,
+            sender=push.sender, number=push.number, rate=push.rate, step=push.step, clocks=push.clocks,
+        )  # fmt: skip
         self._pushes.append((push, pending))  # its arrays are sent as they lie there
         self._wait(most=self._depth)
 
     def _wait(self, most: int) -> None:
         while len(self._pushes) > most:
             push, pending = self._pushes.popleft()
-            if not self.client.pushed(pending):
-                self.stale.append((push.sender, push.number))
+            self.on_pushed(push.sender, push.number, not self.client.pushed(pending))
 
 
 def flat(table: str, ids: Ids) -> Ids:

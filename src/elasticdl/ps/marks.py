@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.ps import _native
 from elasticdl.ps.slots import SLOTS
 
 WINDOW = 64
@@ -80,8 +81,8 @@ class Marks:
         marks = self._senders.get(sender)
         if marks is None:
             marks = self._senders[sender] = _Marks()
-        touched = np.flatnonzero(slots)
-        marks.join(touched, np.full(len(touched), number, np.int64), np.ones(len(touched), np.uint64))
+        _native.mark(marks.top, marks.window, slots, number)
+        marks.newest = max(marks.newest, number)
 
     def forget(self, slots: Flags) -> None:
         """As if no push had ever come to these slots."""

@@ -28,6 +28,10 @@ from elasticdl.worker.training import fix_numerics, seed_everything
 def train(line: Line) -> str:
     """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
     spec = line.spec
+    if spec.trains_by_leases:
+        from elasticdl.worker.train_by_leases import train_by_leases  # needs the native core
+
+        return train_by_leases(line)
     contract, device = open_contract(line)
     dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)

@@ -1,0 +1,230 @@
+"""Every push is in the rows exactly once, whatever is sent again, cut up, moved, computed twice or lost on the way."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.ps import _native
+from elasticdl.ps.holdings import Answer, Holdings, Mirror, flags
+from elasticdl.ps.slots import SLOTS, Move, SlotMap
+from elasticdl.ps.terms import Terms
+from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part, Status
+from elasticdl.spec import PsId
+
+ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
+NAMES = [PsId(f"ps-{number}") for number in range(3)]
+IDS = list(range(8))
+SLOT = {one: int(_native.slots(np.array([one]))[0]) for one in IDS}
+
+
+class Push(NamedTuple):
+    sender: int
+    number: int
+    ids: tuple[int, ...]
+
+
+class Waiting(NamedTuple):
+    """A push that is applied, but not answered before the copy has it, too."""
+
+    owner: PsId
+    answer: Answer
+    push: Push
+
+
+class World:
+    """Three ps and a network that delivers when and as often as the test says."""
+
+    def __init__(self, is_mirrored: bool, grads_to_wait: int) -> None:
+        terms = Terms(grads_to_wait=grads_to_wait)
+        self.ps = {name: Holdings(name, seed=1, terms=terms) for name in NAMES}
+        self.maps = [SlotMap.first(NAMES)]
+        self.network: list[tuple[PsId, Message, Push]] = []
+        self.waiting: list[Waiting] = []
+        self.pushes: list[Push] = []
+        self.acknowledged: set[tuple[int, int, int]] = set()
+        for holdings in self.ps.values():
+            holdings.declare(ZEROS)
+            holdings.set_map(self.maps[0])
+        if is_mirrored:
+            for name, target in zip(NAMES, [*NAMES[1:], NAMES[0]], strict=True):
+                self.mirror(name, target)
+
+    # ---- the worker
+
+    def send(self, push: Push, slot_map: SlotMap) -> None:
+        for name in slot_map.members:
+            ids = np.array([one for one in push.ids if slot_map.owner[SLOT[one]] == name], np.int64)
+            if len(ids):
+                part = Part(0, ids, np.ones((len(ids), 1), np.float32))
+                message = Message(Kind.PUSH, 1, slot_map.version, sender=push.sender, batch=push.number, rate=1.0)
+                self.network.append((name, message._replace(parts=(part,)), push))
+
+    def deliver(self, at: int, *, keep: bool) -> None:
+        name, message, push = self.network[at] if keep else self.network.pop(at)
+        if name not in self.ps:
+            if not keep:
+                self.again(message, push)
+            return
+        answer = self.ps[name].serve(message)
+        assert answer is not None
+        if answer.mirror:
+            self.waiting.append(Waiting(name, answer, push))
+        else:
+            self.hear(message, answer.reply, push)
+
+    def hear(self, message: Message, reply: Message, push: Push) -> None:
+        if reply.status is Status.MOVED:
+            self.again(message, push)
+        else:
+            assert reply.status is Status.OK
+            self.acknowledged |= {(push.sender, push.number, int(one)) for one in message.parts[0].ids}
+
+    def again(self, message: Message, push: Push) -> None:
+        self.send(push._replace(ids=tuple(message.parts[0].ids.tolist())), self.maps[-1])
+
+    # ---- the ps
+
+    def forward(self, at: int) -> None:
+        """The copy gets what its owner has applied, and the worker its answer."""
+        owner, (reply, mirror, message), push = self.waiting.pop(at)
+        assert mirror is not None and message is not None
+        if mirror.target in self.ps:
+            told = self.ask(mirror.target, message).reply
+            if owner in self.ps and told.status is Status.MOVED:
+                self.ps[owner].set_map(SlotMap.load(json.loads(told.text)))
+                reply = reply._replace(status=Status.MOVED)
+            else:
+                assert told.status in {Status.OK, Status.MOVED}
+        if owner in self.ps:
+            self.ps[owner].done()
+            self.hear(message, reply, push)
+
+    def ask(self, name: PsId, message: Message) -> Answer:
+        answer = self.ps[name].serve(message)
+        assert answer is not None
+        return answer
+
+    def settle(self, name: PsId) -> None:
+        """Until no push of this ps waits for its copy."""
+        while any(one.owner == name for one in self.waiting):
+            self.forward(next(at for at, one in enumerate(self.waiting) if one.owner == name))
+
+    def tell(self, name: PsId, message: Message) -> None:
+        """As over a line: the answer comes when the copy has it."""
+        answer = self.ask(name, message)
+        assert answer.reply.status is Status.OK
+        if answer.mirror and answer.forward:
+            assert self.ask(answer.mirror.target, answer.forward).reply.status is Status.OK
+            self.ps[name].done()
+
+    def move(self, slots: list[int], target: PsId) -> None:
+        for source in [name for name in self.ps if name != target]:
+            mine = [slot for slot in slots if self.maps[-1].owner[slot] == source]
+            if mine and target in self.ps:
+                self.give(mine, source, target)
+
+    def give(self, slots: list[int], source: PsId, target: PsId) -> None:
+        holdings, slot_map = self.ps[source], self.maps[-1].moved(Move(slot, source, target) for slot in slots)
+        forget = Message(Kind.FORGET, 0, parts=(Part(0, np.array(slots, np.int64), NO_ROWS),))
+        self.settle(source)
+        self.tell(target, forget)
+        with holdings.closed():
+            for _, parts in holdings.changed(flags(slots), 0):
+                self.tell(target, Message(Kind.LOAD, 0, parts=parts))
+            marks = Part(0, holdings.marks(flags(slots)), NO_ROWS)
+            self.tell(target, Message(Kind.TAKE, 0, parts=(marks,), text=json.dumps(slot_map.document()).encode()))
+            holdings.set_map(slot_map)
+        holdings.forget(flags(slots))
+        if holdings.mirror:
+            self.ask(holdings.mirror.target, forget._replace(copy_of=1 + NAMES.index(source)))
+        self.maps.append(slot_map)
+
+    def mirror(self, name: PsId, target: PsId) -> None:
+        holdings, copy_of = self.ps[name], 1 + NAMES.index(name)
+        self.settle(name)
+        with holdings.closed():
+            everything = Part(0, np.arange(SLOTS), NO_ROWS)
+            self.ask(target, Message(Kind.DECLARE, 0, copy_of=copy_of, text=holdings.declared()))
+            self.ask(target, Message(Kind.FORGET, 0, copy_of=copy_of, parts=(everything,)))
+            for _, parts in holdings.changed(holdings.held, 0):
+                self.ask(target, Message(Kind.LOAD, 0, copy_of=copy_of, parts=parts))
+            marks = Part(0, holdings.marks(holdings.held), NO_ROWS)
+            self.ask(target, Message(Kind.TAKE, 0, copy_of=copy_of, parts=(marks,)))
+            holdings.set_mirror(Mirror(target, ""))
+
+    def kill(self, name: PsId) -> None:
+        """A ps is gone; whoever holds its copies owns them, and those that had theirs there look for another."""
+        replica = self.ps[name].mirror
+        del self.ps[name]
+        for one in [one for one in self.waiting if one.answer.mirror and one.answer.mirror.target == name]:
+            self.forward(self.waiting.index(one))
+        assert replica is not None
+        heir = replica.target
+        self.settle(heir)
+        slot_map = self.maps[-1].moved(Move(slot, name, heir) for slot in self.maps[-1].slots_of(name))
+        self.ps[heir].promote(name, slot_map)
+        self.maps.append(slot_map)
+        for one in self.ps:
+            self.mirror(one, next(other for other in self.ps if other != one))
+
+    def rows(self) -> dict[int, float]:
+        found = {}
+        for one in IDS:
+            holdings = self.ps[self.maps[-1].owner[SLOT[one]]]
+            with holdings.closed():
+                pass  # what waits for more is applied
+            look = Message(Kind.LOOK, 0, self.maps[-1].version, parts=(Part(0, np.array([one]), NO_ROWS),))
+            found[one] = float(self.ask(holdings.name, look).reply.parts[0].rows[0, 0])
+        return found
+
+
+@pytest.mark.parametrize("is_mirrored", [False, True])
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_every_push_is_in_the_rows_exactly_once(is_mirrored: bool, data: st.DataObject) -> None:
+    world, numbers = World(is_mirrored, 1), Counter[int]()
+    for _ in range(data.draw(st.integers(1, 40), "events")):
+        match data.draw(st.sampled_from(["push", "deliver", "again", "forward", "move", "kill"]), "event"):
+            case "push":
+                sender = data.draw(st.integers(0, 2), "sender")
+                numbers[sender] += 1
+                ids = tuple(sorted(data.draw(st.sets(st.sampled_from(IDS), min_size=1), "ids")))
+                world.pushes.append(Push(sender, numbers[sender], ids))
+                world.send(world.pushes[-1], data.draw(st.sampled_from(world.maps), "map"))
+            case "again" if world.pushes:
+                world.send(data.draw(st.sampled_from(world.pushes)), data.draw(st.sampled_from(world.maps), "map"))
+            case "deliver" if world.network:
+                at = data.draw(st.integers(0, len(world.network) - 1), "message")
+                world.deliver(at, keep=data.draw(st.booleans(), "is delivered again"))
+            case "forward" if world.waiting:
+                world.forward(data.draw(st.integers(0, len(world.waiting) - 1), "forward"))
+            case "move":
+                some = data.draw(st.sets(st.sampled_from(sorted(SLOT.values()))), "slots")
+                world.move(sorted(some), data.draw(st.sampled_from(sorted(world.ps)), "target"))
+            case "kill" if is_mirrored and len(world.ps) == len(NAMES):
+                before = set(world.acknowledged)
+                world.kill(data.draw(st.sampled_from(NAMES), "killed"))
+                expect_at_least(world, before)
+    while world.network or world.waiting:
+        if world.network:
+            world.deliver(0, keep=False)
+        else:
+            world.forward(0)
+
+    came = {(push.sender, push.number, one) for push in world.pushes for one in push.ids}
+    assert world.acknowledged == came
+    counts = Counter(one for _, _, one in came)
+    assert world.rows() == {one: -float(counts[one]) for one in IDS}
+
+
+def expect_at_least(world: World, acknowledged: set[tuple[int, int, int]]) -> None:
+    """What was answered is in the rows after a death; what was not may be."""
+    counts, rows = Counter(one for _, _, one in acknowledged), world.rows()
+    assert all(-rows[one] >= counts[one] for one in IDS)
