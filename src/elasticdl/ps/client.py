@@ -233,10 +233,10 @@ class Client:
                 self._tried_at = now
                 self._try_again()
             replies = self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
-            is_news = self._listen()
-            for reply in replies:
+            is_news = False
+            for reply in replies:  # before the news: an answer counts, also of one that is lost by now
                 is_news |= self._take(reply)
-            if is_news:
+            if self._listen() or is_news:
                 heard_at = time.monotonic()
 
     def _silent(self, pending: Pending) -> list[PsId]:
@@ -295,6 +295,9 @@ class Client:
             self._route = Route.of(fleet.map)
         known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
         gone = {name for name, address in self._lines.addresses.items() if known.get(name) != address}
+        while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
+            for reply in replies:
+                self._take(reply)
         for name in gone:
             self._lines.disconnect(name)
             self._numbers.pop(name, None)
