@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.line import PsUnreachable
+from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.table import TableSpec
+from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
-from tests.integration.ps.cluster import TABLES, Cluster, pull, push
+from tests.integration.ps.cluster import TABLES, TOKEN, Cluster, pull, push
 from tests.integration.ps.conftest import Start
 
 SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
@@ -77,7 +81,6 @@ def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None
     client.declare([SUMS])
     cluster.mirror()
     cluster.kill(PsId("ps-1"))
-    cluster.servers[PsId("ps-0")].close()
     cluster.restart(PsId("ps-0"), copy_timeout_s=0.3)
     client = cluster.client()
     client.declare([SUMS])
@@ -124,6 +127,53 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     client.use(cluster.fleet)
 
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -2.0)
+
+
+def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) -> None:
+    cluster, workers, batches = start(2), 2, 60
+    names = list(cluster.holdings)
+
+    def cut(holdings: Holdings, message: Message) -> Message:
+        with holdings.closed():
+            return Message(Kind.REPLY, message.request)
+
+    for name in names:  # one thread each: it must serve the other's copy whatever it waits for
+        cluster.restart(name, threads=1, answers={Kind.CUT: partial(cut, cluster.holdings[name])})
+    cluster.mirror()
+    failures: list[BaseException] = []
+
+    def train(worker: int) -> None:
+        try:
+            client = cluster.client(timeout_s=8.0)
+            client.declare([SUMS])
+            plans, sums = {"sums": client.plan(np.arange(IDS))}, {"sums": np.ones((IDS, 2), np.float32)}
+            pending = []
+            for step in range(1, batches + 1):
+                pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
+                if len(pending) > 3:
+                    client.pushed(pending.pop(0))
+            for one in pending:
+                client.pushed(one)
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=train, args=(worker,)) for worker in range(workers)]
+    for thread in threads:
+        thread.start()
+    cuts = 0
+    with contextlib.closing(Lines(cluster.addresses, TOKEN, 8.0)) as lines:
+        while any(thread.is_alive() for thread in threads):
+            lines.ask_all(dict.fromkeys(names, Message(Kind.CUT, 0)))
+            cuts += 1
+    for thread in threads:
+        thread.join()
+
+    assert not failures, failures
+    assert cuts > 3
+    assert all(holdings.mirror for holdings in cluster.holdings.values()), "no copy was given up"
+    cluster.kill(names[0])
+    cluster.promote(names[0])
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(workers * batches))
 
 
 @pytest.mark.parametrize("seed", range(6))
