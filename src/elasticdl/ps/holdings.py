@@ -258,9 +258,8 @@ class Holdings:
                 self._own.check(message.parts, "value")
                 if (touched(message.parts) > self._held).any():
                     return Answer(self._moved(message))
-                for part in message.parts:
-                    self._own.put(part, self._now())
-                return self._mirrored(message)
+                made = tuple(self._own.put(part, self._now()) for part in message.parts)
+                return self._mirrored(message._replace(parts=made))
             case Kind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
                 return self._mirrored(message._replace(text=self._own.declared()), text=text)

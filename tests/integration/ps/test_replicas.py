@@ -129,6 +129,54 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -2.0)
 
 
+def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare(TABLES)
+    cluster.mirror()
+    ids, plan = np.arange(100), client.plan(np.arange(50))
+    pull(client, {"users": plan})  # makes rows, which the copy has not before somebody pushes
+    client.put("users", ids, np.full((100, 4), 7.0, np.float32))
+    before = client.plan(ids)
+    rows = pull(client, {"users": before})["users"][before.inverse]
+    cluster.kill(PsId("ps-1"))
+    cluster.promote(PsId("ps-1"))
+    client.use(cluster.fleet)
+
+    after = client.plan(ids)
+    assert rows[:, 0].tolist() == [1.0] * 50 + [7.0] * 50
+    assert (pull(client, {"users": after})["users"][after.inverse] == rows).all()
+
+
+def test_slots_move_between_two_that_hold_each_others_copies(start: Start) -> None:
+    cluster, batches = start(2), 80
+    cluster.mirror()
+    failures: list[BaseException] = []
+    client = cluster.client()
+
+    def train() -> None:
+        try:
+            client.declare([SUMS])
+            sums = {"sums": np.ones((IDS, 2), np.float32)}
+            for number in range(1, batches + 1):
+                push(client, {"sums": client.plan(np.arange(IDS))}, sums, number=number)
+        except BaseException as exc:
+            failures.append(exc)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    one, two, moves = PsId("ps-0"), PsId("ps-1"), 0
+    while thread.is_alive():
+        moves += len(cluster.rebalance([[one], [one, two], [two], [two, one]][moves % 4]))
+    thread.join()
+
+    assert not failures, failures
+    assert moves > 2
+    cluster.kill(one)
+    cluster.promote(one)
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(batches))
+
+
 def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) -> None:
     cluster, workers, batches = start(2), 2, 60
     names = list(cluster.holdings)
