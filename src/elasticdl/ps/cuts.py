@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +33,7 @@ INDEX = f"{DIRECTORY}/index.json"
 
 _log = logging.getLogger(__name__)
 
+_COPYING = min(8, os.cpu_count() or 1)  # threads
 _BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
 
 
@@ -64,12 +67,17 @@ def copy(holdings: Holdings, whole: Flags, others: Flags, since: int) -> tuple[C
     """
     tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]] = {spec: [] for spec in holdings.specs}
     changed = 0
-    for slots, generation in ((whole, 0), (others, since)):
-        if not slots.any():
-            continue
-        for spec, (values, state) in holdings.changed(slots, generation):
-            tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
-            changed += len(values.ids) * (slots is others)
+
+    def collected(stripe: int) -> list[list[Any]]:
+        wanted = ((whole, 0), (others, since))
+        here = range(stripe, stripe + 1)
+        return [list(holdings.changed(slots, start, here)) if slots.any() else [] for slots, start in wanted]
+
+    with ThreadPoolExecutor(_COPYING) as pool:  # all wait for this, and the core needs no GIL for it
+        for all_rows, some_rows in pool.map(collected, range(_native.STRIPES)):
+            for spec, (values, state) in (*all_rows, *some_rows):
+                tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
+            changed += sum(len(values.ids) for _, (values, _) in some_rows)
     return Copy(tables, Standing(holdings.marks(whole | others), holdings.clock)), changed
 
 

@@ -182,9 +182,11 @@ class Holdings:
         """From here on changes belong to a new generation; its number."""
         return self._own.turn()
 
-    def changed(self, slots: Flags, since: int) -> Iterator[tuple[TableSpec, tuple[Part, Part]]]:
+    def changed(
+        self, slots: Flags, since: int, stripes: range = range(_native.STRIPES)
+    ) -> Iterator[tuple[TableSpec, tuple[Part, Part]]]:
         """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
-        return self._own.changed(slots, since)
+        return self._own.changed(slots, since, stripes)
 
     def load(self, parts: Sequence[Part]) -> None:
         """Rows as `changed` gave them, table numbers being ours."""

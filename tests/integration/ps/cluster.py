@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from types import MappingProxyType
 
 from elasticdl.ps import wire
@@ -16,7 +15,7 @@ from elasticdl.ps.mirroring import mirror, unmirror
 from elasticdl.ps.moving import Moved, move
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.plan import Plan
-from elasticdl.ps.server import Answering, Server
+from elasticdl.ps.server import Answers, Server
 from elasticdl.ps.slots import Move, SlotMap, balance
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.terms import ANY, Terms
@@ -88,7 +87,7 @@ class Cluster:
         *,
         threads: int = 2,
         copy_timeout_s: float = 10.0,
-        answers: Mapping[wire.Kind, Answering] = MappingProxyType({}),
+        answers: Answers = MappingProxyType({}),
     ) -> None:
         """The same ps behind another address."""
         self.servers[name].close()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from functools import partial
 
 import numpy as np
 import pytest
 
-from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.keeper import Cut, Keeper
 from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Kind, Message
@@ -181,12 +180,9 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     cluster, workers, batches = start(2), 2, 60
     names = list(cluster.holdings)
 
-    def cut(holdings: Holdings, message: Message) -> Message:
-        with holdings.closed():
-            return Message(Kind.REPLY, message.request)
-
-    for name in names:  # one thread each: it must serve the other's copy whatever it waits for
-        cluster.restart(name, threads=1, answers={Kind.CUT: partial(cut, cluster.holdings[name])})
+    keepers = {name: Keeper(cluster.holdings[name]) for name in names}
+    for name, keeper in keepers.items():  # one thread each: it must serve the other's copy whatever it waits for
+        cluster.restart(name, threads=1, answers=keeper.answers)
     cluster.mirror()
     failures: list[BaseException] = []
 
@@ -211,10 +207,13 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     cuts = 0
     with contextlib.closing(Lines(cluster.addresses, TOKEN, 8.0)) as lines:
         while any(thread.is_alive() for thread in threads):
-            lines.ask_all(dict.fromkeys(names, Message(Kind.CUT, 0)))
             cuts += 1
+            text = Cut(cut=str(cuts), base="", number=cuts).model_dump_json().encode()
+            lines.ask_all(dict.fromkeys(names, Message(Kind.CUT, 0, text=text)))
     for thread in threads:
         thread.join()
+    for keeper in keepers.values():
+        keeper.close()
 
     assert not failures, failures
     assert cuts > 3

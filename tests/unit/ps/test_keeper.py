@@ -55,7 +55,12 @@ class Single:
     def cut(self, cut: str, base: str = "") -> Taken:
         number = self.chain.number + 1 if self.chain else 1
         text = Cut(cut=cut, base=base, number=number).model_dump_json().encode()
-        return Taken.model_validate_json(self.keeper.answers[Kind.CUT](Message(Kind.CUT, 1, text=text)).text)
+        return Taken.model_validate_json(self._answer(Message(Kind.CUT, 1, text=text)).text)
+
+    def _answer(self, message: Message) -> Message:
+        while (reply := self.keeper.answers[message.kind](message)) is None:
+            pass
+        return reply
 
     def keep(self, cut: str, name: str = "rows") -> Kept:
         text = Keep(cut=cut, directory=str(self.directory / "ps"), name=name).model_dump_json().encode()
@@ -64,7 +69,7 @@ class Single:
         return kept
 
     def _kept(self, text: bytes) -> Kept:
-        return Kept.model_validate_json(self.keeper.answers[Kind.KEPT](Message(Kind.KEPT, 1, text=text)).text)
+        return Kept.model_validate_json(self._answer(Message(Kind.KEPT, 1, text=text)).text)
 
     def written(self, cut: str, base: str = "") -> Taken:
         """A cut with all that makes it a checkpoint."""
