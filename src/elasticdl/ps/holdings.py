@@ -260,9 +260,8 @@ class Holdings:
                 self._own.check(message.parts, "value")
                 if (touched(message.parts) > self._held).any():
                     return Answer(self._moved(message))
-                for part in message.parts:
-                    self._own.put(part, self._now())
-                return self._mirrored(message)
+                made = tuple(self._own.put(part, self._now()) for part in message.parts)
+                return self._mirrored(message._replace(parts=made))
             case Kind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
                 return self._mirrored(message._replace(text=self._own.declared()), text=text)
@@ -271,6 +270,8 @@ class Holdings:
                 return self._mirrored(message)
             case Kind.TAKE:
                 document, slot_map = _marks(message), _map(message)
+                if slot_map.version <= self.map.version:
+                    raise Refused(f"TAKE: expected a map above {self.map.version}. Received: {slot_map.version}")
                 _load_marks(self._own, document)
                 self.set_map(slot_map)
                 return self._mirrored(message)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import zmq
 
 from elasticdl.ps import wire
-from elasticdl.ps.forwards import Forwards
+from elasticdl.ps.forwards import Forwards, Line
 from elasticdl.ps.holdings import Answer, Holdings
 from elasticdl.ps.keys import Door, Keys
 from elasticdl.ps.line import send, token_digest
@@ -43,7 +43,7 @@ class Server:
         *,
         threads: int,
         port: int = 0,
-        copy_timeout_s: float = 30.0,
+        copy_timeout_s: float = 10.0,
         answers: Answers = MappingProxyType({}),
         keys: Keys | None = None,
     ) -> None:
@@ -103,8 +103,8 @@ class Server:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
-        forwards = Forwards(self._holdings, self._context, socket, self._token, self._copy_timeout_s, self._keys)
-        thread = _Thread(socket, forwards)
+        line = Line(self._context, self._token, self._keys, self._copy_timeout_s)
+        thread = _Thread(socket, Forwards(self._holdings, socket, line))
         try:
             socket.connect("inproc://threads")
             while True:
