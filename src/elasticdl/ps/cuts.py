@@ -58,6 +58,7 @@ class Copy(NamedTuple):
 class Restored(NamedTuple):
     rows: int
     applied: int  # pushes that were in the rows of the ps that owned these slots at the cut
+    cut: str  # what a keeper needs to know to build upon it
 
 
 def copy(holdings: Holdings, whole: Flags, others: Flags, since: int) -> tuple[Copy, int]:
@@ -151,7 +152,7 @@ def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restor
         with _open(directory / _path(cut.name)) as opened:
             standing = Standing(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
             resume(holdings, standing, unpack(cut.owned) & wanted)
-    return Restored(rows, sum(cut.applied for cut in newest))
+    return Restored(rows, sum(cut.applied for cut in newest), chain.cut)
 
 
 def tables(directory: Path) -> dict[TableSpec, int]:
