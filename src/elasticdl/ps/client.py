@@ -14,51 +14,21 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines, PsUnreachable, check
+from elasticdl.ps.pending import Pending as Pending
+from elasticdl.ps.pending import Request, Share
 from elasticdl.ps.plan import Plan, Route
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_ROWS, Floats, Ids, Kind, Message, Part, Status, Transport
 from elasticdl.spec import PsId
 
-Place = slice | NDArray[np.int64]
-
 _RETRY_S = 0.2  # requests that nobody could take are tried again so often, also without news
-
-
-class Share(NamedTuple):
-    """What one ps gets of one plan, and where in the plan its rows belong."""
-
-    table: str
-    ids: Ids
-    rows: Floats
-    plan: int
-    place: Place
-
-
-class Request(NamedTuple):
-    ps: PsId
-    message: Message
-    shares: tuple[Share, ...]
-
-
-class Pending:
-    """Requests without an answer; `rows` is filled by the replies to a pull, plan by plan."""
-
-    __slots__ = ("clocks", "is_stale", "open", "rows")
-
-    def __init__(self, rows: Sequence[Floats | None] = ()) -> None:
-        self.open = 0  # requests
-        self.rows = list(rows)
-        self.clocks: dict[PsId, int] = {}
-        self.is_stale = False
 
 
 class Client:
