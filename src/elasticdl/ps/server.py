@@ -10,14 +10,20 @@ import hmac
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import zmq
 
 from elasticdl.ps import wire
-from elasticdl.ps.forwards import Forwards
+from elasticdl.ps.forwards import Forwards, Line
 from elasticdl.ps.holdings import Answer, Holdings
+from elasticdl.ps.keys import Door, Keys
 from elasticdl.ps.line import send, token_digest
+from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Malformed, Message, Status
+
+Answering = Callable[[Message], Message]
 
 _log = logging.getLogger(__name__)
 
@@ -36,13 +42,19 @@ class Server:
         *,
         threads: int,
         port: int = 0,
-        copy_timeout_s: float = 30.0,
+        copy_timeout_s: float = 10.0,
+        answers: Mapping[Kind, Answering] = MappingProxyType({}),
+        keys: Keys | None = None,
     ) -> None:
+        """`answers` are of kinds that others answer than the holdings; with `keys` nobody else gets a word in."""
         self._holdings = holdings
+        self._answers = answers
+        self._keys = keys
         self._token = token_digest(token)
         self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
+        self._door = Door(self._context, self._front, keys) if keys else None
         self._front.setsockopt(zmq.LINGER, 0)
         where = f"tcp://{address}"
         if port:
@@ -67,12 +79,15 @@ class Server:
 
     @property
     def denied(self) -> int:
-        return self._denied
+        """Requests without the token, and connections without the keys."""
+        return self._denied + (self._door.refused if self._door else 0)
 
     def close(self) -> None:
         self._context.term()  # ends every wait; each thread closes the sockets it used
         for thread in self._threads:
             thread.join()
+        if self._door:
+            self._door.join()
 
     def _move(self) -> None:
         try:
@@ -87,7 +102,8 @@ class Server:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
-        thread = _Thread(socket, Forwards(self._holdings, self._context, socket, self._token, self._copy_timeout_s))
+        line = Line(self._context, self._token, self._keys, self._copy_timeout_s)
+        thread = _Thread(socket, Forwards(self._holdings, socket, line))
         try:
             socket.connect("inproc://threads")
             while True:
@@ -112,32 +128,46 @@ class Server:
             _log.warning("a message that is none: %s", exc)
             thread.answer(way, Answer(Message(Kind.REPLY, 0, status=Status.REFUSED, text=f"malformed: {exc}".encode())))
             return
-        if hmac.compare_digest(message.token, self._token):
-            answer = self._answer(message)
-        else:
+        if not hmac.compare_digest(message.token, self._token):
             with self._lock:
                 self._denied += 1
-            answer = Answer(Message(Kind.REPLY, message.request, status=Status.DENIED, text=b"wrong token"))
-        if answer is None:
+            thread.answer(way, Answer(_refusal(message, "wrong token")._replace(status=Status.DENIED)))
+        elif thread.held_back and not message.copy_of:
+            thread.held_back.append((way, message))  # in their order: else there might always be another one
+        elif (answer := self._answer(message, thread)) is None:
             thread.held_back.append((way, message))
         else:
             thread.answer(way, answer)
 
-    def _answer(self, message: Message) -> Answer | None:
-        """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
-        return self._holdings.serve(message, wait=not self._holdings.is_paired)
+    def _answer(self, message: Message, thread: _Thread) -> Answer | None:
+        """None: not now. Whoever closes the gate waits for copies, so no thread may wait for it that copies need."""
+        try:
+            if message.kind not in self._answers:
+                return self._holdings.serve(message, wait=not self._holdings.is_paired)
+            if thread.forwards:  # it may want to close the gate
+                return None
+            return Answer(self._answers[message.kind](message))
+        except Refused as exc:
+            return Answer(_refusal(message, str(exc)))
+        except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
+            _log.exception("%s: an error of ours", message.kind.name)
+            return Answer(_refusal(message, f"{message.kind.name}: an error of this ps: {exc!r}"))
 
     def _settle(self, thread: _Thread) -> None:
-        """Answer what the copy has by now, and what was held back by the gate."""
+        """Answer what the copy has by now, and what was held back."""
         for way, reply in thread.forwards.settled():
             send(thread.socket, [*way, *wire.encode(reply)])
         while thread.held_back:
             way, message = thread.held_back[0]
-            answer = self._answer(message)
+            answer = self._answer(message, thread)
             if answer is None:
                 return
             thread.held_back.popleft()
             thread.answer(way, answer)
+
+
+def _refusal(message: Message, why: str) -> Message:
+    return Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode())
 
 
 class _Thread:

@@ -7,17 +7,22 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
 from elasticdl.embedding.foresight import Foresight
-from elasticdl.embedding.source import Looked, Trained, whole
-from elasticdl.errors import ModelError
+from elasticdl.embedding.holding import rows_of
+from elasticdl.embedding.source import Looked, Trained
+from elasticdl.errors import SpecError
 from elasticdl.ps.client import Client
+from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
@@ -41,7 +46,9 @@ class HybridTables(NoTables):
         open_client: Callable[[], Tables],
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
-        rows: Callable[[str], tuple[Ids, Floats]] | None = None,
+        *,
+        rows: Callable[[str], tuple[Ids, Floats]],
+        begin_cut: Callable[[int, Path], Beside] = lambda step, directory: lambda place: {},
     ) -> None:
         """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment.
 
@@ -51,6 +58,7 @@ class HybridTables(NoTables):
         self._open_client = open_client
         self.client = client = open_client()
         self._rows = rows
+        self._begin_cut = begin_cut
         self.lookups = Lookups(client, depth)
         self.looks_ahead = depth > 0
         self._is_cut = is_cut
@@ -100,19 +108,15 @@ class HybridTables(NoTables):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        with self.attached.whole(self.client, self._rows or self._numbered):
+        with self.attached.whole(self.client, self._rows):
             yield
 
-    def _numbered(self, table: str) -> tuple[Ids, Floats]:
-        """All rows of a table whose ids are known to be numbers below its size."""
-        spec = next(spec for spec in self.attached.specs if spec.name == table)
-        if spec.rows is None:
-            raise ModelError(f"table {table}: expected input_dim for an export. Received: a layer without it")
-        return np.arange(spec.rows), whole(self.client, table, spec.rows, spec.columns)
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        return self._begin_cut(step, directory)
 
 
 class Clients:
-    """The clients of one worker, which all hear of every new fleet."""
+    """A worker's ways to the ps. All clients hear of every new fleet."""
 
     def __init__(self, spec: JobSpec, link: Link) -> None:
         self._spec = spec
@@ -131,15 +135,43 @@ class Clients:
             self._clients.append(client)
             return client
 
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        # Each cut has lines of its own: the next may begin in this thread while another writes this one.
+        spec, link = self._spec, self._link
+        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s)
+        begun = cutter.begin(step, _newest(directory))
+
+        def finish(place: Path) -> dict[str, FileEntry]:
+            entries = cutter.finish(begun, place, _newest(directory))
+            cutter.close()
+            return entries
+
+        return finish
+
+    def rows(self, table: str) -> tuple[Ids, Floats]:
+        """All rows of a table, in the checkpoint that was written at the end."""
+        newest = _newest(self._link.directory.checkpoints(self._spec))
+        assert newest is not None, "an export follows a checkpoint"
+        return rows_of(newest, table)
+
     def _told(self, fleet: Fleet) -> None:
         with self._lock:
             for client in self._clients:
                 client.use(fleet)
 
 
+def _newest(directory: Path) -> Path | None:
+    return next(iter(manifest.checkpoints(directory)), None) if directory.exists() else None
+
+
 def open_tables(
     spec: JobSpec, link: Link, model: nn.Module, optimizer: torch.optim.Optimizer, is_cut: Callable[[int], bool]
 ) -> NoTables:
+    if spec.ps.max_staleness:
+        raise SpecError(
+            f"ps.max_staleness: expected 0 in hybrid mode, where no push can be computed again alone. Received: "
+            f"{spec.ps.max_staleness}; --pipeline_depth bounds how old rows are, or use --ps_mode=async"
+        )
     attached = Attached(model, spec.ps.embeddings, spec.ps.embedding_bytes)
     for note in attached.notes:
         _log.info("%s", note)
@@ -151,7 +183,10 @@ def open_tables(
         return NoTables()
     attached.leave(optimizer)
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link).open, spec.ps.depth, is_cut)
+    clients = Clients(spec, link)
+    return HybridTables(
+        attached, clients.open, spec.ps.depth, is_cut, rows=clients.rows, begin_cut=clients.begin_cut
+    )  # fmt: skip
 
 
 def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:
