@@ -23,6 +23,7 @@ from elasticdl.errors import SpecError
 from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.keys import keys_of
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
 from elasticdl.ps.table import TableSpec
@@ -151,14 +152,16 @@ class Clients:
         link.wait_fleet(spec.timing.orphan_s)
         with self._lock:
             fleet = link.wait_fleet(0.0)
-            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport)
+            keys = keys_of(link.directory.root)
+            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport, keys=keys)
             self._clients.append(client)
             return client
 
     def begin_cut(self, step: int, directory: Path) -> Beside:
         # Each cut has lines of its own: the next may begin in this thread while another writes this one.
         spec, link = self._spec, self._link
-        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s)
+        keys = keys_of(link.directory.root)
+        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s, keys)
         begun = cutter.begin(step, _newest(directory))
 
         def finish(place: Path) -> dict[str, FileEntry]:
