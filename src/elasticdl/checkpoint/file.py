@@ -55,6 +55,15 @@ def write(path: Path, tensors: Mapping[str, Described], metadata: Mapping[str, s
     return FileEntry(size, digest.hexdigest())
 
 
+def write_plain(path: Path, content: bytes) -> FileEntry:
+    """Write and sync what is no tensor."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return FileEntry(len(content), hashlib.sha256(content).hexdigest())
+
+
 def _chunks(tensors: Mapping[str, Described], metadata: Mapping[str, str] | None) -> Iterator[memoryview]:
     # Widest elements first keeps every tensor aligned without gaps, which the format does not allow.
     names = sorted(tensors, key=lambda name: (-tensors[name].item_bytes, name))

@@ -7,6 +7,7 @@ which pushes are in the rows. `ps/index.json` says which files make the cut, see
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,9 @@ from elasticdl.ps.wire import NO_IDS, Floats, Ids, Part
 
 DIRECTORY = "ps"
 INDEX = f"{DIRECTORY}/index.json"
+
+_log = logging.getLogger(__name__)
+
 _BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
 
 
@@ -96,6 +100,26 @@ def chain_of(directory: Path) -> Chain:
     return Chain.parse((directory / INDEX).read_text(encoding="utf-8"), str(directory / INDEX))
 
 
+def newest(directory: Path) -> Path | None:
+    """The newest checkpoint in `directory` of which every byte is as it was written; None where there is none at all.
+
+    Others are passed over with a warning. Raises CheckpointCorrupt where not one is usable.
+    """
+    problems: list[str] = []
+    for path in manifest.checkpoints(directory):
+        try:
+            manifest.verify(path, manifest.read(path / manifest.FILE))
+            chain_of(path)
+        except CheckpointCorrupt as exc:
+            problems.append(str(exc))
+            _log.warning("%s; using the checkpoint before it", exc)
+        else:
+            return path
+    if problems:
+        raise CheckpointCorrupt(f"none of the checkpoints in {directory} is usable: {'; '.join(problems)}")
+    return None
+
+
 def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restored:
     """Load the rows of `slots` from a checkpoint, and what belongs to them; at most some of a file is in memory.
 
@@ -122,13 +146,16 @@ def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restor
     return Restored(rows, sum(cut.applied for cut in newest))
 
 
-def tables(directory: Path) -> list[TableSpec]:
-    """Every table of a checkpoint."""
-    found: dict[str, TableSpec] = {}
+def tables(directory: Path) -> dict[TableSpec, int]:
+    """Every table of a checkpoint, and how many rows it has at most."""
+    found: dict[TableSpec, int] = {}
     for cut in chain_of(directory).files:
         with _open(directory / _path(cut.name)) as opened:
-            found |= {spec.name: spec for spec in _specs(opened)}
-    return list(found.values())
+            for number, spec in enumerate(_specs(opened)):
+                name = f"{number}/ids"
+                here = opened.get_slice(name).get_shape()[0] if name in list(opened.keys()) else 0
+                found[spec] = found.get(spec, 0) + here
+    return found
 
 
 def rows(directory: Path, table: str) -> Iterator[tuple[Ids, Floats]]:

@@ -6,7 +6,6 @@ removed, and the others stay what they are.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elasticdl.checkpoint import manifest, staging
+from elasticdl.checkpoint import file, manifest, staging
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError
 from elasticdl.ps import cuts
@@ -112,7 +111,7 @@ class Cutter:
             for old in chain.files[: -len(files)]:
                 _link(base / cuts.DIRECTORY / old.name, directory / old.name)
                 entries[old.name] = known[f"{cuts.DIRECTORY}/{old.name}"]
-        entries[Path(cuts.INDEX).name] = _write_index(place / cuts.INDEX, chain)
+        entries[Path(cuts.INDEX).name] = file.write_plain(place / cuts.INDEX, chain.model_dump_json(indent=1).encode())
         staging.sync(directory)
         return {f"{cuts.DIRECTORY}/{name}": entry for name, entry in entries.items()}
 
@@ -130,11 +129,11 @@ class Cutter:
 
     def _written(self, begun: Begun, directory: Path, files: tuple[CutFile, ...]) -> dict[str, FileEntry]:
         """Ask until all have written theirs."""
-        waiting, entries, wait_s = {file.ps: file.name for file in files}, dict[str, FileEntry](), _FIRST_S
+        waiting, entries, wait_s = {one.ps: one.name for one in files}, dict[str, FileEntry](), _FIRST_S
         while True:
             asked = {
-                name: Message(Kind.KEPT, 0, text=_keep(begun, directory, file).model_dump_json().encode())
-                for name, file in waiting.items()
+                ps: Message(Kind.KEPT, 0, text=_keep(begun, directory, name).model_dump_json().encode())
+                for ps, name in waiting.items()
             }
             try:
                 replies = self._lines.ask_all(asked)
@@ -158,8 +157,8 @@ def _to_build_upon(base: Path | None) -> Chain | None:
         chain, known = cuts.chain_of(base), manifest.read(base / manifest.FILE).files
     except (CheckpointCorrupt, SpecError):
         return None
-    for file in chain.files:
-        name = f"{cuts.DIRECTORY}/{file.name}"
+    for one in chain.files:
+        name = f"{cuts.DIRECTORY}/{one.name}"
         path = base / name
         if name not in known or not path.exists() or path.stat().st_size != known[name].bytes:
             return None
@@ -184,14 +183,5 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:  # a file system without links
         shutil.copyfile(source, target)
-        with target.open("rb") as file:
-            os.fsync(file.fileno())
-
-
-def _write_index(path: Path, chain: Chain) -> FileEntry:
-    content = chain.model_dump_json(indent=1).encode()
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return FileEntry(len(content), hashlib.sha256(content).hexdigest())
+        with target.open("rb") as copied:
+            os.fsync(copied.fileno())

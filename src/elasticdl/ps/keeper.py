@@ -1,7 +1,7 @@
 """A ps's part in a cut: rows are copied while nobody is let in, and written while everybody is.
 
-CUT copies and is answered at once; KEPT names the directory, and is asked again until the file is written: whoever
-waits hears at once when this ps is gone, and no thread that serves workers waits for the disk.
+CUT is answered when the copy is made. KEPT names the directory, and is asked again until the file is written: whoever
+waits hears soon when this ps is gone, and no thread that serves workers waits for the disk.
 """
 
 from __future__ import annotations
@@ -85,36 +85,46 @@ class Keeper:
         self._known: dict[str, _Known] = {}  # oldest first
         self._copy: tuple[str, Copy] | None = None  # the newest, until it is written
         self._written: dict[str, Future[FileEntry]] = {}
-        self._writer = ThreadPoolExecutor(1, "ps-keeper")
+        self._taken: dict[str, Future[Taken]] = {}  # the newest
+        self._copier, self._writer = ThreadPoolExecutor(1, "ps-copier"), ThreadPoolExecutor(1, "ps-writer")
 
     @property
-    def answers(self) -> Mapping[Kind, Callable[[Message], Message]]:
+    def answers(self) -> Mapping[Kind, Callable[[Message], Message | None]]:
         return {Kind.CUT: self._cut, Kind.KEPT: self._kept}
 
     def close(self) -> None:
         """Wait for what is being written."""
+        self._copier.shutdown()
         self._writer.shutdown()
 
-    def _cut(self, message: Message) -> Message:
+    def _cut(self, message: Message) -> Message | None:
+        """Not on the thread that serves it: those whom the gate waits for may need that one."""
         wanted = _parsed(Cut, message)
         with self._lock:
-            self._copy = None  # nobody asked for it to be written: it was given up
-            self._written = {cut: future for cut, future in self._written.items() if not future.done()}
-            known = self._known.get(wanted.base)
-            started = time.monotonic()
-            with self._holdings.closed():
-                owned = self._holdings.held
-                before = None if known is None or known.is_dense else known.owned
-                whole = chain.whole(owned, before, wanted.number)
-                others = owned & (1 - whole)
-                copy, changed = cuts.copy(self._holdings, whole, others, known.since if known else 0)
-                since, applied = self._holdings.turn(), self._holdings.applied
-            pause_s = time.monotonic() - started
+            if wanted.cut not in self._taken:
+                self._copy = None  # nobody asked for it to be written: it was given up
+                self._taken = {wanted.cut: self._copier.submit(self._take, wanted)}
+                self._written = {cut: future for cut, future in self._written.items() if not future.done()}
+            future = self._taken[wanted.cut]
+        return self._reply(message, future.result()) if future.done() else None
+
+    def _take(self, wanted: Cut) -> Taken:
+        known = self._known.get(wanted.base)
+        started = time.monotonic()
+        with self._holdings.closed():
+            owned = self._holdings.held
+            before = None if known is None or known.is_dense else known.owned
+            whole = chain.whole(owned, before, wanted.number)
+            others = owned & (1 - whole)
+            copy, changed = cuts.copy(self._holdings, whole, others, known.since if known else 0)
+            since, applied = self._holdings.turn(), self._holdings.applied
+        pause_s = time.monotonic() - started
+        with self._lock:
             self._forget_before(wanted.base)
             self._known[wanted.cut] = _Known(owned, since, self._is_dense(owned, others, changed))
             self._copy = (wanted.cut, copy)
         packed = {"owned": chain.pack(owned), "whole": chain.pack(whole)}
-        return self._reply(message, Taken(pause_s=pause_s, rows=copy.rows, applied=applied, **packed))
+        return Taken(pause_s=pause_s, rows=copy.rows, applied=applied, **packed)
 
     def _kept(self, message: Message) -> Message:
         wanted = _parsed(Keep, message)

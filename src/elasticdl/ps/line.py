@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
+from hashlib import blake2b
 from itertools import count
 
 import zmq
@@ -13,9 +14,24 @@ import zmq
 from elasticdl.errors import AccessDenied, ElasticDLError, TransientError
 from elasticdl.ps import wire
 from elasticdl.ps.keys import Keys
-from elasticdl.ps.server import send, token_digest
 from elasticdl.ps.wire import Message, Status
 from elasticdl.spec import PsId
+
+# Frames below this are copied into the message: cheaper than keeping track of who frees them.
+COPY_BYTES = 1 << 16
+
+
+def token_digest(token: str) -> bytes:
+    """What a message carries of the job's token."""
+    return blake2b(token.encode(), digest_size=16).digest()
+
+
+def send(socket: zmq.Socket[bytes], frames: list[wire.Buffer]) -> None:
+    """A multipart message; large arrays are not copied, and must not be written to afterwards."""
+    last = len(frames) - 1
+    for number, frame in enumerate(frames):
+        is_large = memoryview(frame).nbytes >= COPY_BYTES
+        socket.send(frame, zmq.SNDMORE if number < last else 0, copy=not is_large)
 
 
 class PsUnreachable(TransientError):
@@ -122,7 +138,7 @@ class Lines:
                 if name := silent.pop(reply.request, None):
                     check(name, reply)
                     found[name] = reply
-        return found
+        return {name: found[name] for name in messages}
 
     def ask(self, name: PsId, message: Message) -> Message:
         """Send one message and wait for its reply, while nothing else is under way."""

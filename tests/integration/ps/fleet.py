@@ -74,8 +74,9 @@ def agree(found: Rows, wanted: Rows) -> None:
 class Ship:
     """Some ps, the map, and the directory of checkpoints."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int, threads: int = 2) -> None:
         self.directory = directory
+        self.threads = threads
         self.holdings: dict[PsId, Holdings] = {}
         self.keepers: dict[PsId, Keeper] = {}
         self.servers: dict[PsId, Server] = {}
@@ -92,7 +93,7 @@ class Ship:
         self.holdings[name] = declared(Holdings(name, seed=3))
         self.keepers[name] = Keeper(self.holdings[name])
         self.servers[name] = Server(
-            self.holdings[name], "token", "127.0.0.1", threads=2, answers=self.keepers[name].answers
+            self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].answers
         )
         return name
 
