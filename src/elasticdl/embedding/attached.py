@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from elasticdl.embedding import moving, rule
+from elasticdl.embedding.foresight import Foresight
 from elasticdl.embedding.layer import Layer
 from elasticdl.embedding.moving import Which
 from elasticdl.embedding.source import Source
@@ -44,6 +45,9 @@ class Attached:
         if not any(group["params"] for group in optimizer.param_groups):
             raise ModelError("the model: expected a dense layer beside its embeddings. Received: none with parameters")
         self.specs = specs_of(self.layers, optimizer)
+
+    def foresight(self) -> Foresight:
+        return Foresight(self.layers)
 
     def attach(self, source: Source) -> None:
         for layer in self.layers:

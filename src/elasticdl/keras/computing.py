@@ -10,15 +10,18 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.errors import ModelError
-from elasticdl.keras.naming import stable
-from elasticdl.keras.pulls import Finder, Pulls
+from elasticdl.keras import layers
+from elasticdl.keras.pulls import Pulls
 from elasticdl.keras.runtime import tf
+
+if TYPE_CHECKING:
+    from elasticdl.embedding.source import Source
 
 Loss = Callable[[Any, Any], Any]
 
@@ -40,8 +43,8 @@ class Variables(NamedTuple):
 
     @classmethod
     def of(cls, model: Any) -> Variables:
-        names = stable([variable.path for variable in model.weights])
-        made_untrained = {id(v) for layer in model._flatten_layers() for v in layer._non_trainable_variables}
+        names = layers.names(model, [variable.path for variable in model.weights])
+        made_untrained = {id(v) for layer in layers.of(model) for v in layer._non_trainable_variables}
         trained, statistics, frozen = {}, {}, {}
         for name, variable in zip(names, model.weights, strict=True):
             if variable.trainable:
@@ -50,7 +53,7 @@ class Variables(NamedTuple):
                 statistics[name] = variable
             else:
                 frozen[name] = variable
-        seeds = [generator.state for layer in model._flatten_layers() for generator in layer._seed_generators]
+        seeds = [generator.state for layer in layers.of(model) for generator in layer._seed_generators]
         return cls(trained, statistics, frozen, seeds)
 
 
@@ -60,8 +63,8 @@ class Computation:
     def __init__(self, model: Any, loss: Loss | None, spec: tuple[Any, Any]) -> None:
         self.model = model
         self.variables = Variables.of(model)
-        self.training_pulls = Pulls(creates=True)
-        self.serving_pulls = Pulls(creates=False)
+        self.training_pulls = Pulls()
+        self.serving_pulls = Pulls()
         features, labels = spec
         statistics = [_spec_of(variable) for variable in self.variables.statistics.values()]
         seeds = tf.TensorSpec([len(self.variables.seeds), 2], tf.int64)
@@ -78,9 +81,9 @@ class Computation:
         """New ones, from numpy's generator: whoever seeds that decides the random numbers of the layers."""
         return np.random.randint(0, 2**31 - 1, size=(len(self.variables.seeds), 2), dtype=np.int64)
 
-    def use(self, finder: Finder) -> None:
+    def use(self, source: Source) -> None:
         """Pull rows from here."""
-        self.training_pulls.finder = self.serving_pulls.finder = finder
+        self.training_pulls.source = self.serving_pulls.source = source
 
     def _train(self, loss: Loss, features: Any, labels: Any, seeds: Any, statistics: Sequence[Any]) -> Computed:
         variables = self.variables
@@ -88,7 +91,7 @@ class Computation:
             state.assign(tf.cast(seeds[number], state.dtype))
         self._begin_with(statistics)
         trained = [variable.value for variable in variables.trained.values()]
-        with tf.GradientTape() as tape, self.training_pulls.tracing(tape), told_structures():
+        with tf.GradientTape() as tape, self.training_pulls.tracing(features, tape), told_structures():
             predictions = self.model(features, training=True)
             value = tf.reduce_mean(loss(labels, predictions))
             if self.model.losses:
@@ -101,7 +104,7 @@ class Computation:
 
     def _predict(self, features: Any, statistics: Sequence[Any]) -> Any:
         self._begin_with(statistics)
-        with self.serving_pulls.tracing(), told_structures():
+        with self.serving_pulls.tracing(features), told_structures():
             return self.model(features, training=False)
 
     def _begin_with(self, statistics: Sequence[Any]) -> None:

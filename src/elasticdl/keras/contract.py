@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,13 +15,14 @@ from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.errors import ModelError
+from elasticdl.keras import attached, metrics, moving, placing, saving
 from elasticdl.keras import dataset as datasets
-from elasticdl.keras import metrics, saving
 from elasticdl.keras.callbacks import KerasCallbacks
 from elasticdl.keras.computing import told_structures
 from elasticdl.keras.dataset import KerasDataset
 from elasticdl.keras.module import KerasModule
 from elasticdl.keras.optimizer import KerasOptimizer
+from elasticdl.keras.placing import IN_MODEL, Placing
 from elasticdl.keras.runtime import keras, tf
 from elasticdl.model import contract as contracts
 from elasticdl.model import terms
@@ -30,23 +32,33 @@ from elasticdl.model.metrics import BatchMean, Metric
 from elasticdl.model.source import Framework
 from elasticdl.spec import JobKind, ModelSpec
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class KerasContract(Contract):
     """As Contract, for Keras. `dataset` comes before `build_model`: it shows what the features are."""
 
     specs: dict[Mode, tuple[Any, Any]] = field(default_factory=dict)
+    placing: Placing = IN_MODEL
     framework: ClassVar[Framework] = Framework.KERAS
 
     def build_model(self) -> KerasModule:
         """A new model; its weights come from Python's random numbers, so seed those first."""
+        return self._module(self.placing)
+
+    def _module(self, wanted: Placing) -> KerasModule:
         term = terms.model_term(self.place.function, self.framework)
-        model = self._call(term, **self.model_params)
-        if not isinstance(model, keras.Model):
-            raise self._wrong(term, model)
         spec = self._spec
-        if not model.built:
-            self._build(model, spec[0])
+        with placing.placing(wanted):
+            model = self._call(term, **self.model_params)
+            if not isinstance(model, keras.Model):
+                raise self._wrong(term, model)
+            if not model.built:
+                self._build(model, spec[0])
+            model, notes = moving.move(model, wanted)
+        for note in notes:
+            _log.info("%s", note)
         return KerasModule(model, self._loss if self.has(terms.LOSS) else None, spec)
 
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
@@ -67,8 +79,12 @@ class KerasContract(Contract):
 
     def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
         assert isinstance(module, KerasModule)
+        whole = module
+        if module.rows is not None:
+            whole = self._module(IN_MODEL)
+            attached.fill(whole, module)
         features = self._spec[0]
-        exports.export_with(lambda place: saving.write(module.settle(), features, place), module, target, extra)
+        exports.export_with(lambda place: saving.write(whole.settle(), features, place), whole, target, extra)
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """The mean loss of a batch that is evaluated."""
@@ -125,6 +141,6 @@ class KerasContract(Contract):
             ) from exc
 
 
-def load(model: ModelSpec, kind: JobKind) -> KerasContract:
+def load(model: ModelSpec, kind: JobKind, wanted: Placing) -> KerasContract:
     """Import the Keras model file of a job and check all its functions; one ModelError tells all problems."""
-    return contracts.loaded(KerasContract, model, kind)
+    return replace(contracts.loaded(KerasContract, model, kind), placing=wanted)

@@ -21,6 +21,7 @@ from elasticdl.errors import DataError, ElasticDLError, ModelError
 from elasticdl.keras import stages
 from elasticdl.keras.runtime import tf
 
+_SHOWN = 32  # records that are looked at for their types
 DatasetFunction = Callable[[Any, Mode, Metadata], Any]
 
 
@@ -73,9 +74,10 @@ class KerasDataset(Dataset):
 
 
 def build(source: RecordSource, mode: Mode, function: DatasetFunction, metadata: Metadata) -> KerasDataset:
-    """What `function` makes of the records of `source`; the first record shows what they are."""
-    first = stacked(source.read(np.zeros(1, np.int64)))
-    spec = tf.nest.map_structure(_spec, first)
+    """What `function` makes of the records of `source`; the first ones show what they are."""
+    shown = source.read(np.arange(min(_SHOWN, len(source))))
+    telling = min(shown, key=_empty_lists)
+    spec = tf.nest.map_structure(_spec, stacked([telling]))
     traced = _trace(spec, lambda dataset: function(dataset, mode, metadata))
     found = traced.found
     return KerasDataset(source, mode, is_shuffled=found.is_shuffled, window_records=found.window_records, traced=traced)
@@ -147,7 +149,7 @@ def _spec(array: Any) -> Any:
         if isinstance(value, str | bytes):
             return tf.TensorSpec([None], tf.string)
         if isinstance(value, list):
-            return tf.RaggedTensorSpec([None, None], tf.as_dtype(stack_arrays([value]).dtype), ragged_rank=1)
+            return tf.RaggedTensorSpec([None, None], tf.constant(_numbers(value or [0])).dtype, ragged_rank=1)
         raise DataError(f"record 0 holds a {type(value).__name__}: expected numbers, text, or lists of them")
     return tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype))
 
@@ -156,6 +158,17 @@ def _tensor(array: Any, dtype: Any) -> Any:
     if array.dtype == object and _is_list(array):
         return tf.ragged.constant(array.tolist(), dtype=dtype, ragged_rank=1)
     return tf.constant(array.tolist() if array.dtype == object else array, dtype=dtype)
+
+
+def _empty_lists(record: Any) -> int:
+    """How many lists of a record do not show of what they are."""
+    if isinstance(record, dict | tuple):
+        return sum(map(_empty_lists, record.values() if isinstance(record, dict) else record))
+    return int(isinstance(record, list) and not record)
+
+
+def _numbers(values: list[Any]) -> Any:
+    return values if isinstance(values[0], str | bytes) else stack_arrays(values)
 
 
 def _is_list(values: Sequence[Any]) -> bool:

@@ -7,14 +7,18 @@ with a torch model (sums along the tree, hand-over, checkpoints, evaluation) it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from elasticdl.keras import layers, rule
+from elasticdl.keras.attached import KerasAttached, spec_of
 from elasticdl.keras.computing import Computation, Computed, Loss
-from elasticdl.keras.pulls import Pulls
+from elasticdl.keras.embedding import Embedding
+from elasticdl.keras.pulls import Floats, Ids, Pulls
 from elasticdl.keras.values import to_tensor, to_torch, torch_dtype
 
 
@@ -23,12 +27,31 @@ class KerasModule(nn.Module):
         """`model` is built; `spec` are the specs of features and labels of any batch."""
         super().__init__()
         self.keras = model
+        self.embeddings = layers.embeddings(model)
+        for name, layer in self.embeddings.items():
+            layer.table = name
+        self.rows: Callable[[str], tuple[Ids, Floats]] | None = None  # of a table, all of them; for an export
         self.computation = Computation(model, loss, spec)
         for name, variable in self.computation.variables.trained.items():
             shape = torch.zeros((), dtype=torch_dtype(variable.dtype)).expand(tuple(variable.shape))
             self.register_parameter(name, nn.Parameter(shape))
         for name, variable in self.computation.variables.statistics.items():
             self.register_buffer(name, to_torch(variable))
+
+    @property
+    def has_table(self) -> bool:
+        return bool(self.on_ps)
+
+    @property
+    def on_ps(self) -> dict[str, Embedding]:
+        """The layers whose rows lie on ps, by the names of their tables."""
+        return {name: layer for name, layer in self.embeddings.items() if layers.is_on_ps(layer)}
+
+    def attached(self, optimizer: Any) -> KerasAttached:
+        """Its layers on ps, with tables that this optimizer updates."""
+        on_ps = self.on_ps
+        update = rule.of(optimizer.keras) if on_ps else None
+        return KerasAttached(self, [spec_of(name, layer, update) for name, layer in on_ps.items() if update])
 
     def batch_loss(self, features: Any, labels: Any) -> torch.Tensor:
         """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""
@@ -53,19 +76,37 @@ class KerasModule(nn.Module):
         variables = self.computation.variables
         statistics = {name: self.get_buffer(name).clone() for name in variables.statistics}
         kept = {name: to_torch(variable) for name, variable in (variables.trained | variables.frozen).items()}
-        return kept | statistics
+        return kept | statistics | self._held()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
         """Raises RuntimeError where the values are of another model, as torch's own does."""
         variables = self.computation.variables
         kept = variables.trained | variables.frozen
-        if problem := _mismatch(kept | variables.statistics, state_dict):
+        rest = self._hold(state_dict)
+        if problem := _mismatch(kept | variables.statistics, rest):
             raise RuntimeError(problem)
         for name, variable in kept.items():
             variable.assign(to_tensor(state_dict[name], variable.dtype))
         with torch.no_grad():
             for name in variables.statistics:
                 self.get_buffer(name).copy_(state_dict[name])
+
+    def _held(self) -> dict[str, torch.Tensor]:
+        """Rows of layers of any ids, where an export has them."""
+        found: dict[str, torch.Tensor] = {}
+        for name, layer in self.embeddings.items():
+            if isinstance(layer, Embedding) and layer.held is not None:
+                found |= {f"{name}/ids": to_torch(layer.held[0]), f"{name}/rows": to_torch(layer.held[1])}
+        return found
+
+    def _hold(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Let layers of any ids have the rows there are among `values`; returns the others."""
+        rest = dict(values)
+        for name, layer in self.embeddings.items():
+            if isinstance(layer, Embedding) and layer.takes_any and f"{name}/rows" in rest:
+                ids, rows = rest.pop(f"{name}/ids"), rest.pop(f"{name}/rows")
+                layer.hold(ids.numpy().astype(np.int64), rows.numpy())
+        return rest
 
     def _statistics(self) -> list[Any]:
         statistics = self.computation.variables.statistics

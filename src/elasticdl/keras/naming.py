@@ -1,39 +1,44 @@
-"""Names of variables that are the same in every process, whatever else was built there before. Pure.
+"""Names of layers and variables that are the same in every process, whatever else was built there before. Pure.
 
-Keras numbers layers by a count of the process: the second model of a process has `dense_3` where the first had
-`dense`. Here each part of a path is numbered anew among its neighbours of the same model, in their order.
+Keras numbers layers that were given no name by a count of the process: the second model of a process has `dense_3`
+where the first had `dense`. Here they are numbered anew among their neighbours of the same model, in their order.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-_NUMBERED = re.compile(r"(.+?)_\d+")
+from collections.abc import Collection, Sequence
 
 
-def stable(paths: Sequence[str]) -> list[str]:
-    """A name for each path, all different."""
+def is_made_up(name: str, kind: str) -> bool:
+    """Whether Keras made this name for a layer of the class `kind`."""
+    return re.fullmatch(rf"{_snake(kind)}(_\d+)?", name) is not None
+
+
+def stable(paths: Sequence[str], made_up: Collection[str]) -> list[str]:
+    """A name for each path, all different; the parts in `made_up` are numbered anew."""
     numbered: dict[tuple[str, ...], str] = {}  # the path of a part as Keras has it, to its name here
     taken: set[str] = set()
     names: list[str] = []
     for path in paths:
         parts = path.replace(".", "_").split("/")
         name = ""
-        for depth in range(1, len(parts)):
+        for depth, part in enumerate(parts[:-1], start=1):
             key = tuple(parts[:depth])
             if key not in numbered:
-                numbered[key] = _free(_joined(name, _plain(parts[depth - 1])), set(numbered.values()))
+                plain = re.sub(r"_\d+$", "", part) if part in made_up else part
+                numbered[key] = _free(_joined(name, plain), set(numbered.values()))
             name = numbered[key]
-        name = _free(_joined(name, parts[-1]), taken)
-        taken.add(name)
-        names.append(name)
+        names.append(_free(_joined(name, parts[-1]), taken))
+        taken.add(names[-1])
     return names
 
 
-def _plain(part: str) -> str:
-    match = _NUMBERED.fullmatch(part)
-    return match[1] if match else part
+def _snake(kind: str) -> str:
+    """As Keras does it: `Conv2D` is `conv2d`, `MaxPooling2D` is `max_pooling2d`."""
+    name = re.sub(r"\W+", "", kind)
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def _joined(parent: str, part: str) -> str:

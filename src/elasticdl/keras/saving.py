@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.checkpoint.export import Program
+from elasticdl.keras import moving
 from elasticdl.keras.computing import told_structures
 from elasticdl.keras.runtime import keras, tf
 
@@ -54,9 +55,14 @@ def _saved_model(model: Any, features: Any, directory: Path) -> str:
 
 def _keras_file(model: Any, path: Path) -> str:
     try:
+        plain = moving.portable(model)
+        if plain is None:
+            return (
+                f"no {KERAS_FILE}: embeddings with combiners, of any ids or in a class cannot be plain layers of Keras"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Keras about classes that the reader must know
-            keras.saving.save_model(model, path)
+            keras.saving.save_model(plain, path)
     except OSError:
         raise
     except Exception as exc:

@@ -14,7 +14,7 @@ _HALF = {"bfloat16", "float16"}  # kept as float32, which holds each of their va
 
 def to_torch(value: Any) -> torch.Tensor:
     """A copy. `value` is a Keras variable or a tensor."""
-    array = np.array(value)
+    array = np.asarray(tf.convert_to_tensor(value).numpy())
     return torch.from_numpy(array.astype(np.float32) if array.dtype.name in _HALF else array)
 
 

@@ -16,8 +16,16 @@ from elasticdl.model.trainee import Values
 class TorchTrainee:
     """Its trainable parameters are the variables; on the host they share memory with what is handed out."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[Any, Any], Tensor]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Callable[[Any, Any], Tensor],
+        on_gradients: Callable[[], None],
+    ) -> None:
+        """`on_gradients` may change the gradients in the parameters before they are pushed."""
         self.model = model
+        self._on_gradients = on_gradients
         self._optimizer = optimizer
         self._loss = loss
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -35,6 +43,7 @@ class TorchTrainee:
             parameter.grad = None
         loss = self._loss(labels, self.model(features))
         loss.backward()  # type: ignore[no-untyped-call]
+        self._on_gradients()
         return float(loss.detach()), {name: _gradient(parameter) for name, parameter in self._parameters.items()}
 
     def update(self, gradients: Values, rate: float) -> None:

@@ -27,24 +27,22 @@ class _Waiting(NamedTuple):
     overdue_at: float
 
 
+class Line(NamedTuple):
+    """How another ps is reached."""
+
+    context: zmq.Context[zmq.Socket[bytes]]
+    token: bytes
+    keys: Keys | None
+    timeout_s: float  # a copy that answers nothing for so long is given up
+
+
 class Forwards:
     """For one thread, whose requests come by `socket`."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        context: zmq.Context[zmq.Socket[bytes]],
-        socket: zmq.Socket[bytes],
-        token: bytes,
-        timeout_s: float,
-        keys: Keys | None = None,
-    ) -> None:
+    def __init__(self, holdings: Holdings, socket: zmq.Socket[bytes], line: Line) -> None:
         self._holdings = holdings
-        self._context = context
         self._requests_from = socket
-        self._token = token
-        self._timeout_s = timeout_s
-        self._keys = keys
+        self._how = line
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
         self._mirror: Mirror | None = None
@@ -57,6 +55,9 @@ class Forwards:
         return len(self._waiting)
 
     def close(self) -> None:
+        """Nobody will be answered any more."""
+        for _ in self._released():
+            pass
         if self._line is not None:
             self._line.close()
 
@@ -66,8 +67,8 @@ class Forwards:
             self._connect(answer.mirror)
         assert self._line is not None
         number = next(self._numbers)
-        self._waiting[number] = _Waiting(way, answer.reply, time.monotonic() + self._timeout_s)
-        send(self._line, wire.encode(answer.forward._replace(request=number, token=self._token)))
+        self._waiting[number] = _Waiting(way, answer.reply, time.monotonic() + self._how.timeout_s)
+        send(self._line, wire.encode(answer.forward._replace(request=number, token=self._how.token)))
 
     def wait(self, milliseconds: int) -> bool:
         """Until a request has come, or the copy has answered, or so much time has passed. Whether it is a request."""
@@ -87,7 +88,7 @@ class Forwards:
             oldest = next(iter(self._waiting.values()))
             if time.monotonic() < oldest.overdue_at:
                 return
-            self._holdings.break_mirror(self._mirror, f"no answer within {self._timeout_s:g} s")
+            self._holdings.break_mirror(self._mirror, f"no answer within {self._how.timeout_s:g} s")
         yield from self._released()
 
     def _released(self) -> Iterator[tuple[list[bytes], Message]]:
@@ -105,12 +106,14 @@ class Forwards:
                 self._holdings.set_map(slot_map)
                 return reply._replace(status=Status.MOVED, version=slot_map.version, text=answer.text, parts=())
         if answer.status is not Status.OK and self._mirror is not None:
-            self._holdings.break_mirror(self._mirror, answer.text.decode(errors="replace")[:200])
+            no_copy = answer.status is Status.MOVED
+            why = "it holds no copy of ours" if no_copy else answer.text.decode(errors="replace")
+            self._holdings.break_mirror(self._mirror, why)
         return reply
 
     def _connect(self, mirror: Mirror) -> None:
         if self._line is not None:
             self._poller.unregister(self._line)
             self._line.close()
-        self._mirror, self._line = mirror, connected(self._context, mirror.address, self._keys)
+        self._mirror, self._line = mirror, connected(self._how.context, mirror.address, self._how.keys)
         self._poller.register(self._line, zmq.POLLIN)

@@ -269,6 +269,8 @@ class Holdings:
                 return self._mirrored(message)
             case Kind.TAKE:
                 document, slot_map = _marks(message), _map(message)
+                if slot_map.version <= self.map.version:
+                    raise Refused(f"TAKE: expected a map above {self.map.version}. Received: {slot_map.version}")
                 _load_marks(self._own, document)
                 self.set_map(slot_map)
                 return self._mirrored(message)

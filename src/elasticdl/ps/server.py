@@ -16,7 +16,7 @@ from types import MappingProxyType
 import zmq
 
 from elasticdl.ps import wire
-from elasticdl.ps.forwards import Forwards
+from elasticdl.ps.forwards import Forwards, Line
 from elasticdl.ps.holdings import Answer, Holdings
 from elasticdl.ps.keys import Door, Keys
 from elasticdl.ps.line import send, token_digest
@@ -43,7 +43,7 @@ class Server:
         *,
         threads: int,
         port: int = 0,
-        copy_timeout_s: float = 30.0,
+        copy_timeout_s: float = 10.0,
         answers: Answers = MappingProxyType({}),
         keys: Keys | None = None,
     ) -> None:
@@ -103,8 +103,8 @@ class Server:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
-        forwards = Forwards(self._holdings, self._context, socket, self._token, self._copy_timeout_s, self._keys)
-        thread = _Thread(socket, forwards)
+        line = Line(self._context, self._token, self._keys, self._copy_timeout_s)
+        thread = _Thread(socket, Forwards(self._holdings, socket, line))
         try:
             socket.connect("inproc://threads")
             while True:
@@ -129,42 +129,47 @@ class Server:
             _log.warning("a message that is none: %s", exc)
             thread.answer(way, Answer(Message(Kind.REPLY, 0, status=Status.REFUSED, text=f"malformed: {exc}".encode())))
             return
-        if hmac.compare_digest(message.token, self._token):
-            answer = self._answer(message)
-        else:
+        if not hmac.compare_digest(message.token, self._token):
             with self._lock:
                 self._denied += 1
-            answer = Answer(Message(Kind.REPLY, message.request, status=Status.DENIED, text=b"wrong token"))
-        if answer is None:
+            thread.answer(way, Answer(_refusal(message, "wrong token")._replace(status=Status.DENIED)))
+        elif thread.held_back and not message.copy_of:
+            thread.held_back.append((way, message))  # in their order: else there might always be another one
+        elif (answer := self._answer(message, thread)) is None:
             thread.held_back.append((way, message))
         else:
             thread.answer(way, answer)
 
-    def _answer(self, message: Message) -> Answer | None:
-        """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
+    def _answer(self, message: Message, thread: _Thread) -> Answer | None:
+        """None: not now. Whoever closes the gate waits for copies, so no thread may wait for it that copies need."""
         try:
-            if message.kind in self._answers:
-                reply = self._answers[message.kind](message)
-                return Answer(reply) if reply else None
-            return self._holdings.serve(message, wait=not self._holdings.is_paired)
+            if message.kind not in self._answers:
+                return self._holdings.serve(message, wait=not self._holdings.is_paired)
+            if thread.forwards:  # it may want to close the gate
+                return None
+            reply = self._answers[message.kind](message)
+            return Answer(reply) if reply else None
         except Refused as exc:
-            why = str(exc)
+            return Answer(_refusal(message, str(exc)))
         except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
             _log.exception("%s: an error of ours", message.kind.name)
-            why = f"{message.kind.name}: an error of this ps: {exc!r}"
-        return Answer(Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode()))
+            return Answer(_refusal(message, f"{message.kind.name}: an error of this ps: {exc!r}"))
 
     def _settle(self, thread: _Thread) -> None:
-        """Answer what the copy has by now, and what was held back by the gate."""
+        """Answer what the copy has by now, and what was held back."""
         for way, reply in thread.forwards.settled():
             send(thread.socket, [*way, *wire.encode(reply)])
         while thread.held_back:
             way, message = thread.held_back[0]
-            answer = self._answer(message)
+            answer = self._answer(message, thread)
             if answer is None:
                 return
             thread.held_back.popleft()
             thread.answer(way, answer)
+
+
+def _refusal(message: Message, why: str) -> Message:
+    return Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode())
 
 
 class _Thread:

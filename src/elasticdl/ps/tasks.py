@@ -16,6 +16,7 @@ from elasticdl.ps import _native, counter
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.line import Lines
+from elasticdl.ps.mirroring import mirror
 from elasticdl.ps.moving import move
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
@@ -57,9 +58,7 @@ class Performer:
         lines = Lines(fleet.addresses, self._token, self._timeout_s)
         try:
             if task.mirror:
-                from elasticdl.ps import mirroring  # type: ignore[attr-defined,unused-ignore]
-
-                moved = mirroring.mirror(self._holdings, PsId(task.target), lines)
+                moved = mirror(self._holdings, PsId(task.target), lines)
                 self._holdings.set_map(fleet.map)
             else:
                 moved = move(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)

@@ -7,7 +7,7 @@ from elasticdl.model import contract as contracts
 from elasticdl.model import definition, source
 from elasticdl.model.contract import Contract
 from elasticdl.model.source import Framework
-from elasticdl.spec import JobSpec
+from elasticdl.spec import JobKind, JobSpec, Strategy
 
 
 def load_contract(spec: JobSpec) -> Contract:
@@ -20,6 +20,9 @@ def load_contract(spec: JobSpec) -> Contract:
         raise SpecError(f"workers.device: {spec.workers.device}: Keras models train on the processor; use --device=cpu")
     from elasticdl.keras import contract as keras_contracts
     from elasticdl.keras import runtime
+    from elasticdl.keras.placing import Placing
 
     runtime.fix_numerics(spec.workers.threads, reproducible=spec.plan.reproducible)
-    return keras_contracts.load(spec.model, spec.kind)
+    on_ps = spec.strategy is Strategy.PS and spec.kind is JobKind.TRAINING
+    wanted = Placing(on_ps, spec.ps.embeddings if on_ps else "none", spec.ps.embedding_bytes)
+    return keras_contracts.load(spec.model, spec.kind, wanted)

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +18,8 @@ from elasticdl.checkpoint.export import Program
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
-from elasticdl.embedding.foresight import Foresight
 from elasticdl.embedding.holding import rows_of
-from elasticdl.embedding.source import Looked, Trained
+from elasticdl.embedding.source import Looked, Source, Trained
 from elasticdl.errors import SpecError
 from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
@@ -28,6 +27,7 @@ from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
+from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 from elasticdl.spec import JobSpec
 from elasticdl.worker.link import Link
@@ -54,6 +54,26 @@ class Ps(Protocol):
         """As `NoTables.shards`."""
 
 
+class Foreseeing(Protocol):
+    """Knows from features what a batch will ask for."""
+
+    def begin(self, features: Any) -> None: ...
+    def ids(self, features: Any) -> dict[str, list[Ids]]: ...
+
+
+class Layers(Protocol):
+    """The layers of a model that have tables, in whichever framework."""
+
+    @property
+    def specs(self) -> list[TableSpec]: ...
+    def foresight(self) -> Foreseeing: ...
+    def like(self, model: nn.Module) -> Layers: ...
+    def attach(self, source: Source) -> None: ...
+    def put(self, tables: Tables) -> None: ...
+    def forget(self) -> None: ...
+    def whole(self, tables: Tables, rows: Callable[[str], tuple[Ids, Floats]]) -> AbstractContextManager[None]: ...
+
+
 class HybridTables(NoTables):
     """Rows in tables, dense layers in the workers.
 
@@ -62,7 +82,7 @@ class HybridTables(NoTables):
 
     def __init__(
         self,
-        attached: Attached,
+        attached: Layers,
         ps: Ps,
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
@@ -75,7 +95,7 @@ class HybridTables(NoTables):
         self.looks_ahead = depth > 0
         self._is_cut = is_cut
         self._source = Trained(self.lookups)
-        self._foresight = Foresight(attached.layers)
+        self._foresight = attached.foresight()
         client.declare(attached.specs)
         attached.attach(self._source)
 
@@ -215,6 +235,9 @@ def open_tables(
             f"ps.max_staleness: expected 0 in hybrid mode, where no push can be computed again alone. Received: "
             f"{spec.ps.max_staleness}; --pipeline_depth bounds how old rows are, or use --ps_mode=async"
         )
+    foreign: Any = getattr(model, "attached", None)  # a model of another framework knows itself what it has
+    if foreign is not None:
+        return _foreign_tables(spec, link, foreign(optimizer), is_cut)
     attached = Attached(model, spec.ps.embeddings, spec.ps.embedding_bytes)
     for note in attached.notes:
         _log.info("%s", note)
@@ -225,6 +248,14 @@ def open_tables(
         )
         return NoTables()
     attached.leave(optimizer)
+    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
+    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
+
+
+def _foreign_tables(spec: JobSpec, link: Link, attached: Layers, is_cut: Callable[[int], bool]) -> NoTables:
+    if not attached.specs:
+        _log.warning("no embedding layer of the model is for the ps: all of it lies in the workers")
+        return NoTables()
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
     return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
 

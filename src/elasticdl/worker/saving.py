@@ -5,27 +5,41 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
 from elasticdl.checkpoint.store import Beside
 from elasticdl.errors import ElasticDLError
-from elasticdl.model.callbacks import BestMetric
+from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.worker.link import Link
-from elasticdl.worker.tables import NoTables
-from elasticdl.worker.training import Training
 
 _log = logging.getLogger(__name__)
 
 
+class State(Protocol):
+    """What is saved."""
+
+    callbacks: list[Callback]
+
+    def capture(self) -> Image: ...
+
+
 class Saver:
     def __init__(
-        self, training: Training, tables: NoTables, link: Link, directory: Path, keep: int, extra: dict[str, Any]
+        self,
+        state: State,
+        begin_cut: Callable[[int, Path], Beside],
+        link: Link,
+        directory: Path,
+        keep: int,
+        extra: dict[str, Any],
     ) -> None:
-        self._training = training
-        self._tables = tables
+        """`begin_cut` lets the ps copy their rows, which are then written beside the rest."""
+        self._state = state
+        self._begin_cut = begin_cut
         self._link = link
         self._directory = directory
         self._keep = keep
@@ -40,8 +54,8 @@ class Saver:
         """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
         self._raise_failure()
         started = time.monotonic()
-        image = self._training.capture()
-        rows = self._tables.begin_cut(image.step, self._directory)
+        image = self._state.capture()
+        rows = self._begin_cut(image.step, self._directory)
         copy_s = time.monotonic() - started
         with self._changed:
             if self._pending is not None:
@@ -61,7 +75,7 @@ class Saver:
             raise self._failure
 
     def _best_step(self) -> int | None:
-        steps = [c.best_step for c in self._training.callbacks if isinstance(c, BestMetric)]
+        steps = [c.best_step for c in self._state.callbacks if isinstance(c, BestMetric)]
         return next((step for step in steps if step is not None), None)
 
     def _run(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from elasticdl.master import fleet as fleets
 from elasticdl.master.fleet import PsState
 from elasticdl.master.state import JobState
-from elasticdl.spec import PsId, PsSpec
+from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver, job_spec
 from tests.unit.master.ps_world import World
 
@@ -24,7 +24,7 @@ class FleetMachine(RuleBasedStateMachine):
     @initialize(ps=st.integers(2, 3), replicas=st.integers(1, 2))
     def start(self, ps: int, replicas: int) -> None:
         self.replicas = replicas
-        self.world = World(Driver(job_spec(wish=1, ps=PsSpec(wish=ps, replicas=replicas), budget=1000)))
+        self.world = World(Driver(job_spec(wish=1, ps=ps, replicas=replicas, budget=1000)))
 
     def pick(self, number: int, *, greeted: bool = True) -> PsId | None:
         able = [name for name, process in self.world.living.items() if process.has_greeted is greeted]
