@@ -67,6 +67,11 @@ def export_with(
 
 def load_weights(path: Path) -> Image:
     """The weights of an export, of a checkpoint, or of the newest checkpoint in a directory: what `restore` takes."""
+    return find_weights(path)[0]
+
+
+def find_weights(path: Path) -> tuple[Image, Path]:
+    """As `load_weights`, and the directory they lie in."""
     description = path / output.DESCRIPTION_FILE
     if not description.exists():
         return _weights_of(path)
@@ -75,12 +80,13 @@ def load_weights(path: Path) -> Image:
         raise CheckpointCorrupt(f"{path} is no export: {output.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
     manifest.verify(path, document)
     found = {MODEL + name: tensor for name, tensor in tensors.read(path / store.MODEL_FILE).items()}
-    return Image(document.step, document.records, found, document.meta)
+    return Image(document.step, document.records, found, document.meta), path
 
 
-def _weights_of(path: Path) -> Image:
+def _weights_of(path: Path) -> tuple[Image, Path]:
     try:
-        return store.find(path)[0]
+        image, _, place = store.find(path)
+        return image, place
     except SpecError as exc:
         raise SpecError(f"{exc}; or an export with {output.DESCRIPTION_FILE}") from exc
 

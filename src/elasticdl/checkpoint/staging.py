@@ -36,9 +36,9 @@ def staged(target: Path) -> Iterator[Path]:
         raise failed(target, exc) from exc
     try:
         yield staging
-        _sync(staging)
+        sync(staging)
         _replace(staging, target)
-        _sync(target.parent)
+        sync(target.parent)
     except OSError as exc:
         raise failed(target, exc) from exc
     finally:
@@ -123,7 +123,8 @@ def _replace(staging: Path, target: Path) -> None:
             return
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
+    """The names in `directory` are on the disk when this returns."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -5,25 +5,37 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from elasticdl.checkpoint import manifest, staging, tensors
 from elasticdl.checkpoint.image import MODEL, OPTIMIZER, Image
-from elasticdl.checkpoint.manifest import Manifest
+from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, SpecError
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+ROWS = "ps/"  # so begin the names of what parameter servers wrote, see ps/cuts.py
+
+Beside = Callable[[Path], dict[str, FileEntry]]
 
 logger = logging.getLogger(__name__)
 
 
-def write(directory: Path, image: Image, extra: dict[str, Any], keep: int, best_step: int | None = None) -> Path:
+def write(
+    directory: Path,
+    image: Image,
+    extra: dict[str, Any],
+    keep: int,
+    best_step: int | None = None,
+    beside: Beside = lambda place: {},
+) -> Path:
     """Write `image` as a checkpoint of `directory`, then remove all but the newest `keep` and the best.
 
-    `extra` (JSON values) comes back from `read`. A checkpoint of the same step is replaced. Raises
-    CheckpointFailed when the disk is full or not writable; then nothing of it stays, and the older ones do.
+    `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files. A
+    checkpoint of the same step is replaced. Raises CheckpointFailed when the disk is full or not writable; then
+    nothing of it stays, and the older ones do.
     """
     target = directory / manifest.name_of(image.step)
     with staging.staged(target) as place:
@@ -34,7 +46,7 @@ def write(directory: Path, image: Image, extra: dict[str, Any], keep: int, best_
                 {key.removeprefix(prefix): t for key, t in image.tensors.items() if key.startswith(prefix)},
             )
             for name, prefix in parts.items()
-        }
+        } | beside(place)
         write_manifest(
             place / manifest.FILE, Manifest("checkpoint", image.step, image.records, files, image.meta, extra)
         )
@@ -62,7 +74,7 @@ def prune(directory: Path, step: int, keep: int, best_step: int | None) -> None:
 def read(path: Path) -> tuple[Image, dict[str, Any]]:
     """The image and the extra of one checkpoint, verified; raises CheckpointCorrupt."""
     document = manifest.read(path / manifest.FILE)
-    if set(document.files) != {MODEL_FILE, OPTIMIZER_FILE}:
+    if {name for name in document.files if not name.startswith(ROWS)} != {MODEL_FILE, OPTIMIZER_FILE}:
         raise CheckpointCorrupt(f"{path} is no checkpoint: it holds {', '.join(document.files) or 'no files'}")
     manifest.verify(path, document)
     loaded = {

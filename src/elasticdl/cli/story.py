@@ -60,7 +60,7 @@ def tell(name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, Cu
         spans=spans(events),
         loss=curves.get("loss", empty),
         speed=curves.get("records_per_s", empty),
-        metrics={tag: curve for tag, curve in curves.items() if tag not in _PROGRESS},
+        metrics={tag: curve for tag, curve in curves.items() if tag not in _PROGRESS and not tag.startswith("ps/")},
         master_restarts=tuple(float(event["at"]) for event in events if event.get("kind") == MASTER_RESTARTED),
     )
 

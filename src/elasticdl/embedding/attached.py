@@ -14,9 +14,9 @@ from elasticdl.embedding.foresight import Foresight
 from elasticdl.embedding.layer import Layer
 from elasticdl.embedding.moving import Which
 from elasticdl.embedding.source import Source, whole
-from elasticdl.embedding.stored import Stored
 from elasticdl.errors import ModelError
 from elasticdl.ps.lookups import Tables
+from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 
@@ -32,6 +32,7 @@ class Attached:
         self.moved, self.notes = moving.move(model, which, least_bytes)
         self.layers = layers_of(model)
         self.specs: list[TableSpec] = []
+        self._optimizer: torch.optim.Optimizer | None = None
 
     def like(self, model: nn.Module) -> Attached:
         """The same of another model of the same kind, without the values it was built with."""
@@ -42,8 +43,16 @@ class Attached:
     def leave(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the rule of all tables from this optimizer, which no longer has the weights of moved layers."""
         moving.leave(optimizer, self.moved)
-        if self.layers:
-            self.specs = specs_of(self.layers, optimizer)
+        self._optimizer = optimizer
+        if not any(group["params"] for group in optimizer.param_groups):
+            raise ModelError("the model: expected a dense layer beside its embeddings. Received: none with parameters")
+        self.specs = specs_of(self.layers, optimizer)
+
+    @property
+    def rule(self) -> Optimizer:
+        """Of the model's optimizer."""
+        assert self._optimizer is not None
+        return rule.of(self._optimizer)
 
     def foresight(self) -> Foresight:
         return Foresight(self.layers)
@@ -72,13 +81,14 @@ class Attached:
         `rows` gives all ids and rows of a table.
         """
         own = [layer for layer in self.layers if all(layer is not one.layer for one in self.moved)]
+        device = next(self.model.parameters()).device
         for one in self.moved:
             plain = one.plain
-            moving.put_back(
-                self.model, one, whole(tables, one.layer.table, plain.num_embeddings, plain.embedding_dim, _PIECE)
-            )
+            weight = whole(tables, one.layer.table, plain.num_embeddings, plain.embedding_dim, _PIECE)
+            moving.put_back(self.model, one, torch.from_numpy(weight).to(device))
         for layer in own:
             layer.store(*rows(layer.table))
+            layer.to(device)
         try:
             yield
         finally:
@@ -109,11 +119,3 @@ def specs_of(layers: Sequence[Layer], optimizer: torch.optim.Optimizer) -> list[
                 f"Received: {spec} and {specs[spec.name]}; give it another name"
             )
     return list(specs.values())
-
-
-def make_room(model: nn.Module, shapes: dict[str, torch.Size]) -> None:
-    """Let layers hold rows of their own where `shapes`, those of an export's tensors, have them."""
-    for place, module in model.named_modules():
-        size = shapes.get(f"{place}.stored.rows" if place else "stored.rows")
-        if isinstance(module, Layer) and size is not None:
-            module.stored = Stored(*size)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from elasticdl.embedding.layer import Embedding, EmbeddingBag, Layer
 from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.wire import Floats
 
 Which = Literal["auto", "all", "none"]
 Plain = nn.Embedding | nn.EmbeddingBag
@@ -60,9 +59,9 @@ def leave(optimizer: torch.optim.Optimizer, moved: list[Moved]) -> None:
         group["params"] = [parameter for parameter in group["params"] if id(parameter) not in gone]
 
 
-def put_back(model: nn.Module, one: Moved, rows: Floats) -> None:
-    """The plain layer with these rows in its places again."""
-    one.plain.weight = nn.Parameter(torch.from_numpy(rows))
+def put_back(model: nn.Module, one: Moved, weight: Tensor) -> None:
+    """The plain layer with this weight in its places again."""
+    one.plain.weight = nn.Parameter(weight)
     for place in one.places:
         _put(model, place, one.plain)
 

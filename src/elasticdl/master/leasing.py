@@ -97,10 +97,7 @@ def _take(job: Job, worker: Worker, event: Exchanged, now: float) -> Answer:
     evaluations = job.ledger.evaluations
     taken: list[tuple[str, int, Lease]] = []
     training = job.ledger.training
-    if job.trains_by_leases:
-        drained = lease_training.is_done(job)
-    else:
-        drained = bool(evaluations.results) or job.has_rounds
+    drained = lease_training.is_done(job) if job.trains_by_leases else bool(evaluations.results) or job.has_rounds
     is_member = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
     may_take = is_member or (job.has_rounds and worker.is_active)
     for evaluation in evaluations.open.values():

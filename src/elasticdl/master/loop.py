@@ -12,7 +12,7 @@ from typing import Any
 
 from elasticdl.clock import Clock
 from elasticdl.master import actions as act
-from elasticdl.master import codec, ps_events, status
+from elasticdl.master import codec, first_cut, ps_events, status
 from elasticdl.master import events as ev
 from elasticdl.master.eventlog import EventLog
 from elasticdl.master.journal import COMPACT_EVENTS, Journal, is_state
@@ -47,7 +47,7 @@ class Loop:
 
     def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
         self.clock = clock
-        self.state = JobState(spec, str(directory.logs))
+        self.state = JobState(spec, str(directory.logs), first_cut.find(spec, directory))
         self.links: dict[WorkerId, Link] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

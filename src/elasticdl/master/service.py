@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from elasticdl.errors import SpecError
 from elasticdl.master import codec, status
 from elasticdl.master import events as ev
+from elasticdl.master.job import Job
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import Link
 from elasticdl.spec.ids import PsId, WorkerId
@@ -61,17 +62,17 @@ class Service:
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
         job = self._loop.state.job
-        low, high = job.spec.workers.min, job.spec.workers.max
-        if not low <= request.workers <= high:
-            raise SpecError(
-                f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
-                f"choose a number between them, or start the job with another --max_workers"
+        _check_scale(job, request)
+        changes = [
+            f"from {before} to {after} {what}"
+            for before, after, what in (
+                (job.ledger.wish, request.workers, "workers"),
+                (job.ledger.fleet.wish, request.ps, "ps"),
             )
-        if job.ledger.phase.name not in ("pending", "running"):
-            raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")
-        before = job.ledger.wish
-        await self._loop.settle(ev.ScaleAsked(request.workers))
-        return pb.Accepted(message=f"scaling from {before} to {request.workers} workers")
+            if after
+        ]
+        await self._loop.settle(ev.ScaleAsked(request.workers, request.ps))
+        return pb.Accepted(message=f"scaling {' and '.join(changes)}")
 
     async def stop(self, request: pb.StopRequest) -> pb.Accepted:
         job = self._loop.state.job
@@ -80,3 +81,26 @@ class Service:
         await self._loop.settle(ev.StopAsked(request.at_once, request.reason or "asked to stop"))
         how = "at once" if request.at_once else "after the running step, with a checkpoint"
         return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")
+
+
+def _check_scale(job: Job, request: pb.ScaleRequest) -> None:
+    low, high = job.spec.workers.min, job.spec.workers.max
+    if not request.workers and not request.ps:
+        raise SpecError("expected a number of workers, of ps, or both; received neither")
+    if request.workers and not low <= request.workers <= high:
+        raise SpecError(
+            f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
+            f"choose a number between them, or start the job with another --max_workers"
+        )
+    if request.ps and not job.ledger.fleet.wish:
+        raise SpecError(
+            f"ps: expected none, since this job runs with {job.spec.strategy}, received {request.ps}; "
+            "start it with --distribution_strategy=ParameterServerStrategy"
+        )
+    if request.ps and request.ps < job.spec.ps.replicas:
+        raise SpecError(
+            f"ps: expected {job.spec.ps.replicas} or more, since every slot has {job.spec.ps.replicas} holders, "
+            f"received {request.ps}; choose a larger number, or start the job with --ps_replicas=1"
+        )
+    if job.ledger.phase.name not in ("pending", "running"):
+        raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")

@@ -16,10 +16,18 @@ from elasticdl.model.trainee import Values
 class TorchTrainee:
     """Its trainable parameters are the variables; on the host they share memory with what is handed out."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[Any, Any], Tensor]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batch_loss: Callable[[Any, Any], Tensor],
+        on_gradients: Callable[[], None],
+    ) -> None:
+        """`batch_loss` takes features and labels; `on_gradients` may change the gradients before they are pushed."""
         self.model = model
+        self._on_gradients = on_gradients
         self._optimizer = optimizer
-        self._loss = loss
+        self._batch_loss = batch_loss
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
 
     def variables(self) -> Values:
@@ -33,8 +41,9 @@ class TorchTrainee:
     def compute(self, features: Any, labels: Any) -> tuple[float, Values]:
         for parameter in self._parameters.values():
             parameter.grad = None
-        loss = self._loss(labels, self.model(features))
+        loss = self._batch_loss(features, labels)
         loss.backward()  # type: ignore[no-untyped-call]
+        self._on_gradients()
         return float(loss.detach()), {name: _gradient(parameter) for name, parameter in self._parameters.items()}
 
     def update(self, gradients: Values, rate: float) -> None:

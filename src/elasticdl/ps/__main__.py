@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
 import traceback
 
 from elasticdl import log
@@ -15,7 +13,9 @@ from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.link import Copies, Link
 from elasticdl.ps.server import Server
 from elasticdl.ps.tasks import Performer, Tasks
+from elasticdl.ps.terms import Terms
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.signals import on_terminate
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv
@@ -25,16 +25,16 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    # Before the first thread: all of them leave the signal to the one that waits for it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     env = PsEnv.from_environ(os.environ)
     directory = JobDirectory(env.job_directory)
     spec = directory.load_spec()
     log.configure(env.ps, spec.log_level)
     directory.counters.mkdir(exist_ok=True)
-    holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes)
+    terms = Terms(spec.ps.max_staleness, spec.ps.modulate_rate, spec.ps.grads_to_wait)
+    counter = directory.counters / env.ps
+    holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
-    server = Server(holdings, token, env.address, threads=spec.ps.threads)
+    server = Server(holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s)
     link = _attend(env, spec, holdings, server, token, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:
@@ -58,28 +58,14 @@ def _attend(
     tasks = Tasks(performer.perform, lambda done: link.moved(done), crash)
     link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, Copies(holdings).use)
     tasks.start()
-    threading.Thread(target=_await_term, args=(link,), name="ps-signals", daemon=True).start()
+    on_terminate(link.leave)
     link.open()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
     return link
 
 
-def _await_term(link: Link) -> None:
-    while True:
-        signal.sigwait({signal.SIGTERM})
-        link.leave("preempted: SIGTERM")
-
-
 def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
-    status = holdings.status()
-    return pb.PsBeat(
-        map_version=holdings.map.version,
-        rows=sum(table["rows"] for table in status["tables"].values()),
-        bytes=status["bytes"],
-        applied=holdings.applied,
-        repeated=holdings.repeated,
-        malformed=server.malformed,
-    )
+    return pb.PsBeat(**holdings.beat(), malformed=server.malformed, mirror_failure=holdings.mirror_failure)
 
 
 def _failed(link: Link, exc: Exception) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines, PsUnreachable, check
 from elasticdl.ps.plan import Plan, Route
 from elasticdl.ps.slots import SlotMap
@@ -63,8 +64,10 @@ class Pending:
 class Client:
     """For one thread, except `use`."""
 
-    def __init__(self, fleet: Fleet, token: str, timeout_s: float, *, transport: str = "float32") -> None:
-        self._lines = Lines({}, token, timeout_s)
+    def __init__(
+        self, fleet: Fleet, token: str, timeout_s: float, *, transport: str = "float32", keys: Keys | None = None
+    ) -> None:
+        self._lines = Lines({}, token, timeout_s, keys)
         self._transport = Transport[transport.upper()]
         self._lock = threading.Lock()  # of the news
         self._news: Fleet | None = None

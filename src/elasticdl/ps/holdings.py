@@ -108,6 +108,11 @@ class Holdings:
                 self.refused += 1
             return Answer(self._reply(message, status=Status.REFUSED, text=str(exc).encode()))
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether another ps waits for us, or we for it: then no thread may wait for the gate."""
+        return self.mirror is not None or bool(self._copies)
+
     def done(self) -> None:
         """The copy has what was forwarded, or nobody waits for it any more."""
         self._gate.leave()
@@ -264,6 +269,8 @@ class Holdings:
                 return self._mirrored(message)
             case Kind.TAKE:
                 document, slot_map = _marks(message), _map(message)
+                if slot_map.version <= self.map.version:
+                    raise Refused(f"TAKE: expected a map above {self.map.version}. Received: {slot_map.version}")
                 _load_marks(self._own, document)
                 self.set_map(slot_map)
                 return self._mirrored(message)
@@ -339,8 +346,7 @@ class Holdings:
             if copy is None:
                 copy = _Copy(Store(self._seed, self._budget, self._terms.grads_to_wait, admits=False))
                 copy = self._copies.setdefault(message.copy_of, copy)
-            copy.store.declare(message.text)
-            return self._reply(message)
+            return self._reply(message, text=json.dumps(copy.store.declare(message.text)).encode())
         if copy is None:  # promoted or dropped: its owner is no owner any more
             return self._moved(message)
         match message.kind:

@@ -6,15 +6,32 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
+from hashlib import blake2b
 from itertools import count
 
 import zmq
 
 from elasticdl.errors import AccessDenied, ElasticDLError, TransientError
 from elasticdl.ps import wire
-from elasticdl.ps.server import send, token_digest
+from elasticdl.ps.keys import Keys
 from elasticdl.ps.wire import Message, Status
 from elasticdl.spec import PsId
+
+# Frames below this are copied into the message: cheaper than keeping track of who frees them.
+COPY_BYTES = 1 << 16
+
+
+def token_digest(token: str) -> bytes:
+    """What a message carries of the job's token."""
+    return blake2b(token.encode(), digest_size=16).digest()
+
+
+def send(socket: zmq.Socket[bytes], frames: list[wire.Buffer]) -> None:
+    """A multipart message; large arrays are not copied, and must not be written to afterwards."""
+    last = len(frames) - 1
+    for number, frame in enumerate(frames):
+        is_large = memoryview(frame).nbytes >= COPY_BYTES
+        socket.send(frame, zmq.SNDMORE if number < last else 0, copy=not is_large)
 
 
 class PsUnreachable(TransientError):
@@ -34,10 +51,12 @@ def check(name: PsId, reply: Message) -> None:
             raise PsRefused(f"{name}: {reply.text.decode(errors='replace')}")
 
 
-def connected(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+def connected(context: zmq.Context[zmq.Socket[bytes]], address: str, keys: Keys | None = None) -> zmq.Socket[bytes]:
     """A socket to the ps at this address."""
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
+    if keys:
+        keys.show(socket)
     socket.connect(f"tcp://{address}")
     return socket
 
@@ -45,8 +64,9 @@ def connected(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Sock
 class Lines:
     """Sockets to any number of ps, for one thread."""
 
-    def __init__(self, addresses: Mapping[PsId, str], token: str, timeout_s: float) -> None:
+    def __init__(self, addresses: Mapping[PsId, str], token: str, timeout_s: float, keys: Keys | None = None) -> None:
         self._context = zmq.Context()
+        self._keys = keys
         self._token = token_digest(token)
         self.timeout_s = timeout_s
         self.addresses: dict[PsId, str] = {}
@@ -65,7 +85,7 @@ class Lines:
         if self.addresses.get(name) == address:
             return
         self.disconnect(name)
-        socket = connected(self._context, address)
+        socket = connected(self._context, address, self._keys)
         self._sockets[name], self.addresses[name] = socket, address
         self._poller.register(socket, zmq.POLLIN)
 
@@ -103,16 +123,23 @@ class Lines:
             found.append(wire.decode([frame.buffer for frame in frames]))
         return found
 
-    def ask(self, name: PsId, message: Message) -> Message:
-        """Send one message and wait for its reply, while nothing else is under way."""
-        if name not in self._sockets:
-            raise PsUnreachable(f"{name}: its address is not known here")
-        request, until = self.send(name, message), time.monotonic() + self.timeout_s
-        while True:
+    def ask_all(self, messages: Mapping[PsId, Message]) -> dict[PsId, Message]:
+        """Send to each its message and wait for all replies, while nothing else is under way."""
+        if missing := [name for name in messages if name not in self._sockets]:
+            raise PsUnreachable(f"{', '.join(missing)}: its address is not known here")
+        until = time.monotonic() + self.timeout_s
+        silent = {self.send(name, message): name for name, message in messages.items()}
+        found: dict[PsId, Message] = {}
+        while silent:
             replies = self.receive(max(0.0, until - time.monotonic()))
             if not replies and time.monotonic() >= until:
-                raise PsUnreachable(f"{name}: no answer within {self.timeout_s:g} s")
+                raise PsUnreachable(f"{', '.join(silent.values())}: no answer within {self.timeout_s:g} s")
             for reply in replies:
-                if reply.request == request:
+                if name := silent.pop(reply.request, None):
                     check(name, reply)
-                    return reply
+                    found[name] = reply
+        return {name: found[name] for name in messages}
+
+    def ask(self, name: PsId, message: Message) -> Message:
+        """Send one message and wait for its reply, while nothing else is under way."""
+        return self.ask_all({name: message})[name]

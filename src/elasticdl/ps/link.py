@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.mirroring import unmirror
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec import JobSpec, PsId
@@ -116,13 +117,11 @@ class Copies:
         if before is None:
             return
         me = self._holdings.name
-        if before.replicas.get(me) in fleet.lost:
-            from elasticdl.ps import mirroring  # type: ignore[attr-defined,unused-ignore]
-
-            mirroring.unmirror(self._holdings)
+        if me in before.replicas and me not in fleet.replicas:
+            unmirror(self._holdings)
         for other in [ps for ps, replica in before.replicas.items() if replica == me]:
             if fleet.replicas.get(other, me) != me or self._is_settled(other, fleet):
-                self._holdings.drop_mirror(other)  # type: ignore[attr-defined,unused-ignore]
+                self._holdings.drop_mirror(other)
 
     @staticmethod
     def _is_settled(other: PsId, fleet: Fleet) -> bool:

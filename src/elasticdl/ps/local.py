@@ -17,11 +17,11 @@ from elasticdl.spec import PsId
 _ALL_SLOTS = np.ones(SLOTS, np.uint8)
 
 
-class Rows(NamedTuple):
-    """A pull, which is done at once; tables of one process have no clocks."""
+class Ready(NamedTuple):
+    """The answer to a pull."""
 
     rows: dict[str, Floats]
-    clocks: dict[PsId, int]
+    clocks: dict[PsId, int]  # of nobody: a push here is never late
 
 
 class Local:
@@ -42,13 +42,13 @@ class Local:
     def plan(self, ids: Ids) -> Plan:
         return self._route.plan(ids)
 
-    def begin_pull(self, plans: Mapping[str, Plan], *, create: bool = True) -> Rows:
+    def begin_pull(self, plans: Mapping[str, Plan], *, create: bool = True) -> Ready:
         rows = {name: np.empty((len(plan.ids), self._specs[name].columns), np.float32) for name, plan in plans.items()}
         for name, plan in plans.items():
             self._tables[name].pull(plan.ids, rows[name], create=create)
-        return Rows(rows, {})
+        return Ready(rows, {})
 
-    def pulled(self, plans: Mapping[str, Plan], pending: Rows) -> dict[str, Floats]:
+    def pulled(self, plans: Mapping[str, Plan], pending: Ready) -> dict[str, Floats]:
         return pending.rows
 
     def begin_push(

@@ -64,9 +64,8 @@ class _Ahead:
         self._client = client
         self._asked = ids
         self._plans = {table: client.plan(np.concatenate(arrays)) for table, arrays in ids.items()}
-        self._pending = client.begin_pull(self._plans)
+        self.pending = client.begin_pull(self._plans)
         self._rows: dict[str, Floats] | None = None
-        self.clocks: dict[PsId, int] = {}  # of the values, once they are there
 
     def find(self, table: str, ids: Ids) -> Found | None:
         """What was asked for these ids; None where they were not foreseen."""
@@ -74,8 +73,7 @@ class _Ahead:
         for asked in self._asked.get(table, ()):
             if np.array_equal(asked, ids):
                 if self._rows is None:
-                    self._rows = self._client.pulled(self._plans, self._pending)
-                    self.clocks = self._pending.clocks
+                    self._rows = self._client.pulled(self._plans, self.pending)
                 plan = self._plans[table]
                 return Found(plan._replace(inverse=plan.inverse[start : start + len(ids)]), self._rows[table])
             start += len(asked)
@@ -95,10 +93,10 @@ class Lookups:
         self._foreseen: _Ahead | None = None  # of the batch that computes
         self._found: dict[str, list[tuple[Ids, Found]]] = {}
         self._given: dict[str, list[tuple[Plan, Floats]]] = {}
+        self._clocks: dict[PsId, int] = {}  # of the rows this batch computes with, at each ps
         self._held: list[_Push] | None = None
         self._pushes: deque[tuple[_Push, Any]] = deque()
         self.pulled_ahead = 0  # lookups that were answered before they were asked
-        self._clocks: dict[PsId, int] = {}  # of the oldest values of the batch that computes
         self.clock = 0  # updates there were at most, as far as is known
         # Told of each push that is in the rows, by sender and number; or that a ps found it stale, and took none of it.
         self.on_pushed: Callable[[int, int, bool], None] = lambda sender, number, is_stale: None
@@ -129,9 +127,10 @@ class Lookups:
             if np.array_equal(asked, ids):
                 return found
         foreseen = self._foreseen.find(table, ids) if self._foreseen is not None and create else None
-        self.pulled_ahead += foreseen is not None
-        if foreseen is not None and self._foreseen is not None:
-            self._computed_with(self._foreseen.clocks)
+        if foreseen is not None:
+            assert self._foreseen is not None
+            self.pulled_ahead += 1
+            self._read(self._foreseen.pending.clocks)
         found = foreseen or self._pull(table, ids, create)
         self._found.setdefault(table, []).append((ids, found))
         return found
@@ -168,7 +167,7 @@ class Lookups:
 
     def abandon(self) -> None:
         """The batches since the last push that was sent will be computed again: forget what there is of them."""
-        self._found, self._given, self._foreseen = {}, {}, None
+        self._found, self._given, self._clocks, self._foreseen = {}, {}, {}, None
         self._ahead.clear()
         if self._held is not None:
             self._held = []
@@ -180,13 +179,14 @@ class Lookups:
     def _pull(self, table: str, ids: Ids, create: bool) -> Found:
         plans = {table: self.client.plan(ids)}
         pending = self.client.begin_pull(plans, create=create)
-        found = Found(plans[table], self.client.pulled(plans, pending)[table])
-        self._computed_with(pending.clocks)
-        return found
+        rows = self.client.pulled(plans, pending)[table]
+        self._read(pending.clocks)
+        return Found(plans[table], rows)
 
-    def _computed_with(self, clocks: Mapping[PsId, int]) -> None:
-        for ps, clock in clocks.items():
-            self._clocks[ps] = min(clock, self._clocks.get(ps, clock))
+    def _read(self, clocks: Mapping[PsId, int]) -> None:
+        """A batch is as old as the oldest of its rows."""
+        for name, clock in clocks.items():
+            self._clocks[name] = min(clock, self._clocks.get(name, clock))
             self.clock = max(self.clock, clock)
 
     def _summed(self, given: Sequence[tuple[Plan, Floats]]) -> tuple[Plan, Floats]:
@@ -201,8 +201,8 @@ class Lookups:
 
     def _send(self, push: _Push) -> None:
         pending = self.client.begin_push(
-            push.plans, push.sums,
-            sender=push.sender, number=push.number, rate=push.rate, step=push.step, clocks=push.clocks,
+            push.plans, push.sums, sender=push.sender, number=push.number, rate=push.rate, step=push.step,
+            clocks=push.clocks,
         )  # fmt: skip
         self._pushes.append((push, pending))  # its arrays are sent as they lie there
         self._wait(most=self._depth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -10,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from elasticdl.ps.holdings import Holdings, flags
-from elasticdl.ps.line import Lines
+from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.marks import Flags
-from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.slots import SlotMap, number_of
 from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part
 from elasticdl.spec import PsId
 
@@ -29,45 +30,74 @@ class Moved(NamedTuple):
 def move(holdings: Holdings, slots: Sequence[int], target: PsId, lines: Lines, slot_map: SlotMap) -> Moved:
     """Give `slots` to `target`, which `slot_map` names as their owner; it is in force at both when this returns.
 
-    Where the target cannot take them the map before stays in force here, with all rows.
+    Where the target does not take them the map before stays in force here, with all rows.
     """
-    wanted = flags(slots)
-    lines.ask(target, forgetting(slots))  # what an earlier move that failed has left there
-    sent, since, numbers = 0, 0, dict[str, int]()
-    for _ in range(_MOST_ROUNDS):
-        turned = holdings.turn()
-        count = _send(holdings, wanted, since, numbers, target, lines)
-        sent, since = sent + count, turned
-        if count <= _FEW:
-            break
+    transfer = Transfer(holdings, target, lines)
+    transfer.ask(forgetting(slots))  # what an earlier move that failed has left there
+    transfer.catch_up(flags(slots))
     with holdings.closed():
         started = time.monotonic()
-        sent += _send(holdings, wanted, since, numbers, target, lines)
-        text = json.dumps(slot_map.document()).encode()
-        lines.ask(target, Message(Kind.TAKE, 0, parts=(Part(0, holdings.marks(wanted), NO_ROWS),), text=text))
+        transfer.finish(flags(slots), json.dumps(slot_map.document()).encode())
         holdings.set_map(slot_map)
         pause_s = time.monotonic() - started
-    holdings.forget(wanted)
-    return Moved(sent, pause_s)
+    holdings.forget(flags(slots))
+    if mirror := holdings.mirror:
+        lines.connect(mirror.target, mirror.address)
+        with contextlib.suppress(PsUnreachable):  # the slots have moved; whoever holds copies may be gone
+            lines.ask(mirror.target, forgetting(slots)._replace(copy_of=number_of(holdings.name) + 1))
+    return Moved(transfer.rows, pause_s)
 
 
 def forgetting(slots: Sequence[int]) -> Message:
     return Message(Kind.FORGET, 0, parts=(Part(0, np.array(slots, np.int64), NO_ROWS),))
 
 
-def _send(holdings: Holdings, wanted: Flags, since: int, numbers: dict[str, int], target: PsId, lines: Lines) -> int:
-    """Send what changed; returns when all of it has been loaded there."""
-    sent, pieces = 0, list[Part]()
-    for spec, (values, state) in holdings.changed(wanted, since):
-        if spec.name not in numbers:  # workers may declare tables at any time
-            text = json.dumps([spec.model_dump()]).encode()
-            numbers |= json.loads(lines.ask(target, Message(Kind.DECLARE, 0, text=text)).text)
-        number = numbers[spec.name]
-        pieces += [values._replace(table=number), state._replace(table=number)]
-        sent += len(values.ids)
-        if len(pieces) >= 2 * _PIECES:
-            lines.ask(target, Message(Kind.LOAD, 0, parts=tuple(pieces)))
-            pieces = []
-    if pieces:
-        lines.ask(target, Message(Kind.LOAD, 0, parts=tuple(pieces)))
-    return sent
+class Transfer:
+    """Rows of some slots on their way to another ps: to be its own, or its copy of ps-N (`copy_of` N + 1)."""
+
+    def __init__(self, holdings: Holdings, target: PsId, lines: Lines, copy_of: int = 0) -> None:
+        self._holdings = holdings
+        self._target = target
+        self._lines = lines
+        self._copy_of = copy_of
+        self._numbers: dict[str, int] = {}  # of the tables, at the target
+        self._since = 0
+        self.rows = 0
+
+    def ask(self, message: Message) -> Message:
+        return self._lines.ask(self._target, message._replace(copy_of=self._copy_of))
+
+    def catch_up(self, slots: Flags) -> None:
+        """Send all rows, then again and again what changed meanwhile, until that is little."""
+        for _ in range(_MOST_ROUNDS):
+            turned = self._holdings.turn()
+            count = self._send(slots)
+            self._since = turned
+            if count <= _FEW:
+                return
+
+    def finish(self, slots: Flags, text: bytes = b"") -> None:
+        """While nobody pulls or pushes: send the last, and hand over."""
+        self._send(slots)
+        self.ask(Message(Kind.TAKE, 0, parts=(Part(0, self._holdings.marks(slots), NO_ROWS),), text=text))
+
+    def declare(self) -> None:
+        declared = self.ask(Message(Kind.DECLARE, 0, text=self._holdings.declared()))
+        self._numbers = json.loads(declared.text)
+
+    def _send(self, slots: Flags) -> int:
+        """Returns when all of it has been loaded there."""
+        sent, pieces = 0, list[Part]()
+        for spec, (values, state) in self._holdings.changed(slots, self._since):
+            if spec.name not in self._numbers:  # workers may declare tables at any time
+                self.declare()
+            number = self._numbers[spec.name]
+            pieces += [values._replace(table=number), state._replace(table=number)]
+            sent += len(values.ids)
+            if len(pieces) >= 2 * _PIECES:
+                self.ask(Message(Kind.LOAD, 0, parts=tuple(pieces)))
+                pieces = []
+        if pieces:
+            self.ask(Message(Kind.LOAD, 0, parts=tuple(pieces)))
+        self.rows += sent
+        return sent

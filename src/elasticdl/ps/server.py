@@ -9,33 +9,52 @@ from __future__ import annotations
 import hmac
 import logging
 import threading
-from hashlib import blake2b
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import zmq
 
 from elasticdl.ps import wire
-from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.forwards import Forwards, Line
+from elasticdl.ps.holdings import Answer, Holdings
+from elasticdl.ps.keys import Door, Keys
+from elasticdl.ps.line import send, token_digest
+from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Malformed, Message, Status
+
+Answering = Callable[[Message], Message]
 
 _log = logging.getLogger(__name__)
 
-# Frames below this are copied into the message: cheaper than keeping track of who frees them.
-COPY_BYTES = 1 << 16
-
-
-def token_digest(token: str) -> bytes:
-    """What a message carries of the job's token."""
-    return blake2b(token.encode(), digest_size=16).digest()
+_GATE_MS = 1  # so often a thread with requests that were held back looks whether the gate is open again
+_COPY_MS = 50  # so often it looks whether the copies it waits for are still wanted
 
 
 class Server:
     """Listens from its construction to `close`."""
 
-    def __init__(self, holdings: Holdings, token: str, address: str, *, threads: int, port: int = 0) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        token: str,
+        address: str,
+        *,
+        threads: int,
+        port: int = 0,
+        copy_timeout_s: float = 10.0,
+        answers: Mapping[Kind, Answering] = MappingProxyType({}),
+        keys: Keys | None = None,
+    ) -> None:
+        """`answers` are of kinds that others answer than the holdings; with `keys` nobody else gets a word in."""
         self._holdings = holdings
+        self._answers = answers
+        self._keys = keys
         self._token = token_digest(token)
+        self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
+        self._door = Door(self._context, self._front, keys) if keys else None
         self._front.setsockopt(zmq.LINGER, 0)
         where = f"tcp://{address}"
         if port:
@@ -60,12 +79,15 @@ class Server:
 
     @property
     def denied(self) -> int:
-        return self._denied
+        """Requests without the token, and connections without the keys."""
+        return self._denied + (self._door.refused if self._door else 0)
 
     def close(self) -> None:
         self._context.term()  # ends every wait; each thread closes the sockets it used
         for thread in self._threads:
             thread.join()
+        if self._door:
+            self._door.join()
 
     def _move(self) -> None:
         try:
@@ -80,17 +102,22 @@ class Server:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
+        line = Line(self._context, self._token, self._keys, self._copy_timeout_s)
+        thread = _Thread(socket, Forwards(self._holdings, socket, line))
         try:
             socket.connect("inproc://threads")
             while True:
-                self._serve_one(socket)
+                if thread.is_request_next():
+                    self._serve_one(thread)
+                self._settle(thread)
         except zmq.ZMQError:
             pass
         finally:
+            thread.forwards.close()
             socket.close()
 
-    def _serve_one(self, socket: zmq.Socket[bytes]) -> None:
-        frames = socket.recv_multipart(copy=False)
+    def _serve_one(self, thread: _Thread) -> None:
+        frames = thread.socket.recv_multipart(copy=False)
         # Two names lead back: the proxy's, then the worker's.
         way, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
         try:
@@ -99,22 +126,66 @@ class Server:
             with self._lock:
                 self._malformed += 1
             _log.warning("a message that is none: %s", exc)
-            reply = Message(Kind.REPLY, 0, status=Status.REFUSED, text=f"malformed: {exc}".encode())
-        else:
-            reply = self._answer(message)
-        send(socket, [*way, *wire.encode(reply)])
-
-    def _answer(self, message: Message) -> Message:
+            thread.answer(way, Answer(Message(Kind.REPLY, 0, status=Status.REFUSED, text=f"malformed: {exc}".encode())))
+            return
         if not hmac.compare_digest(message.token, self._token):
             with self._lock:
                 self._denied += 1
-            return Message(Kind.REPLY, message.request, status=Status.DENIED, text=b"wrong token")
-        return self._holdings.answer(message)
+            thread.answer(way, Answer(_refusal(message, "wrong token")._replace(status=Status.DENIED)))
+        elif thread.held_back and not message.copy_of:
+            thread.held_back.append((way, message))  # in their order: else there might always be another one
+        elif (answer := self._answer(message, thread)) is None:
+            thread.held_back.append((way, message))
+        else:
+            thread.answer(way, answer)
+
+    def _answer(self, message: Message, thread: _Thread) -> Answer | None:
+        """None: not now. Whoever closes the gate waits for copies, so no thread may wait for it that copies need."""
+        try:
+            if message.kind not in self._answers:
+                return self._holdings.serve(message, wait=not self._holdings.is_paired)
+            if thread.forwards:  # it may want to close the gate
+                return None
+            return Answer(self._answers[message.kind](message))
+        except Refused as exc:
+            return Answer(_refusal(message, str(exc)))
+        except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
+            _log.exception("%s: an error of ours", message.kind.name)
+            return Answer(_refusal(message, f"{message.kind.name}: an error of this ps: {exc!r}"))
+
+    def _settle(self, thread: _Thread) -> None:
+        """Answer what the copy has by now, and what was held back."""
+        for way, reply in thread.forwards.settled():
+            send(thread.socket, [*way, *wire.encode(reply)])
+        while thread.held_back:
+            way, message = thread.held_back[0]
+            answer = self._answer(message, thread)
+            if answer is None:
+                return
+            thread.held_back.popleft()
+            thread.answer(way, answer)
 
 
-def send(socket: zmq.Socket[bytes], frames: list[wire.Buffer]) -> None:
-    """A multipart message; large arrays are not copied, and must not be written to afterwards."""
-    last = len(frames) - 1
-    for number, frame in enumerate(frames):
-        is_large = memoryview(frame).nbytes >= COPY_BYTES
-        socket.send(frame, zmq.SNDMORE if number < last else 0, copy=not is_large)
+def _refusal(message: Message, why: str) -> Message:
+    return Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode())
+
+
+class _Thread:
+    """What one of them has in its hands."""
+
+    def __init__(self, socket: zmq.Socket[bytes], forwards: Forwards) -> None:
+        self.socket = socket
+        self.forwards = forwards
+        self.held_back: deque[tuple[list[bytes], Message]] = deque()
+
+    def is_request_next(self) -> bool:
+        """Wait for a request; not for long where something else is to be done."""
+        if self.held_back:
+            return self.forwards.wait(_GATE_MS)
+        return not self.forwards or self.forwards.wait(_COPY_MS)
+
+    def answer(self, way: list[bytes], answer: Answer) -> None:
+        if answer.mirror:
+            self.forwards.send(way, answer)
+        else:
+            send(self.socket, [*way, *wire.encode(answer.reply)])

@@ -60,6 +60,7 @@ class Store:
         self._lock = threading.Lock()  # of all that follows
         self.specs: list[TableSpec] = []
         self.tables: list[_native.Table] = []
+        self._generation = 1  # of every table
         self._marks = Marks()
         self._waiting: dict[int, _Waiting] = {}  # by the clock at which they came
 
@@ -75,7 +76,10 @@ class Store:
                 if spec.name not in known:
                     known[spec.name] = len(self.specs)
                     made = spec if self._admits else spec.model_copy(update={"admit_after": 1})
-                    self.tables.append(open_table(made, self._seed, self._budget))
+                    table = open_table(made, self._seed, self._budget)
+                    while table.generation < self._generation:  # as old as the others: one number is for all of them
+                        table.turn()
+                    self.tables.append(table)
                     self.specs.append(spec)
                 elif (here := self.specs[known[spec.name]]) != spec:
                     raise Refused(f"table {spec.name}: expected {_differing(here, spec)}, as others declared it")
@@ -200,7 +204,11 @@ class Store:
                     yield self.specs[number], (Part(number, ids, values), Part(number, NO_IDS, state))
 
     def turn(self) -> int:
-        return max((table.turn() for table in list(self.tables)), default=0)
+        with self._lock:
+            self._generation += 1
+            for table in self.tables:
+                table.turn()
+            return self._generation
 
     def forget(self, slots: Flags) -> int:
         """Rows and marks of these slots; how many rows that were."""

@@ -5,16 +5,18 @@ One task at a time, in a thread of its own: workers are served meanwhile.
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
 from elasticdl.errors import ElasticDLError
-from elasticdl.ps import _native
+from elasticdl.ps import _native, counter
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.line import Lines
+from elasticdl.ps.mirroring import mirror
 from elasticdl.ps.moving import move
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
@@ -49,16 +51,14 @@ class Performer:
 
     def _do(self, task: pb.FleetTask, fleet: Fleet) -> pb.SlotsMoved:
         if task.promote:
-            rows = self._holdings.promote(PsId(task.promote), fleet.map)  # type: ignore[attr-defined,unused-ignore]
+            rows = self._holdings.promote(PsId(task.promote), fleet.map)
             return pb.SlotsMoved(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
         lines = Lines(fleet.addresses, self._token, self._timeout_s)
         try:
             if task.mirror:
-                from elasticdl.ps import mirroring  # type: ignore[attr-defined,unused-ignore]
-
-                moved = mirroring.mirror(self._holdings, PsId(task.target), lines)
+                moved = mirror(self._holdings, PsId(task.target), lines)
                 self._holdings.set_map(fleet.map)
             else:
                 moved = move(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)
@@ -77,18 +77,14 @@ class Performer:
         self._holdings.set_map(fleet.map)
         if before == self._holdings.name:
             return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
-        acknowledged = counted(self._counters / before)
-        return pb.SlotsMoved(
-            rows=rows, rolled_back=NOBODY_KNOWS if acknowledged is None else max(0, acknowledged - applied)
-        )
+        return pb.SlotsMoved(rows=rows, rolled_back=self._rolled_back(before, applied))
 
-
-def counted(path: Path) -> int | None:
-    """How many pushes a ps has acknowledged, from the file it counted in; None where there is none."""
-    try:
-        return int.from_bytes(path.read_bytes()[:8], "little")
-    except FileNotFoundError:
-        return None
+    def _rolled_back(self, lost: PsId, applied: int) -> int:
+        """Pushes that the lost ps has acknowledged, and that are not in the cut."""
+        try:
+            return max(0, counter.read(self._counters / lost).applied - applied)
+        except (OSError, struct.error):
+            return NOBODY_KNOWS
 
 
 class Tasks:

@@ -33,7 +33,7 @@ class Feed:
         for ahead in range(step, min(step + _AHEAD, self.plan.total_steps)):
             slices = self.plan.ranks(ahead, share.first, share.count)
             upcoming += [((ahead, share.first + index), indices) for index, indices in enumerate(slices)]
-        self._records.expect(upcoming)
+        self._records.expect([(key, indices) for key, indices in upcoming if key not in self._early])
 
     def early(self, step: int, logical_rank: int) -> Batch | None:
         """As `batch`, which will be asked for next."""

@@ -7,19 +7,24 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import nn
 
+from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
-from elasticdl.embedding.source import Looked, Source, Trained, whole
-from elasticdl.errors import ModelError
+from elasticdl.embedding.holding import rows_of
+from elasticdl.embedding.source import Looked, Source, Trained
+from elasticdl.errors import SpecError
 from elasticdl.ps.client import Client
+from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
+from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 from elasticdl.spec import JobSpec
@@ -36,13 +41,15 @@ class Foreseeing(Protocol):
     def ids(self, features: Any) -> dict[str, list[Ids]]: ...
 
 
-class Layers(Protocol):
+class AttachedLayers(Protocol):
     """The layers of a model that have tables, in whichever framework."""
 
     @property
     def specs(self) -> list[TableSpec]: ...
+    @property
+    def rule(self) -> Optimizer: ...
     def foresight(self) -> Foreseeing: ...
-    def like(self, model: nn.Module) -> Layers: ...
+    def like(self, model: nn.Module) -> AttachedLayers: ...
     def attach(self, source: Source) -> None: ...
     def put(self, tables: Tables) -> None: ...
     def forget(self) -> None: ...
@@ -57,11 +64,13 @@ class HybridTables(NoTables):
 
     def __init__(
         self,
-        attached: Layers,
+        attached: AttachedLayers,
         open_client: Callable[[], Tables],
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
-        rows: Callable[[str], tuple[Ids, Floats]] | None = None,
+        *,
+        rows: Callable[[str], tuple[Ids, Floats]],
+        begin_cut: Callable[[int, Path], Beside] = lambda step, directory: lambda place: {},
     ) -> None:
         """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment.
 
@@ -71,6 +80,7 @@ class HybridTables(NoTables):
         self._open_client = open_client
         self.client = client = open_client()
         self._rows = rows
+        self._begin_cut = begin_cut
         self.lookups = Lookups(client, depth)
         self.looks_ahead = depth > 0
         self._is_cut = is_cut
@@ -120,19 +130,15 @@ class HybridTables(NoTables):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        with self.attached.whole(self.client, self._rows or self._numbered):
+        with self.attached.whole(self.client, self._rows):
             yield
 
-    def _numbered(self, table: str) -> tuple[Ids, Floats]:
-        """All rows of a table whose ids are known to be numbers below its size."""
-        spec = next(spec for spec in self.attached.specs if spec.name == table)
-        if spec.rows is None:
-            raise ModelError(f"table {table}: expected input_dim for an export. Received: a layer without it")
-        return np.arange(spec.rows), whole(self.client, table, spec.rows, spec.columns)
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        return self._begin_cut(step, directory)
 
 
 class Clients:
-    """The clients of one worker, which all hear of every new fleet."""
+    """A worker's ways to the ps. All clients hear of every new fleet."""
 
     def __init__(self, spec: JobSpec, link: Link) -> None:
         self._spec = spec
@@ -140,6 +146,8 @@ class Clients:
         self._lock = threading.Lock()
         self._clients: list[Client] = []
         link.on_fleet = self._told
+        # Two, for the next cut may begin while the one before is written.
+        self._begins, self._finishes = self._cutter(), self._cutter()
 
     def open(self) -> Client:
         """One that knows the newest fleet, as soon as there is one."""
@@ -151,38 +159,62 @@ class Clients:
             self._clients.append(client)
             return client
 
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        begun = self._begins.begin(step, _newest(directory))
+        return lambda place: self._finishes.finish(begun, place, _newest(directory))
+
+    def rows(self, table: str) -> tuple[Ids, Floats]:
+        """All rows of a table, in the checkpoint that was written at the end."""
+        newest = _newest(self._link.directory.checkpoints(self._spec))
+        assert newest is not None, "an export follows a checkpoint"
+        return rows_of(newest, table)
+
+    def _cutter(self) -> Cutter:
+        return Cutter(lambda: self._link.wait_fleet(0.0), self._link.token, self._spec.timing.reply_s)
+
     def _told(self, fleet: Fleet) -> None:
         with self._lock:
             for client in self._clients:
                 client.use(fleet)
 
 
+def _newest(directory: Path) -> Path | None:
+    return next(iter(manifest.checkpoints(directory)), None) if directory.exists() else None
+
+
 def open_tables(
     spec: JobSpec, link: Link, model: nn.Module, optimizer: torch.optim.Optimizer, is_cut: Callable[[int], bool]
 ) -> NoTables:
+    if spec.ps.max_staleness:
+        raise SpecError(
+            f"ps.max_staleness: expected 0 in hybrid mode, where no push can be computed again alone. Received: "
+            f"{spec.ps.max_staleness}; --pipeline_depth bounds how old rows are, or use --ps_mode=async"
+        )
+    attached = attached_of(spec, model, optimizer)
+    if not attached.specs:
+        _log.warning(
+            "no layer of the model is on the ps, which have nothing to do: use the Embedding of elasticdl.torch "
+            "or elasticdl.keras, --embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
+        )
+        return NoTables()
+    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
+    clients = Clients(spec, link)
+    return HybridTables(
+        attached, clients.open, spec.ps.depth, is_cut, rows=clients.rows, begin_cut=clients.begin_cut
+    )  # fmt: skip
+
+
+def attached_of(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimizer) -> AttachedLayers:
+    """The layers of the model that have tables, which this optimizer's rule updates."""
     foreign: Any = getattr(model, "attached", None)  # a model of another framework knows itself what it has
     if foreign is not None:
-        return _foreign_tables(spec, link, foreign(optimizer), is_cut)
+        known: AttachedLayers = foreign(optimizer)
+        return known
     attached = Attached(model, spec.ps.embeddings, spec.ps.embedding_bytes)
     for note in attached.notes:
         _log.info("%s", note)
-    if not attached.layers:
-        _log.warning(
-            "no layer of the model is on the ps, which have nothing to do: use elasticdl.torch.Embedding, "
-            "--embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
-        )
-        return NoTables()
     attached.leave(optimizer)
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link).open, spec.ps.depth, is_cut)
-
-
-def _foreign_tables(spec: JobSpec, link: Link, attached: Layers, is_cut: Callable[[int], bool]) -> NoTables:
-    if not attached.specs:
-        _log.warning("no embedding layer of the model is for the ps: all of it lies in the workers")
-        return NoTables()
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link).open, spec.ps.depth, is_cut)
+    return attached
 
 
 def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:

@@ -71,5 +71,9 @@ class LeaseFeed:
         records = self._records.take((work.lease.id, work.place), indices)
         return self._dataset.batch_of(records, indices)
 
+    def sample(self) -> Batch | None:
+        """The first batch of all, for an export."""
+        return self._dataset.batch(self.plan.positions(0, min(self._minibatch, self.plan.total_records)))
+
     def _indices(self, work: Work) -> Indices:
         return self.plan.positions(work.start, work.stop)

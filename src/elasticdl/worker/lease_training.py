@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from elasticdl.data.dataset import Batch
 from elasticdl.errors import LossNotFinite
+from elasticdl.model.callbacks import Callback
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
 from elasticdl.ps.dense import Layout
@@ -52,8 +53,9 @@ class Deeds:
 
     prepare: Callable[[], None]  # make the first state, and tell the plan
     evaluate: Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, Part]]]]
-    save: Callable[[int, bytes], None]
+    save: Callable[[int, bytes, bool], None]  # the state after so many batches, with the progress; wait for the disk?
     export: Callable[[str], None]
+    stop: Callable[[str], None]  # ask the master to end the job
 
 
 class LeaseTraining:
@@ -67,6 +69,7 @@ class LeaseTraining:
         tables: Tables,
         lookups: Lookups,
         deeds: Deeds,
+        callbacks: Sequence[Callback],
         rate: Callable[[int], float],
         ready: Callable[[Batch], Batch],
         faults: Faults,
@@ -80,6 +83,8 @@ class LeaseTraining:
         self._tables = tables
         self._lookups = lookups
         self._deeds = deeds
+        self._callbacks = callbacks
+        self._is_stopped = False
         self._rate = rate
         self._ready = ready
         self._faults = faults
@@ -93,6 +98,7 @@ class LeaseTraining:
         self._aside: pb.Lease | None = None  # an evaluation that came while a batch was under way
         self._steps = 0
         self._records = 0
+        self._epochs = 0
         self._step_s = 0.0
         lookups.on_pushed = self._pushed
 
@@ -150,7 +156,14 @@ class LeaseTraining:
             self._deeds.prepare()
         while (asked := self._link.next_save()) is not None:
             self._pull_dense()
-            self._deeds.save(asked.step, asked.progress)
+            self._deeds.save(asked.step, asked.progress, False)
+        while self._link.evaluations:
+            step, metrics = self._link.evaluations.popleft()
+            for callback in self._callbacks:
+                callback.on_evaluation(step, metrics)
+        if not self._is_stopped and (why := next((c.stop_reason for c in self._callbacks if c.stop_reason), "")):
+            self._is_stopped = True
+            self._deeds.stop(why)
 
     # ---- one batch
 
@@ -179,6 +192,7 @@ class LeaseTraining:
         self._steps += 1
         self._records += batch.size
         self._link.trained(self._lookups.clock, self._records, loss, self._step_s, self._rate(self._lookups.clock))
+        self._tell_callbacks(work, loss)
         self._do_what_is_asked()
         return following
 
@@ -232,6 +246,15 @@ class LeaseTraining:
 
     # ---- besides
 
+    def _tell_callbacks(self, work: Work, loss: float) -> None:
+        """Steps and epochs as this worker sees them: others are elsewhere in the data."""
+        epochs = work.stop // self._feed.plan.records_per_epoch
+        for callback in self._callbacks:
+            callback.on_step_end(self._steps - 1, loss)
+            for epoch in range(self._epochs, epochs):
+                callback.on_epoch_end(epoch)
+        self._epochs = max(self._epochs, epochs)
+
     def _evaluate(self, lease: pb.Lease) -> None:
         self._lookups.settle()
         self._lookups.begin()
@@ -253,7 +276,7 @@ class LeaseTraining:
                 continue
             self._lookups.begin()
             self._pull_dense()
-            self._deeds.save(asked.step, asked.progress)
+            self._deeds.save(asked.step, asked.progress, True)
             if asked.path:
                 self._deeds.export(asked.path)
             link.exported(asked.path)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint.store import ROWS, Beside
 from elasticdl.errors import ModelError
 from elasticdl.spec import JobSpec, Strategy
 from elasticdl.worker.link import Link
@@ -39,6 +42,10 @@ class NoTables:
 
     def abandon(self) -> None:
         """The step breaks off, and will be computed again."""
+
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        """Copy the rows as they are now; what is returned writes them into a checkpoint of `directory`."""
+        return lambda place: {}
 
     def settle(self) -> None:
         """Until everything pushed is in the rows."""
@@ -77,12 +84,20 @@ def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) 
     return hybrid.local_tables(model, optimizer, seed)
 
 
-def make_room(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
-    """Let layers that have a table hold the rows that an export has for them."""
-    if has_tables(model):
-        from elasticdl.embedding import attached  # needs the native core
+def hold_rows(model: nn.Module, image: Image, place: Path) -> Image:
+    """Let layers hold their rows themselves: those of an export, or of a checkpoint in the directory `place`.
 
-        attached.make_room(model, {name: tensor.shape for name, tensor in weights.items()})
+    Returns the image with the weights of plain layers that were on ps.
+    """
+    if not has_tables(model) and not (place / ROWS).exists():
+        return image
+    foreign: Any = getattr(model, "hold_rows", None)  # a model of another framework knows itself what it has
+    if foreign is not None:
+        held: Image = foreign(image, place)
+        return held
+    from elasticdl.embedding import holding  # needs the native core
+
+    return holding.hold_rows(model, image, place)
 
 
 def has_tables(model: nn.Module) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from elasticdl.ps import wire
 from elasticdl.ps.client import Client
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.line import Lines
+from elasticdl.ps.mirroring import mirror, unmirror
 from elasticdl.ps.moving import Moved, move
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.plan import Plan
 from elasticdl.ps.server import Server
-from elasticdl.ps.slots import SlotMap, balance
+from elasticdl.ps.slots import Move, SlotMap, balance
 from elasticdl.ps.table import TableSpec
+from elasticdl.ps.terms import ANY, Terms
 from elasticdl.spec import PsId
 
 TABLES = [
@@ -24,10 +28,12 @@ TOKEN = "token"
 
 
 class Cluster:
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, terms: Terms = ANY) -> None:
+        self.terms = terms
         self.holdings: dict[PsId, Holdings] = {}
         self.servers: dict[PsId, Server] = {}
         self.clients: list[Client] = []
+        self.lost: set[PsId] = set()
         names = [self.add() for _ in range(count)]
         self.map = SlotMap.first(names)
         for holdings in self.holdings.values():
@@ -35,8 +41,8 @@ class Cluster:
 
     def add(self) -> PsId:
         """One more ps, which holds nothing yet."""
-        name = PsId(f"ps-{len(self.holdings)}")
-        self.holdings[name] = Holdings(name, seed=3)
+        name = PsId(f"ps-{len(self.holdings) + len(self.lost)}")
+        self.holdings[name] = Holdings(name, seed=3, terms=self.terms)
         self.servers[name] = Server(self.holdings[name], TOKEN, "127.0.0.1", threads=2)
         return name
 
@@ -46,7 +52,9 @@ class Cluster:
 
     @property
     def fleet(self) -> Fleet:
-        return Fleet(self.map, self.addresses, {})
+        mirrors = {name: one.mirror for name, one in self.holdings.items()}
+        replicas = {name: mirror.target for name, mirror in mirrors.items() if mirror}
+        return Fleet(self.map, self.addresses, replicas, frozenset(self.lost))
 
     def client(self, token: str = TOKEN, timeout_s: float = 30.0, transport: str = "float32") -> Client:
         client = Client(self.fleet, token, timeout_s, transport=transport)
@@ -64,6 +72,33 @@ class Cluster:
             done.append(move(self.holdings[source], [one.slot for one in batch], target, lines, self.map))
         lines.close()
         return done
+
+    def mirror(self) -> None:
+        """Each holds a copy of the one before it."""
+        names = list(self.holdings)
+        with contextlib.closing(Lines(self.addresses, TOKEN, 30.0)) as lines:
+            for name, target in zip(names, [*names[1:], names[0]], strict=True):
+                mirror(self.holdings[name], target, lines)
+
+    def restart(self, name: PsId, copy_timeout_s: float) -> None:
+        """The same ps behind another address."""
+        self.servers[name] = Server(self.holdings[name], TOKEN, "127.0.0.1", threads=2, copy_timeout_s=copy_timeout_s)
+
+    def kill(self, name: PsId) -> None:
+        """Without a word."""
+        self.servers.pop(name).close()
+        self.lost.add(name)
+
+    def promote(self, name: PsId) -> int:
+        """Whoever holds the copies of one that is lost owns them from now on."""
+        gone = self.holdings.pop(name)
+        assert gone.mirror is not None
+        for holdings in self.holdings.values():
+            if holdings.mirror and holdings.mirror.target == name:
+                unmirror(holdings)
+        heir = gone.mirror.target
+        self.map = self.map.moved(Move(slot, name, heir) for slot in self.map.slots_of(name))
+        return self.holdings[heir].promote(name, self.map)
 
     def close(self) -> None:
         for client in self.clients:

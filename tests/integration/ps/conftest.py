@@ -1,20 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
+from elasticdl.ps.terms import ANY, Terms
 from tests.integration.ps.cluster import Cluster
 
-Start = Callable[[int], Cluster]
+
+class Start(Protocol):
+    def __call__(self, count: int, terms: Terms = ANY) -> Cluster: ...
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     running: list[Cluster] = []
 
-    def begin(count: int) -> Cluster:
-        running.append(Cluster(count))
+    def begin(count: int, terms: Terms = ANY) -> Cluster:
+        running.append(Cluster(count, terms))
         return running[-1]
 
     yield begin

@@ -85,3 +85,14 @@ def test_pushes_follow_slots_that_move_away_under_them(cluster: Cluster) -> None
 def test_looking_makes_no_rows(cluster: Cluster) -> None:
     assert rows(cluster, [5, 6]) == [1.0, 1.0]
     assert sum(held.status()["tables"]["users"]["rows"] for held in cluster.holdings.values()) == 0
+
+
+def test_a_push_says_how_old_its_rows_are(cluster: Cluster) -> None:
+    lookups = Lookups(cluster.client(), depth=1)
+    lookups.declare(TABLES)
+
+    train(lookups, [[1, 2, 3, 4, 5, 6]] * 10)
+    lookups.settle()
+
+    ages = [held.beat()["staleness"] for held in cluster.holdings.values()]
+    assert all(sum(counts[1:]) > 0 for counts in ages), "pulled ahead of the update before"

@@ -47,7 +47,7 @@ def test_a_layer_in_two_places_moves_from_both_and_comes_back_to_both() -> None:
     assert set(model.state_dict()) == {"head.weight", "head.bias"}
 
     for one in moved:
-        moving.put_back(model, one, one.weight.numpy())
+        moving.put_back(model, one, one.weight)
 
     assert set(model.state_dict()) == before
     assert model.large is model.parts["again"]

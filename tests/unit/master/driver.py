@@ -17,7 +17,6 @@ from elasticdl.spec import (
     JobSpec,
     ModelSpec,
     PlanSpec,
-    PsMode,
     PsSpec,
     TimingSpec,
     WorkerId,
@@ -38,9 +37,7 @@ def job_spec(
     output: str = "",
     shard_records: int = 10,
     timing: TimingSpec | None = None,
-    ps: int = 0,
-    replicas: int = 1,
-    mode: PsMode = PsMode.HYBRID,
+    ps: PsSpec | None = None,
     checkpoint_steps: int = 0,
 ) -> JobSpec:
     return JobSpec(
@@ -53,7 +50,7 @@ def job_spec(
         timing=timing or TimingSpec(),
         checkpoint=CheckpointSpec(steps=checkpoint_steps),
         output=output,
-        ps=PsSpec(wish=ps, replicas=replicas, mode=mode),
+        ps=ps or PsSpec(),
     )
 
 

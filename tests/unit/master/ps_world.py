@@ -99,7 +99,7 @@ class World:
 
     def beat(self, name: str, mirror_failure: str = "") -> list[Action]:
         process = self.living[PsId(name)]
-        beat = ps_events.PsBeatReceived(PsId(name), process.version, *NOTHING[1:], mirror_failure)
+        beat = ps_events.PsBeatReceived(PsId(name), process.version, *NOTHING, mirror_failure)
         return self.see(self.driver.do(beat))
 
     def beat_all(self) -> None:

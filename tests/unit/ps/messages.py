@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from elasticdl.ps.wire import Kind, Message, Part, Status, Transport
 
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
+COPY = st.sampled_from([0, 0, 1]) | U16
 
 
 @st.composite
@@ -19,7 +20,7 @@ def parts(draw: st.DrawFn) -> Part:
 
 
 MESSAGES = st.builds(
-    Message, st.sampled_from(Kind), U64, U32, st.sampled_from(Status), st.binary(min_size=16, max_size=16), U16,
+    Message, st.sampled_from(Kind), U64, U32, st.sampled_from(Status), st.binary(min_size=16, max_size=16), COPY,
     U64, U64, U64, U64, st.floats(allow_nan=False), st.lists(parts(), max_size=4).map(tuple), st.binary(max_size=50),
     st.just(Transport.FLOAT32),
 )  # fmt: skip

@@ -35,7 +35,10 @@ def looked_up(held: Holdings) -> list[list[float]]:
 
 @given(MESSAGES)
 def test_whatever_is_asked_is_answered(message: Message) -> None:
-    reply = holdings().answer(message)
+    held = holdings()
+    held.answer(Message(Kind.DECLARE, 0, copy_of=1, text=ZEROS))
+
+    reply = held.answer(message)
 
     assert (reply.kind, reply.request) == (Kind.REPLY, message.request)
 

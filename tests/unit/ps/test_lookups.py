@@ -12,7 +12,7 @@ from tests import native
 native.require()
 
 from elasticdl.ps.initializer import Initializer  # noqa: E402
-from elasticdl.ps.local import Local  # noqa: E402
+from elasticdl.ps.local import Local, Ready  # noqa: E402
 from elasticdl.ps.lookups import Found, Lookups  # noqa: E402
 from elasticdl.ps.plan import Plan  # noqa: E402
 from elasticdl.ps.table import TableSpec  # noqa: E402
@@ -31,7 +31,7 @@ class Slow(Local):
         self.pulls: list[list[str]] = []
         self.pushes: list[tuple[int, int]] = []
 
-    def begin_pull(self, plans: Mapping[str, Plan], *, create: bool = True) -> dict[str, Floats]:
+    def begin_pull(self, plans: Mapping[str, Plan], *, create: bool = True) -> Ready:
         self.pulls.append(sorted(plans))
         return super().begin_pull(plans, create=create)
 

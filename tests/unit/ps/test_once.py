@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from elasticdl.ps import _native
 from elasticdl.ps.holdings import Answer, Holdings, Mirror, flags
 from elasticdl.ps.slots import SLOTS, Move, SlotMap
-from elasticdl.ps.terms import Terms
 from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part, Status
 from elasticdl.spec import PsId
 
@@ -41,9 +40,8 @@ class Waiting(NamedTuple):
 class World:
     """Three ps and a network that delivers when and as often as the test says."""
 
-    def __init__(self, is_mirrored: bool, grads_to_wait: int) -> None:
-        terms = Terms(grads_to_wait=grads_to_wait)
-        self.ps = {name: Holdings(name, seed=1, terms=terms) for name in NAMES}
+    def __init__(self, is_mirrored: bool) -> None:
+        self.ps = {name: Holdings(name, seed=1) for name in NAMES}
         self.maps = [SlotMap.first(NAMES)]
         self.network: list[tuple[PsId, Message, Push]] = []
         self.waiting: list[Waiting] = []
@@ -178,8 +176,6 @@ class World:
         found = {}
         for one in IDS:
             holdings = self.ps[self.maps[-1].owner[SLOT[one]]]
-            with holdings.closed():
-                pass  # what waits for more is applied
             look = Message(Kind.LOOK, 0, self.maps[-1].version, parts=(Part(0, np.array([one]), NO_ROWS),))
             found[one] = float(self.ask(holdings.name, look).reply.parts[0].rows[0, 0])
         return found
@@ -189,7 +185,7 @@ class World:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_every_push_is_in_the_rows_exactly_once(is_mirrored: bool, data: st.DataObject) -> None:
-    world, numbers = World(is_mirrored, 1), Counter[int]()
+    world, numbers = World(is_mirrored), Counter[int]()
     for _ in range(data.draw(st.integers(1, 40), "events")):
         match data.draw(st.sampled_from(["push", "deliver", "again", "forward", "move", "kill"]), "event"):
             case "push":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -226,3 +226,35 @@ def test_threads_that_push_at_once_lose_nothing() -> None:
     for thread in threads:
         thread.join()
     assert (pulled(table, ids) == -200.0).all()
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16"])
+def test_rows_are_put_where_there_are_none(storage: Literal["float32", "bfloat16"]) -> None:
+    spec = TableSpec(
+        name="t",
+        columns=2,
+        storage=storage,
+        admit_after=2,
+        optimizer=Optimizer(rule="adagrad", initial_accumulator=0.5),
+    )
+    table = open_table(spec, seed=0)
+    table.load(array([4]), np.full((1, 2), 9.0, np.float32), np.full((1, 2), 7.0, np.float32))
+
+    assert table.find(array([3, 4])).tolist() == [0, 1]
+    assert table.put(array([3, 4, 5]), np.array([[1, 2], [3, 4], [5, 6]], np.float32)) == 2
+    assert table.put(array([3, 5]), np.zeros((2, 2), np.float32)) == 0
+    assert everything(table) == {
+        3: ([1.0, 2.0], [0.5, 0.5]), 4: ([9.0, 9.0], [7.0, 7.0]), 5: ([5.0, 6.0], [0.5, 0.5]),
+    }  # fmt: skip
+
+
+def test_what_threads_wait_for_each_other_is_known() -> None:
+    table = open_table(TableSpec(name="t", columns=64), seed=0)
+    assert table.waited_ns == 0
+    ids, gradients = np.arange(20_000), np.ones((20_000, 64), np.float32)
+    threads = [threading.Thread(target=lambda: [table.push(ids, gradients, 1.0, 1) for _ in range(20)]) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert table.waited_ns > 0

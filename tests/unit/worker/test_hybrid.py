@@ -16,7 +16,7 @@ native.require()
 
 import elasticdl.torch as elastic  # noqa: E402
 from elasticdl.checkpoint import image as images  # noqa: E402
-from elasticdl.checkpoint.export import export, load_weights  # noqa: E402
+from elasticdl.checkpoint.export import export, find_weights  # noqa: E402
 from elasticdl.data import mapped  # noqa: E402
 from elasticdl.data.dataset import Dataset  # noqa: E402
 from elasticdl.data.plan import Plan  # noqa: E402
@@ -25,7 +25,7 @@ from elasticdl.model import tensors  # noqa: E402
 from elasticdl.ps.local import Local  # noqa: E402
 from elasticdl.worker.alone import Alone  # noqa: E402
 from elasticdl.worker.hybrid import HybridTables  # noqa: E402
-from elasticdl.worker.tables import NoTables, make_room  # noqa: E402
+from elasticdl.worker.tables import NoTables, hold_rows  # noqa: E402
 
 WORDS, ITEMS, RECORDS = 50, 20, 240
 
@@ -67,7 +67,7 @@ def trained(kind: Any, *, moved: bool, ranks: int = 1, depth: int = 0) -> tuple[
         attached = Attached(model, "all", 0)
         attached.leave(optimizer)
         local = Local(seed=0)
-        tables = HybridTables(attached, lambda: local, depth)
+        tables = HybridTables(attached, lambda: local, depth, rows=local.rows)
     plan = Plan(
         records=RECORDS,
         global_batch=24,
@@ -138,9 +138,7 @@ def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(t
         export(model, sample, tmp_path / "trained", {})
     program = torch.export.load(tmp_path / "trained" / "model.pt2").module()
     again = Growing()
-    image = load_weights(tmp_path / "trained")
-    make_room(again, image.weights())
-    images.restore(image, again, None)
+    images.restore(hold_rows(again, *find_weights(tmp_path / "trained")), again, None)
 
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
     assert torch.allclose(program(sample), expected, atol=1e-6)

@@ -1,0 +1,187 @@
+"""A cut of all ps at once, for whoever writes a checkpoint: first all copy, later all write, and files are linked.
+
+A checkpoint links the files of the one before that it builds upon, so each directory is whole: any of them may be
+removed, and the others stay what they are.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from elasticdl.checkpoint import file, manifest, staging
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError
+from elasticdl.ps import cuts
+from elasticdl.ps.chain import Chain, CutFile, unpack
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.keeper import Cut, Keep, Kept, Taken
+from elasticdl.ps.keys import Keys
+from elasticdl.ps.line import Lines, PsRefused, PsUnreachable
+from elasticdl.ps.wire import Kind, Message
+from elasticdl.spec import PsId
+
+_FIRST_S, _LONGEST_S = 0.01, 0.25  # between two questions
+
+
+class Begun(NamedTuple):
+    """Rows of every ps are copied; nothing is on the disk yet."""
+
+    cut: str
+    base: str  # the cut it builds upon; "" for none
+    step: int
+    taken: Mapping[PsId, Taken]
+
+    @property
+    def pause_s(self) -> float:
+        """For so long one of the ps let nobody in."""
+        return max(one.pause_s for one in self.taken.values())
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.taken.values())
+
+
+class Cutter:
+    """For one thread at a time. `fleet` gives the newest that is known."""
+
+    def __init__(self, fleet: Callable[[], Fleet], token: str, timeout_s: float, keys: Keys | None = None) -> None:
+        self._fleet = fleet
+        self._lines = Lines({}, token, timeout_s, keys=keys)
+        self._connected: dict[PsId, str] = {}
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def begin(self, step: int, base: Path | None) -> Begun:
+        """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
+
+        Pushes must not be under way. While slots change hands a copy could miss some, or have them twice: then all
+        copy again. Raises PsUnreachable, PsRefused.
+        """
+        before = _to_build_upon(base)
+        until, wait_s = time.monotonic() + self._lines.timeout_s, _FIRST_S
+        while True:
+            cut = secrets.token_hex(8)
+            wanted = Cut(cut=cut, base=before.cut if before else "", number=_number(before))
+            members = self._members()
+            message = Message(Kind.CUT, 0, text=wanted.model_dump_json().encode())
+            replies = self._lines.ask_all(dict.fromkeys(members, message))
+            taken = {name: Taken.model_validate_json(reply.text) for name, reply in replies.items()}
+            if _have_each_slot_once(taken):
+                return Begun(cut, wanted.base, step, taken)
+            if time.monotonic() > until:
+                raise PsUnreachable(f"slots kept changing hands for {self._lines.timeout_s:g} s: no cut of all of them")
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_S)
+
+    def finish(self, begun: Begun, place: Path, base: Path | None) -> dict[str, FileEntry]:
+        """Let every ps write into the new directory `place`; returns what the manifest says of the files.
+
+        `base` is the newest checkpoint by now: the one that `begin` was given, or one that was built upon it.
+        Raises CheckpointFailed, PsUnreachable.
+        """
+        before = _to_build_upon(base)
+        if begun.base and (before is None or begun.base not in (before.cut, *before.upon)):
+            raise CheckpointFailed(f"step {begun.step}: {base} is not built upon the checkpoint this cut began with")
+        directory = place / cuts.DIRECTORY
+        directory.mkdir()
+        number = _number(before)
+        files = tuple(
+            CutFile(
+                name=f"{name}-{number}.safetensors",
+                ps=name,
+                number=number,
+                step=begun.step,
+                **one.model_dump(exclude={"pause_s"}),
+            )
+            for name, one in begun.taken.items()
+        )
+        chain = Chain.grown(before, begun.cut, begun.step, files)
+        entries = self._written(begun, directory, files)
+        if base is not None:
+            known = manifest.read(base / manifest.FILE).files
+            for old in chain.files[: -len(files)]:
+                _link(base / cuts.DIRECTORY / old.name, directory / old.name)
+                entries[old.name] = known[f"{cuts.DIRECTORY}/{old.name}"]
+        entries[Path(cuts.INDEX).name] = file.write_plain(place / cuts.INDEX, chain.model_dump_json(indent=1).encode())
+        staging.sync(directory)
+        return {f"{cuts.DIRECTORY}/{name}": entry for name, entry in entries.items()}
+
+    def _members(self) -> list[PsId]:
+        """Those that own slots, each with a line to it."""
+        fleet = self._fleet()
+        for name in fleet.map.members:
+            address = fleet.addresses.get(name)
+            if address is None or name in fleet.lost:
+                raise PsUnreachable(f"{name} is lost: no cut without its slots")
+            if self._connected.get(name) != address:
+                self._lines.connect(name, address)
+                self._connected[name] = address
+        return fleet.map.members
+
+    def _written(self, begun: Begun, directory: Path, files: tuple[CutFile, ...]) -> dict[str, FileEntry]:
+        """Ask until all have written theirs."""
+        waiting, entries, wait_s = {one.ps: one.name for one in files}, dict[str, FileEntry](), _FIRST_S
+        while True:
+            asked = {
+                ps: Message(Kind.KEPT, 0, text=_keep(begun, directory, name).model_dump_json().encode())
+                for ps, name in waiting.items()
+            }
+            try:
+                replies = self._lines.ask_all(asked)
+            except PsRefused as exc:
+                raise CheckpointFailed(str(exc)) from exc
+            for name, reply in replies.items():
+                kept = Kept.model_validate_json(reply.text)
+                if kept.bytes:
+                    entries[waiting.pop(name)] = FileEntry(kept.bytes, kept.sha256)
+            if not waiting:
+                return entries
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_S)
+
+
+def _to_build_upon(base: Path | None) -> Chain | None:
+    """The cut of `base`, where there is one and its files have the length they should have."""
+    if base is None:
+        return None
+    try:
+        chain, known = cuts.chain_of(base), manifest.read(base / manifest.FILE).files
+    except (CheckpointCorrupt, SpecError):
+        return None
+    for one in chain.files:
+        name = f"{cuts.DIRECTORY}/{one.name}"
+        path = base / name
+        if name not in known or not path.exists() or path.stat().st_size != known[name].bytes:
+            return None
+    return chain
+
+
+def _have_each_slot_once(taken: Mapping[PsId, Taken]) -> bool:
+    owners = np.sum([unpack(one.owned) for one in taken.values()], axis=0, dtype=np.int64)
+    return bool((owners == 1).all())
+
+
+def _number(before: Chain | None) -> int:
+    return before.number + 1 if before else 1
+
+
+def _keep(begun: Begun, directory: Path, name: str) -> Keep:
+    return Keep(cut=begun.cut, directory=str(directory.absolute()), name=name)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+        with target.open("rb") as copied:
+            os.fsync(copied.fileno())

@@ -1,0 +1,167 @@
+"""A ps's part in a cut: rows are copied while nobody is let in, and written while everybody is.
+
+CUT copies and is answered at once; KEPT names the directory, and is asked again until the file is written: whoever
+waits hears at once when this ps is gone, and no thread that serves workers waits for the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from elasticdl.checkpoint import staging
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.errors import CheckpointFailed
+from elasticdl.ps import chain, cuts
+from elasticdl.ps.chain import Packed
+from elasticdl.ps.cuts import Copy
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.marks import Flags
+from elasticdl.ps.store import Refused
+from elasticdl.ps.wire import Kind, Message
+
+Text = TypeVar("Text", bound=BaseModel)
+
+_DENSE = 0.5  # an increment of so many of the rows: the next cut is whole, and the files before it are free
+
+
+class _Text(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cut(_Text):
+    """The text of CUT."""
+
+    cut: str
+    base: str  # the cut it builds upon; "" for none
+    number: int
+
+
+class Taken(_Text):
+    """The reply to CUT."""
+
+    pause_s: float  # for so long nobody could pull or push
+    owned: Packed
+    whole: Packed
+    rows: int
+    applied: int
+
+
+class Keep(_Text):
+    """The text of KEPT. It is asked again until the reply has an entry."""
+
+    cut: str
+    directory: str
+    name: str
+
+
+class Kept(_Text):
+    """The reply to KEPT. No bytes: not written yet."""
+
+    bytes: int = 0
+    sha256: str = ""
+
+
+class _Known(NamedTuple):
+    """A cut that a later one may build upon."""
+
+    owned: Flags
+    since: int  # changes after it are of this generation or later
+    is_dense: bool
+
+
+class Keeper:
+    """Every method may be called from any thread."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._lock = threading.Lock()  # of all that follows
+        self._known: dict[str, _Known] = {}  # oldest first
+        self._copy: tuple[str, Copy] | None = None  # the newest, until it is written
+        self._written: dict[str, Future[FileEntry]] = {}
+        self._writer = ThreadPoolExecutor(1, "ps-keeper")
+
+    @property
+    def answers(self) -> Mapping[Kind, Callable[[Message], Message]]:
+        return {Kind.CUT: self._cut, Kind.KEPT: self._kept}
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._writer.shutdown()
+
+    def _cut(self, message: Message) -> Message:
+        wanted = _parsed(Cut, message)
+        with self._lock:
+            self._copy = None  # nobody asked for it to be written: it was given up
+            self._written = {cut: future for cut, future in self._written.items() if not future.done()}
+            known = self._known.get(wanted.base)
+            started = time.monotonic()
+            with self._holdings.closed():
+                owned = self._holdings.held
+                before = None if known is None or known.is_dense else known.owned
+                whole = chain.whole(owned, before, wanted.number)
+                others = owned & (1 - whole)
+                copy, changed = cuts.copy(self._holdings, whole, others, known.since if known else 0)
+                since, applied = self._holdings.turn(), self._holdings.applied
+            pause_s = time.monotonic() - started
+            self._forget_before(wanted.base)
+            self._known[wanted.cut] = _Known(owned, since, self._is_dense(owned, others, changed))
+            self._copy = (wanted.cut, copy)
+        packed = {"owned": chain.pack(owned), "whole": chain.pack(whole)}
+        return self._reply(message, Taken(pause_s=pause_s, rows=copy.rows, applied=applied, **packed))
+
+    def _kept(self, message: Message) -> Message:
+        wanted = _parsed(Keep, message)
+        path = Path(wanted.directory) / wanted.name
+        if path.name != wanted.name:
+            raise Refused(f"KEPT: expected the name of a file. Received: {wanted.name}")
+        with self._lock:
+            if self._copy is not None and self._copy[0] == wanted.cut:
+                self._written[wanted.cut] = self._writer.submit(_write, path, self._copy[1])
+                self._copy = None
+            future = self._written.get(wanted.cut)
+        if future is None:
+            raise Refused(f"there is no cut {wanted.cut} here: this ps is a new one, or another cut was made since")
+        if not future.done():
+            return self._reply(message, Kept())
+        try:
+            entry = future.result()
+        except CheckpointFailed as exc:
+            raise Refused(str(exc)) from exc
+        return self._reply(message, Kept(bytes=entry.bytes, sha256=entry.sha256))
+
+    def _forget_before(self, base: str) -> None:
+        """Nobody goes back behind the cut that the newest builds upon."""
+        if base in self._known:
+            while next(iter(self._known)) != base:
+                del self._known[next(iter(self._known))]
+
+    def _is_dense(self, owned: Flags, others: Flags, changed: int) -> bool:
+        """Whether most rows of these slots are in the increment; rows are spread evenly over the slots."""
+        rows: int = sum(table["rows"] for table in self._holdings.status()["tables"].values())
+        share = int(others.sum()) / max(1, int(owned.sum()))
+        return changed > _DENSE * rows * share
+
+    def _reply(self, message: Message, text: _Text) -> Message:
+        version = self._holdings.map.version
+        return Message(Kind.REPLY, message.request, version, text=text.model_dump_json().encode())
+
+
+def _write(path: Path, copy: Copy) -> FileEntry:
+    try:
+        return cuts.write(path, copy)
+    except OSError as exc:
+        raise staging.failed(path, exc) from exc
+
+
+def _parsed(kind: type[Text], message: Message) -> Text:
+    try:
+        return kind.model_validate_json(message.text)
+    except ValidationError as exc:
+        raise Refused(f"{message.kind.name}: {exc}") from exc

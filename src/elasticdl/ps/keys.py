@@ -1,0 +1,121 @@
+"""Keys of a job's ps: with them, whoever does not hold the job's own gets not a word in, and nobody can listen.
+
+CurveZMQ: each connection is encrypted with keys of its own, after both sides have shown theirs. A job has two pairs:
+all its ps are known by one, all its workers (and ps that speak to other ps) by the other.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+from elasticdl.errors import PermanentError, SpecError
+from elasticdl.spec.directory import write_private
+
+FILE = "ps-keys.json"  # in the job directory
+_ZAP = "inproc://zeromq.zap.01"  # where libzmq asks whether a key may enter
+_MONITOR = "inproc://door"
+_DOMAIN = b"elasticdl.ps"
+
+
+class Keys(NamedTuple):
+    """Z85 text, as libzmq takes it. They do not show in logs."""
+
+    server_public: str
+    server_secret: str
+    client_public: str
+    client_secret: str
+
+    @classmethod
+    def make(cls) -> Keys:
+        if not zmq.has("curve"):
+            raise PermanentError("libzmq here was built without CURVE: expected pyzmq's own wheel; install pyzmq again")
+        return cls(*(key.decode() for pair in (zmq.curve_keypair(), zmq.curve_keypair()) for key in pair))
+
+    def write(self, path: Path) -> None:
+        """For its owner only."""
+        write_private(path, json.dumps(self._asdict()))
+
+    @classmethod
+    def read(cls, path: Path) -> Keys:
+        try:
+            if mode := path.stat().st_mode & 0o077:
+                raise SpecError(f"{path}: expected mode 0600. Received: others may read it ({mode:03o}); chmod 600 it")
+            return cls(**{name: _checked(key) for name, key in json.loads(path.read_text()).items()})
+        except OSError as exc:
+            raise SpecError(f"{path}: expected the keys of the job's ps: {exc.strerror}") from exc
+        except (ValueError, TypeError, AttributeError) as exc:
+            raise SpecError(f"{path}: expected four keys of CURVE. Received: something else; make them anew") from exc
+
+    def show(self, socket: zmq.Socket[bytes]) -> None:
+        """Let a socket speak to ps that hold these keys, and to nobody else."""
+        socket.curve_serverkey = self.server_public.encode()
+        socket.curve_publickey = self.client_public.encode()
+        socket.curve_secretkey = self.client_secret.encode()
+
+    def __repr__(self) -> str:
+        return f"Keys(server_public={self.server_public!r})"
+
+
+class Door:
+    """Who may enter at a socket that is about to listen. Ends when the context does."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], keys: Keys) -> None:
+        self.refused = 0  # connections
+        self._allowed = z85.decode(keys.client_public.encode())
+        self._asked = context.socket(zmq.REP)
+        self._asked.setsockopt(zmq.LINGER, 0)
+        self._asked.bind(_ZAP)
+        socket.zap_domain = _DOMAIN
+        socket.curve_server = True
+        socket.curve_secretkey = keys.server_secret.encode()
+        failed = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        socket.monitor(_MONITOR, failed | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        self._told = context.socket(zmq.PAIR)
+        self._told.setsockopt(zmq.LINGER, 0)
+        self._told.connect(_MONITOR)
+        self._thread = threading.Thread(target=self._watch, name="ps-door", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _watch(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._asked, zmq.POLLIN)
+        poller.register(self._told, zmq.POLLIN)
+        try:
+            while True:
+                for socket, _ in poller.poll():
+                    if socket is self._asked:
+                        self._decide()
+                    else:
+                        self._count()
+        except zmq.ZMQError:  # the context was closed
+            pass
+        finally:
+            self._asked.close()
+            self._told.close()
+
+    def _decide(self) -> None:
+        """See RFC 27: version, request, domain, address, identity, mechanism, then the key."""
+        version, request, _, _, _, mechanism, *credentials = self._asked.recv_multipart()
+        may_enter = mechanism == b"CURVE" and credentials == [self._allowed]
+        code, why = (b"200", b"OK") if may_enter else (b"400", b"not a key of this job")
+        self._asked.send_multipart([version, request, code, why, b"worker" if may_enter else b"", b""])
+
+    def _count(self) -> None:
+        if parse_monitor_message(self._told.recv_multipart())["event"] != zmq.EVENT_MONITOR_STOPPED:
+            self.refused += 1
+
+
+def _checked(key: str) -> str:
+    if len(z85.decode(key.encode())) != 32:
+        raise ValueError("a key of CURVE has 32 bytes")
+    return key

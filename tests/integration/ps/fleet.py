@@ -1,0 +1,164 @@
+"""A fleet of ps in this process that makes cuts, and what should be in its rows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from elasticdl.checkpoint import manifest, staging
+from elasticdl.checkpoint.manifest import Manifest
+from elasticdl.ps import cuts
+from elasticdl.ps.cutting import Begun, Cutter
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.keeper import Keeper
+from elasticdl.ps.line import Lines
+from elasticdl.ps.moving import move
+from elasticdl.ps.optimizer import Optimizer
+from elasticdl.ps.server import Server
+from elasticdl.ps.slots import SLOTS, Move, SlotMap
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.wire import Kind, Message, Part, Status
+from elasticdl.spec import PsId
+
+ZEROS = Initializer(kind="zeros")
+TABLES = [
+    TableSpec(name="sums", columns=2, initializer=ZEROS),
+    TableSpec(name="squares", columns=1, initializer=ZEROS, optimizer=Optimizer(rule="adagrad")),
+]
+ALL = flags(range(SLOTS))
+Rows = dict[str, dict[int, tuple[tuple[float, ...], tuple[float, ...]]]]
+
+
+def declared(holdings: Holdings, tables: Sequence[TableSpec] = TABLES) -> Holdings:
+    holdings.declare(json.dumps([table.model_dump() for table in tables]).encode())
+    return holdings
+
+
+def rows_of(*held: Holdings) -> Rows:
+    """Every row of these ps: values and state, by table and id."""
+    found: Rows = {}
+    for holdings in held:
+        for spec, (values, state) in holdings.changed(ALL, 0):
+            table = found.setdefault(spec.name, {})
+            for one, row, more in zip(values.ids, values.rows, state.rows, strict=True):
+                assert int(one) not in table, "a row is with one ps"
+                table[int(one)] = (tuple(row.tolist()), tuple(more.tolist()))
+    return found
+
+
+def expected(pushes: Counter[int]) -> Rows:
+    """Rows after so many gradients of one for each id: the sums, and the accumulator of Adagrad."""
+    if not pushes:
+        return {}
+    values = {one: float(sum(-1.0 / np.sqrt(n + 1) for n in range(count))) for one, count in pushes.items()}
+    return {
+        "sums": {one: ((-float(count),) * 2, ()) for one, count in pushes.items()},
+        "squares": {one: ((values[one],), (float(count),)) for one, count in pushes.items()},
+    }
+
+
+def agree(found: Rows, wanted: Rows) -> None:
+    assert {name: set(table) for name, table in found.items()} == {name: set(table) for name, table in wanted.items()}
+    for name, table in wanted.items():
+        for one, (values, state) in table.items():
+            np.testing.assert_allclose(found[name][one][0], values, rtol=1e-5)
+            assert found[name][one][1] == state
+
+
+class Ship:
+    """Some ps, the map, and the directory of checkpoints."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.directory = directory
+        self.holdings: dict[PsId, Holdings] = {}
+        self.keepers: dict[PsId, Keeper] = {}
+        self.servers: dict[PsId, Server] = {}
+        self.map = SlotMap.first([self.add() for _ in range(count)])
+        for holdings in self.holdings.values():
+            holdings.set_map(self.map)
+        self.cutter = Cutter(self.fleet, "token", 30.0)
+        self.newest: Path | None = None
+        self.pushes: Counter[int] = Counter()
+        self.number = 0
+
+    def add(self) -> PsId:
+        name = PsId(f"ps-{len(self.holdings)}")
+        self.holdings[name] = declared(Holdings(name, seed=3))
+        self.keepers[name] = Keeper(self.holdings[name])
+        self.servers[name] = Server(
+            self.holdings[name], "token", "127.0.0.1", threads=2, answers=self.keepers[name].answers
+        )
+        return name
+
+    def fleet(self) -> Fleet:
+        return Fleet(self.map, {name: server.address for name, server in self.servers.items()}, {})
+
+    def push(self, ids: Sequence[int]) -> None:
+        self.number += 1
+        self.send(self.number, ids, self.holdings, self.map)
+        self.pushes.update(set(ids))
+
+    def send(self, number: int, ids: Sequence[int], holdings: dict[PsId, Holdings], slot_map: SlotMap) -> None:
+        distinct = np.unique(np.array(ids, np.int64))
+        owners = np.array(slot_map.owner)[slots_of(distinct)]
+        for name in sorted(set(owners.tolist())):
+            mine = distinct[owners == name]
+            parts = tuple(Part(n, mine, np.ones((len(mine), t.columns), np.float32)) for n, t in enumerate(TABLES))
+            message = Message(
+                Kind.PUSH, 1, slot_map.version, sender=1, batch=number, rate=1.0, step=number, parts=parts
+            )
+            assert holdings[PsId(name)].answer(message).status is Status.OK
+
+    def move(self, slots: Sequence[int], target: PsId) -> None:
+        lines = Lines(self.fleet().addresses, "token", 30.0)
+        for source in {self.map.owner[slot] for slot in slots} - {target}:
+            moves = [Move(slot, source, target) for slot in slots if self.map.owner[slot] == source]
+            slot_map = self.map.moved(moves)
+            move(self.holdings[source], [one.slot for one in moves], target, lines, slot_map)
+            self.map = slot_map
+        lines.close()
+
+    def begin(self, step: int) -> Begun:
+        return self.cutter.begin(step, self.newest)
+
+    def finish(self, begun: Begun) -> Path:
+        target = self.directory / manifest.name_of(begun.step)
+        with staging.staged(target) as place:
+            files = self.cutter.finish(begun, place, self.newest)
+            (place / manifest.FILE).write_text(Manifest("checkpoint", begun.step, 0, files, {}, {}).render())
+        self.newest = target
+        return target
+
+    def cut(self, step: int) -> Path:
+        return self.finish(self.begin(step))
+
+    def close(self) -> None:
+        self.cutter.close()
+        for server in self.servers.values():
+            server.close()
+        for keeper in self.keepers.values():
+            keeper.close()
+
+
+def slots_of(ids: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    from elasticdl.ps import _native
+
+    return _native.slots(ids)
+
+
+def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, Holdings], SlotMap]:
+    """So many new ps, with the rows of a checkpoint."""
+    names = [PsId(f"ps-{10 + n}") for n in range(count)]
+    slot_map = SlotMap.first(names)
+    found = {}
+    for name in names:
+        found[name] = declared(Holdings(name, seed=3), tables)
+        found[name].set_map(slot_map)
+        cuts.restore(found[name], path, slot_map.slots_of(name))
+    return found, slot_map

@@ -1,0 +1,127 @@
+"""What a worker asks of the ps beside pulls and pushes, and how it hears of a new fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.line import PsUnreachable
+from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.terms import Terms
+from elasticdl.spec import PsId
+from tests.integration.ps.cluster import TABLES, pull, push
+from tests.integration.ps.conftest import Start
+
+SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
+
+
+def test_the_first_to_put_a_row_decides(start: Start) -> None:
+    cluster = start(2)
+    one, two = cluster.client(), cluster.client()
+    one.declare(TABLES)
+    two.declare(TABLES)
+    ids = np.array([5, 900, 5, 17], np.int64)
+    one.put("users", ids, np.arange(16, dtype=np.float32).reshape(4, 4))
+    two.put("users", np.array([17, 18]), np.full((2, 4), 99.0, np.float32))
+
+    plan = two.plan(np.array([5, 900, 17, 18]))
+    rows = pull(two, {"users": plan})["users"][plan.inverse]
+    assert rows[:, 0].tolist() == [0.0, 4.0, 12.0, 99.0]
+
+
+@pytest.mark.parametrize(("transport", "error"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+def test_rows_and_gradients_travel_with_16_bits_where_a_worker_wants_it(
+    start: Start, transport: str, error: float
+) -> None:
+    cluster = start(2)
+    narrow, wide = cluster.client(transport=transport), cluster.client()
+    for client in (narrow, wide):
+        client.declare([SUMS])
+    plan = narrow.plan(np.arange(1000))
+    gradients = np.random.default_rng(1).uniform(0.5, 1.5, (1000, 2)).astype(np.float32)
+    push(narrow, {"sums": plan}, {"sums": gradients}, number=1)
+    pushed, pulled = pull(wide, {"sums": plan})["sums"], pull(narrow, {"sums": plan})["sums"]
+
+    assert 0 < np.max(np.abs(pushed + gradients) / gradients) <= error
+    assert (pulled == pushed).all(), "what came with 16 bits fits into 16 bits"
+
+
+def test_a_stale_push_is_computed_again_under_its_number(start: Start) -> None:
+    cluster = start(2, Terms(max_staleness=1))
+    client = cluster.client()
+    client.declare([SUMS])
+    ids = np.arange(100)
+    plans, ones = {"sums": client.plan(ids)}, {"sums": np.ones((100, 2), np.float32)}
+    pending = client.begin_pull(plans)
+    client.pulled(plans, pending)
+    for number in (1, 2):  # others, at one of the two ps
+        alone = client.plan(plans["sums"].ids[: plans["sums"].counts[0]])
+        push(client, {"sums": alone}, {"sums": np.ones((len(alone.ids), 2), np.float32)}, number=number)
+
+    assert set(pending.clocks) == {PsId("ps-0"), PsId("ps-1")}
+    old = client.begin_push(plans, ones, sender=7, number=1, rate=1.0, step=1, clocks=pending.clocks)
+    assert not client.pushed(old)
+    pending = client.begin_pull(plans)
+    client.pulled(plans, pending)
+    fresh = client.begin_push(plans, ones, sender=7, number=1, rate=1.0, step=1, clocks=pending.clocks)
+    assert client.pushed(fresh)
+
+    rows, counts = pull(client, plans)["sums"][:, 0], plans["sums"].counts
+    assert rows.tolist() == [-3.0] * counts[0] + [-1.0] * counts[1]
+
+
+def test_a_worker_that_waits_for_a_ps_that_is_gone_goes_on_with_the_one_that_came(start: Start) -> None:
+    cluster = start(1)
+    client = cluster.client()
+    client.declare([SUMS])
+    plans = {"sums": client.plan(np.arange(100))}
+    pull(client, plans)
+    cluster.kill(PsId("ps-0"))
+    del cluster.holdings[PsId("ps-0")]
+    pending = client.begin_push(plans, {"sums": np.ones((100, 2), np.float32)}, sender=1, number=1, rate=1.0, step=1)
+
+    def replace() -> None:
+        name = cluster.add()
+        cluster.map = SlotMap(2, (name,) * len(cluster.map.owner))
+        cluster.holdings[name].set_map(cluster.map)
+        client.use(cluster.fleet)
+
+    replacing = threading.Timer(0.2, replace)
+    replacing.start()
+    assert client.pushed(pending)
+    replacing.join()
+
+    assert (pull(client, plans)["sums"] == -1.0).all()
+
+
+def test_a_ps_that_comes_back_under_its_name_is_asked_again(start: Start) -> None:
+    cluster = start(1)
+    client = cluster.client()
+    client.declare([SUMS])
+    plans = {"sums": client.plan(np.arange(100))}
+    cluster.servers[PsId("ps-0")].close()
+    pending = client.begin_pull(plans)
+    cluster.restart(PsId("ps-0"), copy_timeout_s=30.0)
+    client.use(cluster.fleet)
+
+    assert (client.pulled(plans, pending)["sums"] == 0.0).all()
+
+
+def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client(timeout_s=1.0)
+    client.declare([SUMS])
+    cluster.kill(PsId("ps-1"))
+    plans, started = {"sums": client.plan(np.arange(100))}, time.monotonic()
+    news = threading.Timer(0.6, client.use, [cluster.fleet])
+    news.start()
+    with pytest.raises(PsUnreachable, match=r"ps-1: no answer within 1 s"):
+        pull(client, plans)
+
+    news.join()
+    assert time.monotonic() - started >= 1.5, "news are a reason to wait on"

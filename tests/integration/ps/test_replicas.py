@@ -1,0 +1,186 @@
+"""A ps dies: what it acknowledged is in the rows of whoever held its copies, and nothing is there twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.line import PsUnreachable
+from elasticdl.ps.table import TableSpec
+from elasticdl.spec import PsId
+from tests.integration.ps.cluster import TABLES, Cluster, pull, push
+from tests.integration.ps.conftest import Start
+
+SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
+IDS = 300
+
+
+def test_rows_and_their_state_are_where_the_copies_were(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare(TABLES)
+    plans = {"users": client.plan(np.arange(2000)), "items": client.plan(np.arange(500))}
+    sums = {name: np.ones((len(plan.ids), 4 if name == "users" else 2), np.float32) for name, plan in plans.items()}
+    push(client, plans, sums, number=1)
+    cluster.mirror()
+    push(client, plans, sums, number=2)
+    before = pull(client, plans)
+    cluster.kill(PsId("ps-0"))
+    rows = cluster.promote(PsId("ps-0"))
+    client.use(cluster.fleet)
+
+    again = {name: client.plan(plan.ids) for name, plan in plans.items()}
+    after = pull(client, again)
+    assert rows == sum(plan.counts[0] for plan in plans.values())
+    for name in plans:
+        assert (after[name][again[name].inverse] == before[name]).all(), name
+    assert push(client, again, {name: sums[name] for name in again}, number=2), "it is in the rows already"
+    assert (pull(client, again)["users"] == after["users"]).all()
+
+
+def test_a_push_under_way_is_answered_by_the_one_that_held_the_copy(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare([SUMS])
+    cluster.mirror()
+    plan = client.plan(np.arange(IDS))
+    cluster.kill(PsId("ps-1"))
+    pending = client.begin_push(
+        {"sums": plan}, {"sums": np.ones((IDS, 2), np.float32)}, sender=1, number=1, rate=1.0, step=1
+    )
+    told = threading.Timer(0.2, lambda: (cluster.promote(PsId("ps-1")), client.use(cluster.fleet)))
+    told.start()
+
+    assert client.pushed(pending)
+
+    told.join()
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
+
+
+def test_news_without_a_new_holder_is_waited_with(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client(timeout_s=0.5)
+    client.declare([SUMS])
+    cluster.kill(PsId("ps-1"))
+    client.use(cluster.fleet)
+    with pytest.raises(PsUnreachable, match=r"ps-1: no answer within 0\.5 s"):
+        pull(client, {"sums": client.plan(np.arange(IDS))})
+
+
+def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare([SUMS])
+    cluster.mirror()
+    cluster.kill(PsId("ps-1"))
+    cluster.servers[PsId("ps-0")].close()
+    cluster.restart(PsId("ps-0"), copy_timeout_s=0.3)
+    client = cluster.client()
+    client.declare([SUMS])
+    plan = client.plan(np.arange(IDS))
+    mine = {"sums": client.plan(plan.ids[: plan.counts[0]])}
+    assert push(client, mine, {"sums": np.ones((plan.counts[0], 2), np.float32)}, number=1)
+
+    status = cluster.holdings[PsId("ps-0")].status()
+    assert (status["mirror"], status["mirror_failure"]) == ("", "ps-1: no answer within 0.3 s")
+
+
+def test_an_owner_that_was_taken_for_lost_takes_nothing_any_more(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare([SUMS])
+    cluster.mirror()
+    plans = {"sums": client.plan(np.arange(IDS))}
+    still_there = cluster.holdings[PsId("ps-0")]
+    cluster.promote(PsId("ps-0"))
+
+    assert push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=1)
+
+    assert still_there.status()["slots"] == 0
+    assert client.moved == 1
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
+
+
+def test_slots_that_move_take_their_copies_along(start: Start) -> None:
+    cluster = start(3)
+    client = cluster.client()
+    client.declare([SUMS])
+    cluster.mirror()
+    plans = {"sums": client.plan(np.arange(IDS))}
+    push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=1)
+    cluster.rebalance([PsId("ps-1"), PsId("ps-2")])
+    client.use(cluster.fleet)
+    push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=2)
+    copies = [sum(one.status()["copies"].values()) for one in cluster.holdings.values()]
+    owned = [one.status()["tables"]["sums"]["rows"] for one in cluster.holdings.values()]
+    assert owned[0] == 0
+    assert copies == [owned[2], owned[0], owned[1]], "each holds the copies of the one before, and nothing else"
+    cluster.kill(PsId("ps-1"))
+    cluster.promote(PsId("ps-1"))
+    client.use(cluster.fleet)
+
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -2.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> None:
+    cluster, workers, batches = start(3), 2, 30
+    random = np.random.default_rng(seed)
+    victim, after = PsId(f"ps-{random.integers(3)}"), int(random.integers(1, workers * batches))
+    cluster.mirror()
+    pushed: list[Counter[int]] = [Counter() for _ in range(workers)]
+    failures: list[BaseException] = []
+    sent, clients = threading.Semaphore(0), [cluster.client() for _ in range(workers)]
+
+    def train(worker: int) -> None:
+        try:
+            client, mine = clients[worker], np.random.default_rng(seed * 10 + worker)
+            client.declare([SUMS])
+            pending = []
+            for step in range(1, batches + 1):
+                ids = mine.integers(0, IDS, 200)
+                plans = {"sums": client.plan(ids)}
+                pull(client, plans)
+                sums = {"sums": plans["sums"].gradients(np.ones((200, 2), np.float32))}
+                pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
+                pushed[worker].update(ids.tolist())
+                sent.release()
+                if len(pending) > 2:
+                    assert client.pushed(pending.pop(0))
+            assert all(client.pushed(one) for one in pending)
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=train, args=(worker,)) for worker in range(workers)]
+    for thread in threads:
+        thread.start()
+    for _ in range(after):
+        assert sent.acquire(timeout=30)
+    cluster.kill(victim)
+    cluster.promote(victim)
+    for client in clients:
+        client.use(cluster.fleet)
+    cluster.mirror()
+    for thread in threads:
+        thread.join()
+
+    assert not failures, failures
+    expected = {one: -float(count) for one, count in sum(pushed, Counter()).items()}
+    assert rows_of(cluster) == expected
+    another = next(iter(cluster.holdings))
+    cluster.kill(another)
+    cluster.promote(another)
+    assert rows_of(cluster) == expected, "the copies that were made anew are whole"
+
+
+def rows_of(cluster: Cluster) -> dict[int, float]:
+    client = cluster.client()
+    client.declare([SUMS])
+    plan = client.plan(np.arange(IDS))
+    rows = pull(client, {"sums": plan})["sums"]
+    assert (rows[:, 0] == rows[:, 1]).all()
+    return {int(one): float(row[0]) for one, row in zip(plan.ids, rows, strict=True) if row[0]}

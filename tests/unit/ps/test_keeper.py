@@ -1,0 +1,297 @@
+"""One ps's part in a cut, without sockets."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.manifest import FileEntry, Manifest
+from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.ps import cuts
+from elasticdl.ps.chain import Chain, CutFile, pack
+from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.keeper import Cut, Keep, Keeper, Kept, Taken
+from elasticdl.ps.optimizer import Optimizer
+from elasticdl.ps.slots import SLOTS, SlotMap
+from elasticdl.ps.store import Refused
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.wire import Kind, Message, Part, Status
+from elasticdl.spec import PsId
+
+SPEC = TableSpec(name="users", columns=2, initializer=Initializer(kind="zeros"))
+ADAM = TableSpec(name="items", columns=1, optimizer=Optimizer(rule="adam"))
+ALL = range(SLOTS)
+HERE, THERE = PsId("ps-0"), PsId("ps-1")
+
+
+class Single:
+    """A ps, its keeper, and the chain of what it wrote."""
+
+    def __init__(self, directory: Path, slot_map: SlotMap | None = None, name: PsId = HERE) -> None:
+        self.holdings = Holdings(name, seed=1)
+        self.holdings.set_map(slot_map or SlotMap.first([name]))
+        self.declare(SPEC)
+        self.keeper = Keeper(self.holdings)
+        self.directory = directory
+        self.chain: Chain | None = None
+        self.entries: dict[str, FileEntry] = {}
+
+    def declare(self, spec: TableSpec) -> None:
+        self.holdings.declare(json.dumps([spec.model_dump()]).encode())
+
+    def push(self, ids: list[int], table: int = 0, columns: int = 2, number: int = 0) -> None:
+        part = Part(table, np.array(ids, np.int64), np.ones((len(ids), columns), np.float32))
+        message = Message(
+            Kind.PUSH, 1, self.holdings.map.version, sender=1, batch=number, rate=1.0, step=1, parts=(part,)
+        )
+        assert self.holdings.answer(message).status is Status.OK
+
+    def cut(self, cut: str, base: str = "") -> Taken:
+        number = self.chain.number + 1 if self.chain else 1
+        text = Cut(cut=cut, base=base, number=number).model_dump_json().encode()
+        return Taken.model_validate_json(self.keeper.answers[Kind.CUT](Message(Kind.CUT, 1, text=text)).text)
+
+    def keep(self, cut: str, name: str = "rows") -> Kept:
+        text = Keep(cut=cut, directory=str(self.directory / "ps"), name=name).model_dump_json().encode()
+        while not (kept := self._kept(text)).bytes:
+            pass
+        return kept
+
+    def _kept(self, text: bytes) -> Kept:
+        return Kept.model_validate_json(self.keeper.answers[Kind.KEPT](Message(Kind.KEPT, 1, text=text)).text)
+
+    def written(self, cut: str, base: str = "") -> Taken:
+        """A cut with all that makes it a checkpoint."""
+        (self.directory / "ps").mkdir(exist_ok=True)
+        taken = self.cut(cut, base)
+        number = self.chain.number + 1 if self.chain else 1
+        kept = self.keep(cut, f"rows-{number}")
+        self.entries[f"ps/rows-{number}"] = FileEntry(kept.bytes, kept.sha256)
+        file = CutFile(
+            name=f"rows-{number}", ps=HERE, number=number, step=number, **taken.model_dump(exclude={"pause_s"})
+        )
+        self.chain = Chain.grown(self.chain, cut, number, (file,))
+        self.entries["ps/index.json"] = self._write_index(self.chain)
+        document = Manifest("checkpoint", number, 0, self.entries, {}, {})
+        (self.directory / manifest.FILE).write_text(document.render())
+        return taken
+
+    def _write_index(self, chain: Chain) -> FileEntry:
+        import hashlib
+
+        content = chain.model_dump_json().encode()
+        (self.directory / cuts.INDEX).write_bytes(content)
+        return FileEntry(len(content), hashlib.sha256(content).hexdigest())
+
+
+def rows(holdings: Holdings, table: str = "users") -> dict[int, list[float]]:
+    return {
+        int(one): row.tolist()
+        for spec, (values, _) in holdings.changed(flags(ALL), 0)
+        for one, row in zip(values.ids, values.rows, strict=True)
+        if spec.name == table
+    }
+
+
+def fresh(memory_limit: int = 0) -> Holdings:
+    made = Holdings(PsId("ps-7"), 1, memory_limit)
+    made.set_map(SlotMap.first([PsId("ps-7")]))
+    return made
+
+
+def test_an_increment_has_only_what_changed(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push(list(range(2000)))
+    assert single.written("a").rows == 2000
+
+    single.push([5, 2001])
+
+    taken = single.written("b", base="a")
+    in_turn = flags([slot for slot in ALL if (slot + 2) % 8 == 0])
+    assert taken.whole == pack(in_turn)
+    assert 200 < taken.rows < 320, "an eighth of the slots is whole"
+    found = fresh()
+    assert cuts.restore(found, tmp_path, ALL).applied == 2
+    assert rows(found) == rows(single.holdings)
+
+
+def test_where_most_rows_change_the_next_cut_is_whole_and_older_files_are_free(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    for cut, base in (("a", ""), ("b", "a"), ("c", "b"), ("d", "c")):
+        single.push(list(range(500)))
+        single.written(cut, base)
+
+    assert single.chain is not None
+    assert [file.name for file in single.chain.files] == ["rows-3", "rows-4"]
+    found = fresh()
+    cuts.restore(found, tmp_path, ALL)
+    assert set(map(tuple, rows(found).values())) == {(-4.0, -4.0)}
+
+
+def test_a_table_declared_after_a_cut_is_in_the_next_one(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    for _ in range(5):
+        single.holdings.turn()
+    single.push(list(range(100)))
+    single.written("a")
+    single.declare(ADAM)
+    single.push(list(range(50)), table=1, columns=1)
+    single.written("b", base="a")
+    single.push([3], table=1, columns=1)
+    single.written("c", base="b")
+
+    found = fresh()
+    cuts.restore(found, tmp_path, ALL)
+
+    assert rows(found, "items") == rows(single.holdings, "items")
+    assert len(rows(found, "items")) == 50
+
+
+def test_a_cut_builds_upon_the_one_it_names_though_another_came_between(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push(list(range(1000)))
+    single.written("a")
+    single.push([7])
+    single.cut("given up", base="a")
+    single.push([8])
+
+    single.written("b", base="a")
+
+    found = fresh()
+    cuts.restore(found, tmp_path, ALL)
+    assert rows(found) == rows(single.holdings)
+    with pytest.raises(Refused, match="there is no cut given up here"):
+        single.keep("given up")
+
+
+def test_slots_that_arrive_while_a_cut_is_made_are_whole_in_the_next(tmp_path: Path) -> None:
+    halves = SlotMap.first([HERE, THERE])
+    source, target = Single(tmp_path / "source", halves), Single(tmp_path, SlotMap.first([HERE, THERE]), THERE)
+    ids = [one for one in range(300)]
+    mine = [one for one, row in zip(ids, slots_of(ids), strict=True) if halves.owner[row] == HERE]
+    source.push(mine)
+    for _, pieces in source.holdings.changed(flags(ALL), 0):
+        target.holdings.load(pieces)
+    target.cut("a")
+    target.holdings.set_map(SlotMap(2, (THERE,) * SLOTS))
+
+    taken = target.cut("b", base="a")
+
+    assert taken.rows == len(mine)
+
+
+def slots_of(ids: list[int]) -> list[int]:
+    from elasticdl.ps import _native
+
+    return _native.slots(np.array(ids, np.int64)).tolist()  # type: ignore[no-any-return]
+
+
+def test_rows_that_were_dropped_do_not_come_back_from_before_the_slot_was_whole(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push(list(range(1000)))
+    single.written("a")
+    single.holdings.forget(flags(ALL))
+    for number in range(2, 10):
+        single.written(str(number), base="a" if number == 2 else str(number - 1))
+
+    found = fresh()
+    cuts.restore(found, tmp_path, ALL)
+
+    assert rows(found) == {}
+
+
+def test_only_the_rows_of_the_slots_are_restored_and_their_marks(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push(list(range(500)), number=3)
+    single.written("a")
+    found = fresh()
+
+    cuts.restore(found, tmp_path, range(0, SLOTS, 2))
+
+    assert set(rows(found)) == {one for one, slot in enumerate(slots_of(list(range(500)))) if slot % 2 == 0}
+    assert not found.marks(flags(range(1, SLOTS, 2)))[1 + SLOTS // 2 :].any()
+    even = flags(range(0, SLOTS, 2))
+    assert (found.marks(even) == single.holdings.marks(even)).all()
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push(list(range(500)))
+    single.written("a")
+    path = tmp_path / "ps" / "rows-1"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = fresh()
+
+    with pytest.raises(CheckpointCorrupt, match=r"rows-1 is corrupt: expected sha256"):
+        cuts.restore(found, tmp_path, ALL)
+    path.write_bytes(content[:100])
+    with pytest.raises(CheckpointCorrupt, match=r"rows-1 is torn"):
+        cuts.restore(found, tmp_path, ALL)
+    path.unlink()
+    with pytest.raises(CheckpointCorrupt, match="rows-1 cannot be read"):
+        cuts.restore(found, tmp_path, ALL)
+    assert rows(found) == {}
+
+
+def test_a_table_of_another_model_is_named(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push([1])
+    single.written("a")
+    found = fresh()
+    found.declare(json.dumps([SPEC.model_copy(update={"columns": 3}).model_dump()]).encode())
+
+    with pytest.raises(SpecError, match=r"a checkpoint of another model: table users: expected columns 3 \(not 2\)"):
+        cuts.restore(found, tmp_path, ALL)
+
+
+def test_rows_that_do_not_fit_into_the_memory_are_refused(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.push(list(range(200_000)))
+    single.written("a")
+
+    with pytest.raises(SpecError, match=r"ps-7 cannot restore its rows: table users: .* raise the memory limit"):
+        cuts.restore(fresh(memory_limit=100_000), tmp_path, ALL)
+
+
+def test_a_checkpoint_without_rows_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / manifest.FILE).write_text(Manifest("checkpoint", 1, 0, {}, {}, {}).render())
+
+    with pytest.raises(SpecError, match="expected a checkpoint with rows of ps"):
+        cuts.restore(fresh(), tmp_path, ALL)
+
+
+def test_what_cannot_be_written_is_told_with_the_place_and_the_room(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    single.cut("a")
+
+    with pytest.raises(Refused, match=r"cannot write .*/ps/rows: No such file or directory \(.* MB free at"):
+        single.keep("a")
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"cut": "a", "directory": "/tmp", "name": "../x"}'])
+def test_a_wrong_request_is_refused(tmp_path: Path, text: bytes) -> None:
+    answers = Single(tmp_path).keeper.answers
+
+    for kind in (Kind.CUT, Kind.KEPT):
+        with pytest.raises(Refused, match=kind.name):
+            answers[kind](Message(kind, 1, text=text))
+
+
+def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Future[FileEntry]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cuts, "write", full)
+    single = Single(tmp_path)
+    single.cut("a")
+
+    with pytest.raises(Refused, match="No space left on device"):
+        single.keep("a")
