@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from elasticdl.embedding.gather import Gather
@@ -31,7 +33,7 @@ class Layer(nn.Module):
         *,
         name: str | None = None,
         input_dim: int | None = None,
-        initializer: str | Initializer = "uniform",
+        initializer: str | Mapping[str, object] | Initializer = "uniform",
         optimizer: str | Optimizer | None = None,
         storage: Literal["float32", "bfloat16"] = "float32",
         admit_after: int = 1,
@@ -43,7 +45,7 @@ class Layer(nn.Module):
         output_dim: columns of a row.
         name: of the table; layers of the same name share it. Default: the layer's place in the model.
         input_dim: how many ids there are, where that is known: others are refused then. Default: any int64.
-        initializer: what a row begins with, e.g. "zeros", "normal", or an `Initializer`.
+        initializer: what a row begins with, e.g. "zeros", "normal", or an `Initializer`, or its fields.
         optimizer: the rule that updates rows, e.g. "adagrad", or an `Optimizer`. Default: the model's own. The
             learning rate is that of the model's optimizer in any case.
         storage: of a row's values on the ps.
@@ -66,9 +68,13 @@ class Layer(nn.Module):
         self.optimizer = Optimizer.model_validate({"rule": optimizer}) if isinstance(optimizer, str) else optimizer
         if self.optimizer is not None and "learning_rate" in self.optimizer.model_fields_set:
             raise self.wrong("the learning rate of the model's optimizer, which all tables have", "one of its own")
-        kind = Initializer.model_validate({"kind": initializer}) if isinstance(initializer, str) else initializer
+        first = {"kind": initializer} if isinstance(initializer, str) else initializer
+        try:
+            first = Initializer.model_validate(first)
+        except ValidationError as exc:
+            raise self.wrong("an initializer", f"{initializer!r}: {exc.errors()[0]['msg']}") from exc
         self._spec = TableSpec(
-            name="", columns=output_dim, rows=input_dim, initializer=kind,
+            name="", columns=output_dim, rows=input_dim, initializer=first,
             storage=storage, admit_after=admit_after, ttl_s=ttl_s,
         )  # fmt: skip
 

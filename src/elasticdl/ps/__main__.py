@@ -10,6 +10,7 @@ import traceback
 from elasticdl import log
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keeper import Keeper
 from elasticdl.ps.link import Copies, Link
 from elasticdl.ps.server import Server
 from elasticdl.ps.tasks import Performer, Tasks
@@ -34,7 +35,10 @@ def main() -> int:
     counter = directory.counters / env.ps
     holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
-    server = Server(holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s)
+    server = Server(
+        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s,
+        answers=Keeper(holdings).answers,
+    )  # fmt: skip
     link = _attend(env, spec, holdings, server, token, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
 from elasticdl.embedding.holding import rows_of
@@ -146,8 +147,6 @@ class Clients:
         self._lock = threading.Lock()
         self._clients: list[Client] = []
         link.on_fleet = self._told
-        # Two, for the next cut may begin while the one before is written.
-        self._begins, self._finishes = self._cutter(), self._cutter()
 
     def open(self) -> Client:
         """One that knows the newest fleet, as soon as there is one."""
@@ -160,17 +159,23 @@ class Clients:
             return client
 
     def begin_cut(self, step: int, directory: Path) -> Beside:
-        begun = self._begins.begin(step, _newest(directory))
-        return lambda place: self._finishes.finish(begun, place, _newest(directory))
+        # Each cut has lines of its own: the next may begin in this thread while another writes this one.
+        spec, link = self._spec, self._link
+        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s)
+        begun = cutter.begin(step, _newest(directory))
+
+        def finish(place: Path) -> dict[str, FileEntry]:
+            entries = cutter.finish(begun, place, _newest(directory))
+            cutter.close()
+            return entries
+
+        return finish
 
     def rows(self, table: str) -> tuple[Ids, Floats]:
         """All rows of a table, in the checkpoint that was written at the end."""
         newest = _newest(self._link.directory.checkpoints(self._spec))
         assert newest is not None, "an export follows a checkpoint"
         return rows_of(newest, table)
-
-    def _cutter(self) -> Cutter:
-        return Cutter(lambda: self._link.wait_fleet(0.0), self._link.token, self._spec.timing.reply_s)
 
     def _told(self, fleet: Fleet) -> None:
         with self._lock:

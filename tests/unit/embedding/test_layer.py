@@ -152,6 +152,8 @@ def test_ids_outside_of_a_table_of_known_size_are_refused() -> None:
     ("options", "message"),
     [
         ({"max_norm": 1.0}, "max_norm cannot be had"),
+        ({"initializer": "orthogonal"}, "expected an initializer. Received: 'orthogonal'"),
+        ({"initializer": {"kind": "normal", "stddev": 1.0}}, "expected an initializer. Received: .*stddev"),
         ({"optimizer": "adadelta"}, "expected optimizer as one of sgd, .*'adadelta'"),
         ({"optimizer": Optimizer(rule="sgd", learning_rate=0.1)}, "learning rate of the model's optimizer"),
     ],

@@ -17,6 +17,7 @@ from elasticdl.spec import (
     JobSpec,
     ModelSpec,
     PlanSpec,
+    PsMode,
     PsSpec,
     TimingSpec,
     WorkerId,
@@ -37,7 +38,9 @@ def job_spec(
     output: str = "",
     shard_records: int = 10,
     timing: TimingSpec | None = None,
-    ps: PsSpec | None = None,
+    ps: int = 0,
+    replicas: int = 1,
+    mode: PsMode = PsMode.HYBRID,
     checkpoint_steps: int = 0,
 ) -> JobSpec:
     return JobSpec(
@@ -50,7 +53,7 @@ def job_spec(
         timing=timing or TimingSpec(),
         checkpoint=CheckpointSpec(steps=checkpoint_steps),
         output=output,
-        ps=ps or PsSpec(),
+        ps=PsSpec(wish=ps, replicas=replicas, mode=mode),
     )
 
 

@@ -13,11 +13,10 @@ from elasticdl.master import events as ev
 from elasticdl.master import progress, ps_events
 from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.shards import Lease
-from elasticdl.spec import PsId, PsMode, PsSpec, TimingSpec, WorkerId
+from elasticdl.spec import PsId, PsMode, TimingSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, sent, signalled
 
 MINIBATCH = 64  # the default of a plan
-ASYNC = PsSpec(wish=1, mode=PsMode.ASYNC)
 RECORDS = 8000  # so many that shards are of two batches
 
 
@@ -29,7 +28,7 @@ def with_ps(driver: Driver) -> Driver:
 
 def training(workers: int = 2, records: int = RECORDS, epoch: int = 0, validation: int = 0, **spec: Any) -> Driver:
     """A job that trains by leases, its first state made by worker-0."""
-    driver = with_ps(Driver(job_spec(wish=workers, ps=ASYNC, shard_records=2 * MINIBATCH, **spec)))
+    driver = with_ps(Driver(job_spec(wish=workers, ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH, **spec)))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     worker = WorkerId("worker-0")
     plan = ev.PlanFound(worker, driver.sequence(worker), 100, records, epoch or records, 100, validation)
@@ -54,7 +53,7 @@ def train_all(driver: Driver, worker: str, request: int = 1) -> int:
 
 
 def test_one_worker_makes_the_first_state_and_another_if_it_dies() -> None:
-    driver = with_ps(Driver(job_spec(ps=ASYNC)))
+    driver = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC)))
     actions = driver.join("worker-0", "worker-1")
     assert sent(actions, "worker-0", "prepare") and not sent(actions, "worker-1", "prepare")
     assert not driver.exchange("worker-1", 1).leases
@@ -152,7 +151,7 @@ def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
     first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
     kept = progress.dump(first.state.job).decode()
 
-    resumed = with_ps(Driver(job_spec(ps=ASYNC, shard_records=2 * MINIBATCH)))
+    resumed = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH)))
     resumed.join("worker-0")
     plan = ev.PlanFound(
         WorkerId("worker-0"), resumed.sequence("worker-0"), 100, RECORDS, RECORDS, 100, 0, progress=kept
@@ -185,7 +184,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = TrainingQueue.of(job_spec(ps=ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
+        self.queue = TrainingQueue.of(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
         self.held: dict[int, Lease] = {}
         self.next = 1
         self.names: dict[tuple[int, int], int] = {}  # (lane, number): position of the batch
@@ -218,7 +217,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def go_on_from_a_checkpoint(self) -> None:
-        driver = Driver(job_spec(ps=ASYNC))
+        driver = Driver(job_spec(ps=1, mode=PsMode.ASYNC))
         driver.state.job.ledger.training = self.queue
         self.queue = progress.load(progress.dump(driver.state.job).decode(), self.queue)
         self.held = {}
