@@ -16,11 +16,8 @@ from elasticdl.embedding.moving import Which
 from elasticdl.embedding.source import Source
 from elasticdl.errors import ModelError
 from elasticdl.ps.lookups import Tables
-<<<<<<< HEAD
-from elasticdl.ps.row_files import gather
-=======
 from elasticdl.ps.optimizer import Optimizer
->>>>>>> ps-keras
+from elasticdl.ps.row_files import gather
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 

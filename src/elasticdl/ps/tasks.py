@@ -80,7 +80,7 @@ class Performer:
         before = self._holdings.map.owner[slots[0]]
         rows, applied = 0, 0
         if directory and _has_rows(Path(directory)):
-            rows, applied = cuts.restore(self._holdings, Path(directory), slots)
+            rows, applied, _ = cuts.restore(self._holdings, Path(directory), slots)
         self._holdings.set_map(fleet.map)
         if before == self._holdings.name:
             return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back

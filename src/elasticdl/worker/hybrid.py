@@ -86,13 +86,8 @@ class HybridTables(NoTables):
 
     def __init__(
         self,
-<<<<<<< HEAD
-        attached: Layers,
-        ps: Ps,
-=======
         attached: AttachedLayers,
-        open_client: Callable[[], Tables],
->>>>>>> ps-keras
+        ps: Ps,
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
     ) -> None:
@@ -254,10 +249,7 @@ def open_tables(
         )
         return NoTables()
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    clients = Clients(spec, link)
-    return HybridTables(
-        attached, clients.open, spec.ps.depth, is_cut, rows=clients.rows, begin_cut=clients.begin_cut
-    )  # fmt: skip
+    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
 
 
 def attached_of(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimizer) -> AttachedLayers:
@@ -270,20 +262,7 @@ def attached_of(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimize
     for note in attached.notes:
         _log.info("%s", note)
     attached.leave(optimizer)
-<<<<<<< HEAD
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
-
-
-def _foreign_tables(spec: JobSpec, link: Link, attached: Layers, is_cut: Callable[[int], bool]) -> NoTables:
-    if not attached.specs:
-        _log.warning("no embedding layer of the model is for the ps: all of it lies in the workers")
-        return NoTables()
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
-=======
     return attached
->>>>>>> ps-keras
 
 
 def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:
