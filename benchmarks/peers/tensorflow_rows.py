@@ -1,4 +1,4 @@
-"""The peer of ps_rows.py: a TensorFlow parameter server, its gather and its sparse Adagrad.
+"""The peer of ps_rows.py: TensorFlow's ParameterServerStrategy, its gather and its sparse Adagrad.
 
     python tensorflow_rows.py ROWS COLUMNS CYCLES SIZE...
 
@@ -7,65 +7,48 @@ Run in an environment with TensorFlow. Prints a line `RATE SIZE MILLION_ROWS_PER
 
 from __future__ import annotations
 
-import multiprocessing
-import socket
 import sys
 import time
 
 import numpy as np
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def serve(cluster: dict[str, list[str]]) -> None:
-    import tensorflow as tf
-
-    server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name="ps", task_index=0, protocol="grpc")
-    server.join()
+from tensorflow_cluster import strategy
 
 
 def main(rows: int, columns: int, cycles: int, sizes: list[int]) -> None:
-    cluster = {"ps": [f"127.0.0.1:{free_port()}"], "chief": [f"127.0.0.1:{free_port()}"]}
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(cluster,), daemon=True)
-    process.start()
+    cluster, coordinator = strategy(workers=1, ps=1)
     import tensorflow as tf
 
-    tf.config.experimental_connect_to_cluster(
-        tf.train.ClusterSpec(cluster), job_name="chief", task_index=0, protocol="grpc"
-    )
-    with tf.device("/job:ps/replica:0/task:0"):
+    with cluster.scope():
         values = tf.Variable(tf.random.uniform((rows, columns), -0.05, 0.05))
         accumulator = tf.Variable(tf.fill((rows, columns), 0.1))
 
-    @tf.function
-    def cycle(ids, gradients):  # type: ignore[no-untyped-def]
-        with tf.device("/job:ps/replica:0/task:0"):
-            pulled = tf.gather(values, ids)
-        with tf.device("/job:chief/replica:0/task:0"):
-            seen = tf.identity(pulled)
-            sent = gradients + 0.0 * tf.reduce_mean(seen)  # a gradient depends on what was pulled
-        with tf.device("/job:ps/replica:0/task:0"):
-            tf.raw_ops.ResourceSparseApplyAdagradV2(
-                var=values.handle, accum=accumulator.handle, lr=0.01, epsilon=1e-10, grad=sent, indices=ids
-            )
+    def batches(size):  # type: ignore[no-untyped-def]
+        random = np.random.default_rng(0)
+        ids = np.stack([random.choice(rows, size, replace=False) for _ in range(8)])
+        sent = random.standard_normal((size, columns)).astype(np.float32)
+        return tf.data.Dataset.from_tensor_slices(ids).repeat().map(lambda some: (some, tf.constant(sent)))
 
-    random = np.random.default_rng(0)
     for size in sizes:
-        batches = [tf.constant(random.choice(rows, size, replace=False)) for _ in range(8)]
-        gradients = tf.constant(random.standard_normal((size, columns)).astype(np.float32))
-        for step in range(4):
-            cycle(batches[step % 8], gradients)
-        float(values[0, 0])
+        source = iter(coordinator.create_per_worker_dataset(lambda size=size: batches(size)))
+
+        @tf.function
+        def cycle(iterator):  # type: ignore[no-untyped-def]
+            ids, gradients = next(iterator)
+            pulled = tf.gather(values, ids)
+            sent = gradients + 0.0 * tf.reduce_mean(pulled)  # a gradient depends on what was pulled
+            with tf.device(values.device):
+                tf.raw_ops.ResourceSparseApplyAdagradV2(
+                    var=values.handle, accum=accumulator.handle, lr=0.01, epsilon=1e-10, grad=sent, indices=ids
+                )
+
+        for _ in range(4):
+            coordinator.schedule(cycle, args=(source,))
+        coordinator.join()
         started = time.perf_counter()
-        for step in range(cycles):
-            cycle(batches[step % 8], gradients)
-        float(values[0, 0])  # until the last was applied
+        for _ in range(cycles):
+            coordinator.schedule(cycle, args=(source,))
+        coordinator.join()
         print(f"RATE {size} {size * cycles / (time.perf_counter() - started) / 1e6}", flush=True)
-    process.kill()
 
 
 if __name__ == "__main__":

@@ -125,6 +125,16 @@ def test_the_fifth_example_trains_a_transformer_that_writes(shell: Shell) -> Non
     assert len(shell.said("python write.py")) > len("The import statement") + 20
 
 
+@pytest.mark.parametrize("shell", ["06-embeddings"], indirect=True)
+def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell: Shell) -> None:
+    weights = load_file(shell.place / "trained" / "model.safetensors")
+    chances = re.findall(r"tag (\d): +(\d+)%", shell.said("python predict.py"))
+
+    assert shell.metric("training", "accuracy") > 0.9
+    assert weights["user.stored.ids"].shape == (20,) and weights["user.stored.rows"].shape == (20, 8)
+    assert max(chances, key=lambda chance: int(chance[1]))[0] == "3"
+
+
 def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:
     shell = Shell(tmp_path, tmp_path / "home")
 

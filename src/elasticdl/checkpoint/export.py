@@ -1,8 +1,8 @@
-"""The trained model for others: weights, a description, and a program of torch.export where the model allows one.
+"""The trained model for others: weights, a description, and a program that needs no ElasticDL where there can be one.
 
 model.safetensors   parameters and buffers
 model.json          what they are: model_def, parameters, step, metrics; checksums of the other files
-model.pt2           torch.export.load("model.pt2").module()(features)
+model.pt2           of a torch model: torch.export.load("model.pt2").module()(features)
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -24,6 +25,13 @@ from elasticdl.errors import CheckpointCorrupt, SpecError
 PROGRAM_FILE = "model.pt2"
 
 
+class Program(NamedTuple):
+    """Files that run without ElasticDL, or why there are none."""
+
+    files: Sequence[str]  # the first is the one to load; with a reason, what there is instead
+    reason: str | None = None
+
+
 def export(model: nn.Module, sample_features: Any | None, target: Path, extra: dict[str, Any]) -> list[Path]:
     """Write `model` into the directory `target`; returns the files written.
 
@@ -31,15 +39,27 @@ def export(model: nn.Module, sample_features: Any | None, target: Path, extra: d
     for torch.export; without one, or where the model does not allow it, model.json says why there is no program.
     Raises SpecError where `target` is not ours to replace, CheckpointFailed where it cannot be written.
     """
+
+    def program(place: Path) -> Program:
+        reason = _write_program(model, sample_features, place / PROGRAM_FILE)
+        return Program((PROGRAM_FILE,) if reason is None else (), reason)
+
+    return export_with(program, model, target, extra)
+
+
+def export_with(
+    program: Callable[[Path], Program], model: nn.Module, target: Path, extra: dict[str, Any]
+) -> list[Path]:
+    """As `export`, with a program that somebody else writes into the directory it is given."""
     output.check(target)
     captured = image.capture(model, None, int(extra.get("step", 0)), int(extra.get("records", 0)))
     with staging.staged(target) as place:
         weights = captured.weights()
         files = {store.MODEL_FILE: tensors.write(place / store.MODEL_FILE, weights)}
-        reason = _write_program(model, sample_features, place / PROGRAM_FILE)
-        if reason is None:
-            files[PROGRAM_FILE] = _entry(place / PROGRAM_FILE)
-        description = {**extra, "program": PROGRAM_FILE if reason is None else None, "why_no_program": reason}
+        written = program(place)
+        files |= {name: _entry(place / name) for name in written.files}
+        main = written.files[0] if written.files and written.reason is None else None
+        description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
         store.write_manifest(place / output.DESCRIPTION_FILE, document)
     return [target / name for name in (*files, output.DESCRIPTION_FILE)]
@@ -47,6 +67,11 @@ def export(model: nn.Module, sample_features: Any | None, target: Path, extra: d
 
 def load_weights(path: Path) -> Image:
     """The weights of an export, of a checkpoint, or of the newest checkpoint in a directory: what `restore` takes."""
+    return find_weights(path)[0]
+
+
+def find_weights(path: Path) -> tuple[Image, Path]:
+    """As `load_weights`, and the directory they lie in."""
     description = path / output.DESCRIPTION_FILE
     if not description.exists():
         return _weights_of(path)
@@ -55,12 +80,13 @@ def load_weights(path: Path) -> Image:
         raise CheckpointCorrupt(f"{path} is no export: {output.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
     manifest.verify(path, document)
     found = {MODEL + name: tensor for name, tensor in tensors.read(path / store.MODEL_FILE).items()}
-    return Image(document.step, document.records, found, document.meta)
+    return Image(document.step, document.records, found, document.meta), path
 
 
-def _weights_of(path: Path) -> Image:
+def _weights_of(path: Path) -> tuple[Image, Path]:
     try:
-        return store.find(path)[0]
+        image, _, place = store.find(path)
+        return image, place
     except SpecError as exc:
         raise SpecError(f"{exc}; or an export with {output.DESCRIPTION_FILE}") from exc
 

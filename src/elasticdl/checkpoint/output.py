@@ -51,4 +51,5 @@ def is_ours(output: Path) -> bool:
         document = manifest.read(output / DESCRIPTION_FILE)
     except CheckpointCorrupt:
         return False
-    return {path.name for path in output.iterdir()} <= {DESCRIPTION_FILE, *document.files}
+    found = {str(path.relative_to(output)) for path in output.rglob("*") if not path.is_dir()}
+    return found <= {DESCRIPTION_FILE, *document.files}

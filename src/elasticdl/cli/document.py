@@ -41,6 +41,10 @@ def of(status: pb.JobStatus, directory: JobDirectory) -> dict[str, Any]:
         "output": status.output or None,
         "directory": str(directory.root),
         "workers": [worker(one) for one in status.workers],
+        "strategy": status.strategy or None,
+        "ps_mode": status.ps_mode or None,
+        "wished_ps": status.wished_ps,
+        "ps": [ps(one) for one in status.ps],
         "events": [event(one) for one in status.events],
     }
 
@@ -58,6 +62,33 @@ def worker(status: pb.WorkerStatus) -> dict[str, Any]:
         "step_s": status.step_s or None,
         "host": status.host,
         "reason": status.reason,
+    }
+
+
+def ps(status: pb.PsStatus) -> dict[str, Any]:
+    beat = status.beat
+    return {
+        "id": status.id,
+        "pid": status.pid or None,
+        "state": status.state,
+        "since": status.since,
+        "host": status.host,
+        "address": status.address or None,
+        "reason": status.reason,
+        "slots": status.slots,
+        "replica": status.replica or None,
+        "map_version": beat.map_version,
+        "rows": beat.rows,
+        "memory_bytes": beat.bytes,
+        "requests": beat.requests,
+        "requests_per_s": status.requests_per_s,
+        "pushes": beat.applied,
+        "repeated_pushes": beat.repeated,
+        "refused": beat.refused,
+        "malformed": beat.malformed,
+        "lock_wait_s": beat.lock_wait_s,
+        "staleness": list(beat.staleness),
+        "clock": beat.clock,
     }
 
 

@@ -58,6 +58,9 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
         wished_workers=spec.workers.wish,
         min_workers=spec.workers.min,
         max_workers=spec.workers.max,
+        wished_ps=spec.ps.wish or 0,
+        strategy=str(spec.strategy),
+        ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
         checkpoint_step=-1,
         output=spec.output,
         started_at=directory.spec.stat().st_mtime,
@@ -75,6 +78,7 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
         ended_at = directory.result.stat().st_mtime
     told.now = float(ended_at or (log[-1].get("at") if log else None) or told.started_at)
     told.workers.extend(_workers(result.get("workers") or [], told.events))
+    told.ps.extend(_ps(told.events))
     if not result and not is_alive:
         told.reason = "its processes are gone and left no result; go on with --resume"
     return told
@@ -108,5 +112,14 @@ def _workers(written: list[Mapping[str, Any]], events: Any) -> list[pb.WorkerSta
             step=event.step,
             reason=event.reason,
         )
+        for name, event in last.items()
+    ]
+
+
+def _ps(events: Any) -> list[pb.PsStatus]:
+    """As the last event of each leaves them; whoever has no last word ended with the job."""
+    last = {event.worker: event for event in events if event.kind.startswith("ps-")}
+    return [
+        pb.PsStatus(id=name, state="lost" if event.kind == "ps-lost" else "left", since=event.at, reason=event.reason)
         for name, event in last.items()
     ]

@@ -33,14 +33,15 @@ def command(as_json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black")
-    for column in ("job", "kind", "phase", "workers", "records", "took"):
-        table.add_column(column, justify="right" if column in ("workers", "records", "took") else "left")
+    for column in ("job", "kind", "phase", "workers", "ps", "records", "took"):
+        table.add_column(column, justify="right" if column in ("workers", "ps", "records", "took") else "left")
     for _, status in found:
         table.add_row(
             status.name,
             status.kind,
             status.phase,
             str(len(words.living(status)) if status.phase not in words.OVER else 0),
+            str(len(words.living_ps(status))) if status.wished_ps and status.phase not in words.OVER else "",
             f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
             words.duration(status.now - status.started_at),
         )

@@ -18,6 +18,7 @@ POLL_S = 0.2
 EXAMPLES = """
 elasticdl logs mnist
 elasticdl logs mnist --worker 2 -f
+elasticdl logs ctr --ps 0
 elasticdl logs mnist --master
 """
 
@@ -25,15 +26,18 @@ elasticdl logs mnist --master
 @click.command("logs", cls=Command, examples=EXAMPLES)
 @click.argument("job")
 @click.option("--worker", metavar="W", help="Only this worker: worker-2, or 2.")
+@click.option("--ps", metavar="P", help="Only this parameter server: ps-0, or 0.")
 @click.option("--master", is_flag=True, help="Only the master.")
 @click.option("--launcher", is_flag=True, help="Only the launcher.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-def command(job: str, worker: str | None, master: bool, launcher: bool, follow: bool) -> None:
+def command(job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool) -> None:
     """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named."""
-    if sum((worker is not None, master, launcher)) > 1:
-        raise click.UsageError("--worker, --master and --launcher exclude each other")
+    if sum((worker is not None, ps is not None, master, launcher)) > 1:
+        raise click.UsageError("--worker, --ps, --master and --launcher exclude each other")
     directory = home.find(job)
-    replica = "master" if master else "launcher" if launcher else _replica(directory, worker) if worker else None
+    replica = "master" if master else "launcher" if launcher else None
+    for role, given in (("worker", worker), ("ps", ps)):
+        replica = _replica(directory, role, given) if given else replica
     tails: dict[Path, Tail] = {}
     while True:
         # Asked before reading: what was written until then will be read.
@@ -71,11 +75,11 @@ class Tail:
             yield line.decode(errors="replace")
 
 
-def _replica(directory: JobDirectory, worker: str) -> str:
-    """The worker meant: by its id, or by its number alone."""
-    known = [path.stem for path in sorted(directory.logs.glob("worker-*.log"))]
-    name = worker if worker.startswith("worker-") else f"worker-{worker}"
+def _replica(directory: JobDirectory, role: str, given: str) -> str:
+    """The worker or ps meant: by its id, or by its number alone."""
+    known = [path.stem for path in sorted(directory.logs.glob(f"{role}-*.log"))]
+    name = given if given.startswith(f"{role}-") else f"{role}-{given}"
     if name not in known:
-        there = f"; there are {', '.join(known)}" if known else "; no worker has started yet"
+        there = f"; there are {', '.join(known)}" if known else f"; no {role} has started yet"
         raise SpecError(f"job {directory.root.name!r} has no {name}" + nearest(name, known, there))
     return name

@@ -27,6 +27,8 @@ def progress_line(status: pb.JobStatus) -> str:
     if status.records_per_s > 0:
         parts.append(f"{words.count(status.records_per_s)} records/s")
     parts.append(f"{len(words.living(status))} workers")
+    if status.wished_ps:
+        parts.append(f"{len(words.living_ps(status))} ps")
     left_s = words.remaining_s(status)
     if left_s is not None:
         parts.append(f"{words.duration(left_s)} to go")
@@ -38,7 +40,7 @@ def event_line(event: pb.EventStatus) -> str:
     about = [f"step {event.step:,}"] if event.step > 0 else []
     if event.cost_s > 0:
         about.append(f"cost {words.cost(event.cost_s)}")
-    what = event.kind.removeprefix("worker-")
+    what = event.kind.removeprefix("worker-").removeprefix("ps-")
     subject = f"{event.worker} {what}" if event.worker else what
     reason = f": {event.reason}" if event.reason else ""
     return f"{words.clock(event.at)} {subject}{reason}" + (f" ({', '.join(about)})" if about else "")

@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -62,6 +63,12 @@ def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
 
 
 def _check_needs(spec: JobSpec) -> None:
+    if spec.ps.wish and find_spec("elasticdl.ps._native") is None:
+        raise SpecError(
+            "--distribution_strategy=ParameterServerStrategy: this installation has no native core, which ps need; "
+            "install a C++ compiler, then elasticdl again (pip install --force-reinstall --no-deps elasticdl), "
+            "or train with --distribution_strategy=AllreduceStrategy"
+        )
     if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
         raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
     if spec.checkpoint.initial and "://" not in spec.checkpoint.initial and not Path(spec.checkpoint.initial).is_dir():

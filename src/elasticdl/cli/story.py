@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from elasticdl.curves import avoid_tensorflow
 from elasticdl.spec.directory import JobDirectory
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
@@ -59,7 +60,7 @@ def tell(name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, Cu
         spans=spans(events),
         loss=curves.get("loss", empty),
         speed=curves.get("records_per_s", empty),
-        metrics={tag: curve for tag, curve in curves.items() if tag not in _PROGRESS},
+        metrics={tag: curve for tag, curve in curves.items() if tag not in _PROGRESS and not tag.startswith("ps/")},
         master_restarts=tuple(float(event["at"]) for event in events if event.get("kind") == MASTER_RESTARTED),
     )
 
@@ -99,6 +100,7 @@ def read_curves(directory: JobDirectory) -> dict[str, Curve]:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util import tensor_util
 
+    avoid_tensorflow()
     points: dict[str, list[tuple[float, float]]] = {}
     for path in sorted(directory.tensorboard.glob("**/*tfevents*")):
         for event in EventFileLoader(str(path)).Load():

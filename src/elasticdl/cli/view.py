@@ -13,6 +13,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 
 EVENTS = 8  # how many are shown
 ENDED_WORKERS = 3  # how many of those that are gone are shown
+ENDED_PS = 2
 
 _PHASES = {
     "pending": "yellow",
@@ -29,6 +30,8 @@ _STATES = {
     "joining": "cyan",
     "member": "green",
     "leaving": "magenta",
+    "serving": "green",
+    "draining": "magenta",
     "finished": "green",
     "left": "bright_black",
     "lost": "red",
@@ -37,6 +40,11 @@ _KINDS = {
     "worker-joined": "green",
     "worker-left": "magenta",
     "worker-lost": "red",
+    "ps-serving": "green",
+    "ps-drained": "magenta",
+    "ps-lost": "red",
+    "restored": "yellow",
+    "promoted": "yellow",
     "lease-expired": "red",
     "failed": "bold red",
     "finished": "bold green",
@@ -49,6 +57,8 @@ _KINDS = {
 def job(status: pb.JobStatus, notice: str = "") -> RenderableType:
     """The whole view; `notice` is a line for the person, such as that the master is away."""
     parts: list[RenderableType] = [progress(status), figures(status), Text(), workers(status)]
+    if status.ps:
+        parts += [Text(), ps(status)]
     if status.events:
         parts += [Text(), events(status)]
     if notice:
@@ -151,6 +161,41 @@ def workers(status: pb.JobStatus) -> RenderableType:
         (f"{living} worker{'s' * (living != 1)}", "bold"), (f", {words.bounds(status)}", "bright_black")
     )
     return Group(heading, table)
+
+
+def ps(status: pb.JobStatus) -> RenderableType:
+    """Those that live, and the last few that are gone."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
+    table.add_column("ps")
+    columns = ("pid", "state", "since", "slots", "rows", "memory", "requests/s", "lock wait", "staleness", "copies")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("state", "copies") else "right")
+    gone = [one for one in status.ps if one.state in words.ENDED]
+    for one in [*gone[len(gone) - min(len(gone), ENDED_PS) :], *words.living_ps(status)]:
+        has_ended = one.state in words.ENDED
+        table.add_row(
+            Text(one.id, style="bright_black" if has_ended else ""),
+            str(one.pid or ""),
+            Text(one.state, style=_STATES.get(one.state, "")),
+            words.duration(status.now - one.since) if one.since else "",
+            *([""] * 6 if has_ended else _figures_of(one)),
+            one.replica,
+        )
+    living = len(words.living_ps(status))
+    about = f", {status.wished_ps} wished, {status.ps_mode}"
+    return Group(Text.assemble((f"{living} ps", "bold"), (about, "bright_black")), table)
+
+
+def _figures_of(one: pb.PsStatus) -> list[str]:
+    beat = one.beat
+    return [
+        f"{one.slots:,}",
+        f"{beat.rows:,}",
+        words.size(beat.bytes),
+        words.count(one.requests_per_s),
+        f"{beat.lock_wait_s:.2f} s",
+        words.staleness(beat.staleness),
+    ]
 
 
 def events(status: pb.JobStatus) -> RenderableType:

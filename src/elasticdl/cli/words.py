@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -50,6 +51,27 @@ def remaining_s(status: pb.JobStatus) -> float | None:
 def resumption(name: str, kind: str) -> str:
     """The command that goes on with a job."""
     return f"elasticdl {'run' if kind == 'script' else 'train'} --resume --job_name={name}"
+
+
+def size(count: float) -> str:
+    """312 B, 1.5 KiB, 4.0 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("GiB takes all the rest")
+
+
+def staleness(histogram: Sequence[int]) -> str:
+    """The most common staleness of pushes in words: 0, 1, 2-3, 4-7 …; "" where there was no push."""
+    if not any(histogram):
+        return ""
+    place = max(range(len(histogram)), key=lambda one: histogram[one])
+    return str(place) if place < 2 else f"{1 << place - 1}-{(1 << place) - 1}"
+
+
+def living_ps(status: pb.JobStatus) -> list[pb.PsStatus]:
+    return [ps for ps in status.ps if ps.state not in ENDED]
 
 
 def living(status: pb.JobStatus) -> list[pb.WorkerStatus]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
+
 from elasticdl.data.interface import Indices
 from elasticdl.data.order import WINDOW_SHARDS, EpochOrder
 from elasticdl.errors import DataError
@@ -70,6 +72,19 @@ class Plan:
         if not 0 <= step < self.total_steps:
             raise IndexError(f"step {step} of a plan of {self.total_steps} steps")
         return _batch(self, step)
+
+    def positions(self, start: int, stop: int) -> Indices:
+        """The records at positions start … stop - 1 of all epochs, one after the other: what leases are of."""
+        if not 0 <= start <= stop <= self.total_records:
+            raise IndexError(f"positions {start} … {stop} of a plan of {self.total_records} records")
+        parts = []
+        while start < stop:
+            epoch, place = divmod(start, self.records_per_epoch)
+            end = min(stop - start + place, self.records_per_epoch)
+            order = _order(self.records, self.seed, epoch, self.shuffle, self.shard_records, self.window_shards)
+            parts.append(order.at(place, end))
+            start += end - place
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def slice_of(self, step: int, logical_rank: int) -> Indices:
         """The records of the batch that `logical_rank` takes; empty for late ranks where the batch is small."""

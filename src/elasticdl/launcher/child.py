@@ -18,6 +18,7 @@ IDENTITY = frozenset(
     {
         "ELASTICDL_JOB_DIRECTORY",
         "ELASTICDL_WORKER",
+        "ELASTICDL_PS",
         "ELASTICDL_ADDRESS",
         "RANK",
         "LOCAL_RANK",

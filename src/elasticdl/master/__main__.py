@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl import log
 from elasticdl.errors import ElasticDLError
 from elasticdl.master import events as ev
+from elasticdl.master.job import Ledger
 from elasticdl.master.loop import Loop, SteadyClock
 from elasticdl.master.phase import Over
 from elasticdl.master.replicas import LauncherLink
@@ -105,15 +106,19 @@ async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def _linger(loop: Loop) -> None:
-    """Stay until released workers have gone, so that their last words are heard."""
+    """Stay until released workers and ps have gone, so that their last words are heard."""
     with loop.changes() as changed, contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
-            while any(
-                worker.is_here and worker.connected if worker.external else worker.pid and not worker.exited
-                for worker in loop.state.job.ledger.membership.workers.values()
-            ):
+            while _is_somebody_here(loop.state.job.ledger):
                 changed.clear()
                 await changed.wait()
+
+
+def _is_somebody_here(ledger: Ledger) -> bool:
+    return any(ps.pid and not ps.exited for ps in ledger.fleet.ps.values()) or any(
+        worker.is_here and worker.connected if worker.external else worker.pid and not worker.exited
+        for worker in ledger.membership.workers.values()
+    )
 
 
 async def _say_over(loop: Loop) -> None:

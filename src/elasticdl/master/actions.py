@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from elasticdl.master.membership import Answer
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import PsId, WorkerId
 
 
 class Send(NamedTuple):
-    """A message on a worker's stream; dropped where there is none, since a greeting sends what matters again."""
+    """A message on the stream of a worker or ps; dropped where there is none: a greeting sends what matters again."""
 
-    worker: WorkerId
+    worker: WorkerId | PsId
     message: pb.MasterMessage
 
 
@@ -30,6 +30,15 @@ class LaunchWorker(NamedTuple):
 
 class SignalWorker(NamedTuple):
     worker: WorkerId
+    signal: int
+
+
+class LaunchPs(NamedTuple):
+    ps: PsId
+
+
+class SignalPs(NamedTuple):
+    ps: PsId
     signal: int
 
 
@@ -59,4 +68,4 @@ class ShowMetrics(NamedTuple):
     metrics: dict[str, float]
 
 
-Action = Send | Reply | LaunchWorker | SignalWorker | WriteEntry | ShowMetrics
+Action = Send | Reply | LaunchWorker | SignalWorker | LaunchPs | SignalPs | WriteEntry | ShowMetrics

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from elasticdl.master import events as ev
+from elasticdl.master import ps_events
 from elasticdl.master.membership import Answer
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import PsId, WorkerId
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in ev.Event.__args__}
@@ -47,11 +48,18 @@ def _planned(fields: list[Any]) -> ev.RoundPlanned:
     return ev.RoundPlanned(number, tuple(ev.Seat(*seat) for seat in seats), forced, reason)
 
 
+def _task(fields: list[Any]) -> ps_events.TaskGiven:
+    kind, version, performer, other, slots, directory = fields
+    return ps_events.TaskGiven(kind, version, performer, other, tuple(slots), directory)
+
+
 _NESTED: dict[str, Callable[[list[Any]], ev.Event]] = {
     "Exchanged": _exchanged,
     "ReplicasListed": _listed,
     "ReplicaExited": lambda fields: ev.ReplicaExited(ev.Exit(*fields[0])),
     "RoundPlanned": _planned,
+    "SlotsDealt": lambda fields: ps_events.SlotsDealt(tuple(fields[0]), tuple(fields[1])),
+    "TaskGiven": _task,
 }
 
 
@@ -115,7 +123,47 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
                 plan.validation_records,
                 plan.best_metric,
                 plan.best_is_least,
+                plan.progress.decode(),
             )
+    return None
+
+
+def from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
+    """The event a ps' message means; None for one this master does not know."""
+    number = message.sequence
+    match message.WhichOneof("message"):
+        case "hello":
+            said = message.hello
+            return ps_events.PsGreeted(ps, said.pid, said.host, said.ps_address, said.map_version, said.leaving)
+        case "ps_beat":
+            beat = message.ps_beat
+            return ps_events.PsBeatReceived(
+                ps,
+                beat.map_version,
+                beat.rows,
+                beat.bytes,
+                beat.requests,
+                beat.applied,
+                beat.repeated,
+                beat.refused,
+                beat.malformed,
+                beat.lock_wait_s,
+                tuple(beat.staleness),
+                beat.clock,
+                beat.mirror_failure,
+            )
+        case "moved":
+            done = message.moved
+            return ps_events.SlotsMoved(
+                ps, number, done.version, done.rows, done.pause_s, done.rolled_back, done.failure
+            )
+        case "leaving":
+            return ps_events.PsLeaving(ps, number, message.leaving.reason)
+        case "failure":
+            failure = message.failure
+            return ps_events.PsFailed(ps, number, failure.message, failure.wrong_job, failure.permanent)
+        case "goodbye":
+            return ps_events.PsSaidGoodbye(ps, number, message.goodbye.reason)
     return None
 
 
@@ -141,5 +189,7 @@ def to_reply(answer: Answer | None) -> pb.ExchangeReply:
             stop=lease.stop,
             step=step,
             done=lease.done,
+            lane=lease.lane,
+            number=lease.number,
         )
     return reply

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.master import rounds
+from elasticdl.master import lease_training, ps_due, rounds
 from elasticdl.master.events import (
     Event,
     ExportAsked,
@@ -51,8 +51,10 @@ def _return(job: Job, now: float) -> Event | None:
 
 
 def _expiry(job: Job, now: float) -> Event | None:
-    for evaluation in job.ledger.evaluations.open.values():
-        for lease in evaluation.queue.overdue(now, job.spec.timing.lease_s):
+    queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
+    queues += [job.ledger.training.shards] if job.ledger.training is not None else []
+    for queue in queues:
+        for lease in queue.overdue(now, job.spec.timing.lease_s):
             return LeaseExpired(lease.id)
     return None
 
@@ -71,6 +73,8 @@ def _seen_round(job: Job, now: float) -> Event | None:
 
 def _end(job: Job, now: float) -> Event | None:
     phase, holders = job.ledger.phase, job.holders_here()
+    if job.trains_by_leases:
+        return lease_training.due(job, now)
     if not job.trains:
         return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
     finished = [worker for worker in holders if worker.state is WorkerState.FINISHED]
@@ -104,8 +108,8 @@ def _is_complete(job: Job) -> bool:
 
 def _round(job: Job, now: float) -> Event | None:
     ledger = job.ledger
-    if not job.trains:
-        return None
+    if not job.has_rounds or (ledger.rounds.newest is None and not ledger.fleet.is_ready):
+        return None  # a job with ps begins when its fleet serves
     workers = ledger.membership.workers
     if any(w.state is WorkerState.FINISHED for w in job.holders_here()):
         return None
@@ -203,6 +207,7 @@ _DECISIONS: tuple[Callable[[Job, float], Event | None], ...] = (
     _expiry,
     _seen_round,
     _end,
+    ps_due.due,
     _round,
     _launch,
     _overdue_leave,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from elasticdl.master.actions import Action, SignalWorker
+from elasticdl.master import progress
+from elasticdl.master.actions import Action, SignalPs, SignalWorker
 from elasticdl.master.events import Detached, ExportAsked, JobEnded, StopAsked
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import WorkerState
@@ -24,6 +25,8 @@ def end(job: Job, phase: Outcome, reason: str, exit_code: int, now: float, *, ki
             actions.append(SignalWorker(worker.id, signal.SIGKILL))
         else:
             actions.append(send(worker.id, release=pb.Release()))
+    for ps in job.ledger.fleet.here():
+        actions.append(SignalPs(ps.id, signal.SIGKILL) if kill else send(ps.id, release=pb.Release()))
     return actions
 
 
@@ -34,8 +37,8 @@ def stop_asked(job: Job, event: StopAsked, now: float) -> Actions:
         return end(job, "stopped", event.reason, STOPPED_EXIT_CODE, now, kill=True)
     if isinstance(job.ledger.phase, Stopping):
         return []
-    holders = job.holders_here()
-    if not job.trains or not holders:
+    holders = job.state_holders()
+    if not holders:
         return end(job, "stopped", event.reason, STOPPED_EXIT_CODE, now)
     job.ledger.phase = Stopping(event.reason, now + job.spec.timing.grace_s)
     actions: Actions = [job.note(now, "stopping", reason=event.reason)]
@@ -63,4 +66,4 @@ def ended(job: Job, event: JobEnded, now: float) -> Actions:
 
 def export_asked(job: Job, event: ExportAsked, now: float) -> Actions:
     job.ledger.export = (event.worker, event.path)
-    return [send(event.worker, export=pb.Export(path=event.path))]
+    return [send(event.worker, export=pb.Export(path=event.path, progress=progress.dump(job), step=job.ledger.step))]

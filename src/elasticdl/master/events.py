@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from elasticdl.master.phase import Outcome
+from elasticdl.master.ps_events import PsEvent
 from elasticdl.spec.ids import WorkerId
 
 
@@ -147,6 +148,7 @@ class PlanFound(NamedTuple):
     validation_records: int
     best_metric: str = ""  # what a callback of the model watches
     best_is_least: bool = False
+    progress: str = ""  # of the data of a job that trains by leases, as its checkpoint says
 
 
 class LeaseReport(NamedTuple):
@@ -182,7 +184,8 @@ class HeartbeatReceived(NamedTuple):
 
 
 class ScaleAsked(NamedTuple):
-    workers: int
+    workers: int  # 0: as many as before
+    ps: int = 0
 
 
 class StopAsked(NamedTuple):
@@ -250,6 +253,26 @@ class ExportAsked(NamedTuple):
     path: str
 
 
+class PreparerChosen(NamedTuple):
+    """This worker makes the first state of a job that trains by leases."""
+
+    worker: WorkerId
+
+
+class EvaluationDue(NamedTuple):
+    """So much was trained by leases that it is time to evaluate."""
+
+    step: int
+    records: int
+
+
+class SaveAsked(NamedTuple):
+    """This worker is to write a checkpoint of a job that trains by leases."""
+
+    worker: WorkerId
+    step: int
+
+
 class JobEnded(NamedTuple):
     phase: Outcome
     reason: str
@@ -288,7 +311,11 @@ Event = (
     | RoundPlanned
     | RoundSeen
     | ExportAsked
+    | PreparerChosen
+    | EvaluationDue
+    | SaveAsked
     | JobEnded
+    | PsEvent
 )
 
 # (worker, sequence) first: sent again after a reconnect, effective once.

@@ -9,11 +9,14 @@ from elasticdl.master.actions import Entry, Send, WriteEntry
 from elasticdl.master.budget import Budget
 from elasticdl.master.evaluation import Evaluations
 from elasticdl.master.events import HeartbeatReceived, PlanFound
-from elasticdl.master.membership import Membership, Worker
+from elasticdl.master.fleet import Fleet
+from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
+from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobKind, JobSpec, WorkerId
+from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
 SHOWN_ENTRIES = 100
 
@@ -28,6 +31,12 @@ class Ledger:
     membership: Membership = field(default_factory=Membership)
     rounds: Rounds = field(default_factory=Rounds)
     evaluations: Evaluations = field(default_factory=Evaluations)
+    training: TrainingQueue | None = None  # of a job that trains by leases
+    preparer: WorkerId | None = None  # who makes its first state
+    evaluated_at: int = 0  # records trained when the newest evaluation was opened
+    saved_at: int = 0  # batches trained when a checkpoint was asked for last
+    saver: WorkerId | None = None  # who writes it
+    fleet: Fleet = field(default_factory=Fleet)
     plan: PlanFound | None = None
     started_at: float = 0.0
     incarnations: int = 0
@@ -46,13 +55,30 @@ class Ledger:
 
 
 @dataclass(slots=True)
+class PsSeen:
+    """What a ps said last."""
+
+    at: float
+    map_version: int
+    beat: PsBeatReceived | None = None
+    requests_per_s: float = 0.0  # smoothed
+
+    def take(self, beat: PsBeatReceived, now: float) -> None:
+        before, passed_s = self.beat, now - self.at
+        if before is not None and passed_s > 0:
+            rate = max(0, beat.requests - before.requests) / passed_s
+            self.requests_per_s += min(1.0, passed_s / 2.0) * (rate - self.requests_per_s)
+        self.at, self.map_version, self.beat = now, beat.map_version, beat
+
+
+@dataclass(slots=True)
 class Observations:
     """What heartbeats said. Not journaled: a restarted master learns it again within a heartbeat."""
 
     since: float = 0.0  # this incarnation watches since then
     has_launcher: bool = False  # the launcher has said which replicas there are
-    heard_at: dict[WorkerId, float] = field(default_factory=dict)
-    awake_since: dict[WorkerId, float] = field(default_factory=dict)  # heard without a gap
+    heard_at: dict[WorkerId | PsId, float] = field(default_factory=dict)
+    awake_since: dict[WorkerId | PsId, float] = field(default_factory=dict)  # heard without a gap
     beats: dict[WorkerId, HeartbeatReceived] = field(default_factory=dict)
     step: int = -1
     records: int = 0
@@ -62,11 +88,22 @@ class Observations:
     rate: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
     progress_at: float = 0.0  # when the progress was journaled last
+    ps: dict[PsId, PsSeen] = field(default_factory=dict)
+    settled: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
 
-    def hear(self, worker: WorkerId, now: float, silence_s: float) -> None:
+    def hear(self, worker: WorkerId | PsId, now: float, silence_s: float) -> None:
         if now - self.heard_at.get(worker, 0.0) >= silence_s:
             self.awake_since[worker] = now
         self.heard_at[worker] = now
+
+    def advance(self, step: int, records: int, now: float) -> None:
+        """So much is trained by now."""
+        if self.step >= 0 and now > self.advanced_at:
+            rate = max(0, records - self.records) / (now - self.advanced_at)
+            # Smoothed over a second or two, whatever the rhythm of the news.
+            weight = min(1.0, (now - self.advanced_at) / 2.0)
+            self.rate = rate if self.rate == 0.0 else self.rate + weight * (rate - self.rate)
+        self.step, self.records, self.advanced_at = step, records, now
 
     def excuse(self, now: float) -> None:
         """Nobody's silence up to now counts."""
@@ -78,12 +115,21 @@ class Job:
     spec: JobSpec
     logs: str  # where the logs of replicas lie, for messages to people
     ledger: Ledger
+    first_cut: str = ""  # a checkpoint with rows of ps to begin from; "": rows begin anew
     seen: Observations = field(default_factory=Observations)
 
     @property
     def trains(self) -> bool:
-        """Whether workers meet in rounds; else they take leases until the data is drained."""
         return self.spec.kind in (JobKind.TRAINING, JobKind.SCRIPT)
+
+    @property
+    def trains_by_leases(self) -> bool:
+        return self.spec.trains_by_leases
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether workers meet in rounds; else they take leases until the data is drained."""
+        return self.trains and not self.trains_by_leases
 
     @property
     def is_over(self) -> bool:
@@ -93,7 +139,7 @@ class Job:
     def step(self) -> int:
         return max(self.ledger.step, self.seen.step)
 
-    def log_of(self, worker: WorkerId) -> str:
+    def log_of(self, worker: WorkerId | PsId) -> str:
         return f"{self.logs}/{worker}.log"
 
     def note(
@@ -108,6 +154,12 @@ class Job:
         ledger.recent.append(entry)
         return WriteEntry(ledger.entries, entry)
 
+    def state_holders(self) -> list[Worker]:
+        """Those that a stopping job waits for, since they can write its last checkpoint."""
+        if not self.trains_by_leases:
+            return self.holders_here() if self.trains else []
+        return [w for w in self.ledger.membership.here() if w.state in (WorkerState.MEMBER, WorkerState.FINISHED)]
+
     def holders_here(self) -> list[Worker]:
         """The members of the round that trains, those that are alive, in rank order."""
         workers = self.ledger.membership.workers
@@ -115,9 +167,10 @@ class Job:
 
 
 def new_ledger(spec: JobSpec) -> Ledger:
-    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget))
+    fleet = Fleet(spec.ps.wish or 0)
+    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget), fleet=fleet)
 
 
-def send(worker: WorkerId, **message: object) -> Send:
+def send(worker: WorkerId | PsId, **message: object) -> Send:
     """`send(worker, leave=pb.Leave(...))`"""
     return Send(worker, pb.MasterMessage(**message))  # type: ignore[arg-type]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from elasticdl.errors import PoisonShard
+from elasticdl.master import lease_training
 from elasticdl.master.actions import Action, Reply, ShowMetrics
 from elasticdl.master.ending import end
 from elasticdl.master.evaluation import Evaluation
 from elasticdl.master.events import Exchanged, LeaseExpired, LeaseReport, PlanFound, SnapshotHeld
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import Answer, Worker, WorkerState
-from elasticdl.master.phase import Pending, Running
+from elasticdl.master.phase import Pending, Running, Stopping
 from elasticdl.master.shards import Lease, ShardQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind
@@ -63,7 +64,8 @@ def exchanged(job: Job, event: Exchanged, now: float) -> Actions:
     actions: Actions = []
     try:
         for report in event.reports:
-            actions += _report(job, worker, report, now)
+            if not lease_training.report(job, worker, report, now):
+                actions += _report(job, worker, report, now)
     except PoisonShard as exc:
         actions += end(job, "failed", str(exc), 1, now)
         return [*actions, Reply(event.worker, event.request, None)]
@@ -94,8 +96,10 @@ def _report(job: Job, worker: Worker, report: LeaseReport, now: float) -> Action
 def _take(job: Job, worker: Worker, event: Exchanged, now: float) -> Answer:
     evaluations = job.ledger.evaluations
     taken: list[tuple[str, int, Lease]] = []
-    drained = bool(evaluations.results) or job.trains
-    may_take = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED) or (job.trains and worker.is_active)
+    training = job.ledger.training
+    drained = lease_training.is_done(job) if job.trains_by_leases else bool(evaluations.results) or job.has_rounds
+    is_member = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
+    may_take = is_member or (job.has_rounds and worker.is_active)
     for evaluation in evaluations.open.values():
         if not evaluation.is_open_to(worker.id, event.steps):
             continue
@@ -106,6 +110,10 @@ def _take(job: Job, worker: Worker, event: Exchanged, now: float) -> Answer:
                 break
             evaluations.next_lease += 1
             taken.append((evaluation.queue.source, evaluation.step, lease))
+    if training is not None and may_take and not isinstance(job.ledger.phase, Stopping):
+        while len(taken) < event.want and (lease := training.take(worker.id, evaluations.next_lease, now)) is not None:
+            evaluations.next_lease += 1
+            taken.append((training.shards.source, 0, lease))
     return Answer(event.request, tuple(taken), drained)
 
 
@@ -128,6 +136,11 @@ def _close(job: Job, evaluation: Evaluation, now: float) -> Actions:
 
 
 def expired(job: Job, event: LeaseExpired, now: float) -> Actions:
+    try:
+        if actions := lease_training.overdue(job, event.lease, now):
+            return actions
+    except PoisonShard as exc:
+        return end(job, "failed", str(exc), 1, now)
     for evaluation in job.ledger.evaluations.open.values():
         lease = evaluation.queue.leases.get(event.lease)
         if lease is None:

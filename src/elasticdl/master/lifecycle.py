@@ -98,6 +98,8 @@ def lose(job: Job, worker: Worker, state: WorkerState, reason: str, now: float) 
     worker.become(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
     actions: Actions = [job.note(now, kind, worker=worker.id, reason=reason)]
+    if job.ledger.training is not None:
+        job.ledger.training.shards.release(worker.id)
     for step in job.ledger.evaluations.forget(worker.id):
         why = "abandoned: nobody holds the weights of this step any more"
         actions.append(job.note(now, "evaluation", reason=why, step=step))
@@ -162,7 +164,7 @@ def ready(job: Job, event: WorkerReady, now: float) -> Actions:
     worker.expelled = False
     if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
         _ready(job, worker, now)
-    if worker.state is WorkerState.MEMBER and not job.trains:
+    if worker.state is WorkerState.MEMBER and not job.has_rounds:
         job.ledger.joined += 1
         return [job.note(now, "worker-joined", worker=worker.id)]
     return []
@@ -170,9 +172,9 @@ def ready(job: Job, event: WorkerReady, now: float) -> Actions:
 
 def _ready(job: Job, worker: Worker, now: float) -> None:
     # Without rounds there is nothing to join: a ready worker takes leases.
-    worker.become(WorkerState.READY if job.trains else WorkerState.MEMBER, now)
+    worker.become(WorkerState.READY if job.has_rounds else WorkerState.MEMBER, now)
     job.ledger.ready_at = now
-    if not job.trains:
+    if not job.has_rounds:
         job.ledger.budget.worked()
 
 
@@ -227,6 +229,8 @@ def leave_overdue(job: Job, event: LeaveOverdue, now: float) -> Actions:
 def scale_asked(job: Job, event: ScaleAsked, now: float) -> Actions:
     """More are launched as time passes; of too many, the youngest leave first."""
     ledger = job.ledger
+    if not event.workers:
+        return []
     before, ledger.wish = ledger.wish, event.workers
     actions: Actions = [job.note(now, "scaled", reason=f"from {before} to {event.workers} workers")]
     for worker in ledger.membership.active()[event.workers :]:

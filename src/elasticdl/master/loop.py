@@ -12,7 +12,7 @@ from typing import Any
 
 from elasticdl.clock import Clock
 from elasticdl.master import actions as act
-from elasticdl.master import codec, status
+from elasticdl.master import codec, first_cut, ps_events, status
 from elasticdl.master import events as ev
 from elasticdl.master.eventlog import EventLog
 from elasticdl.master.journal import COMPACT_EVENTS, Journal, is_state
@@ -28,6 +28,8 @@ TICK_S = 0.05
 # Leases may wait this long for company: one sync of the journal then serves them all.
 GROUP_S = 0.001
 _log = logging.getLogger(__name__)
+# Never journaled: what they say is learned again from the next one.
+_BEATS = (ev.HeartbeatReceived, ps_events.PsBeatReceived)
 
 
 class SteadyClock:
@@ -45,7 +47,7 @@ class Loop:
 
     def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
         self.clock = clock
-        self.state = JobState(spec, str(directory.logs))
+        self.state = JobState(spec, str(directory.logs), first_cut.find(spec, directory))
         self.links: dict[WorkerId, Link] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -147,7 +149,7 @@ class Loop:
         state, journaled, todo = self.state, list[bytes](), list[act.Action]()
         for event in inbox:
             todo += state.handle(event, now)
-            if type(event) is not ev.HeartbeatReceived:
+            if type(event) not in _BEATS:
                 journaled.append(codec.dump(event, now))
         while (decision := state.due(now)) is not None:
             todo += state.handle(decision, now)

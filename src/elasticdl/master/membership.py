@@ -123,19 +123,23 @@ class Cause(NamedTuple):
 
 
 def cause_of_exit(worker: Worker, code: int | None, number: int | None, log: str) -> Cause:
-    """Left, preempted or crashed: only the last counts against the failure budget."""
     is_going = worker.said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
+    return cause_of(code, number, is_going=is_going, reason=worker.reason, failure=worker.failure, log=log)
+
+
+def cause_of(code: int | None, number: int | None, *, is_going: bool, reason: str, failure: str, log: str) -> Cause:
+    """Left, preempted or crashed: only the last counts against the failure budget."""
     if code == 0 and is_going:
-        return Cause(WorkerState.LEFT, worker.reason or "left", crashed=False)
+        return Cause(WorkerState.LEFT, reason or "left", crashed=False)
     if code is None and number is None:
         state = WorkerState.LEFT if is_going else WorkerState.LOST
         return Cause(state, "ended while no launcher watched", crashed=False)
     if number in (signal.SIGKILL, signal.SIGTERM):
         if is_going:
-            return Cause(WorkerState.LEFT, worker.reason or "left", crashed=False)
+            return Cause(WorkerState.LEFT, reason or "left", crashed=False)
         return Cause(WorkerState.LOST, f"preempted: killed by {signal.Signals(number).name}", crashed=False)
     how = f"exited with code {code}" if number is None else f"killed by {_signal_name(number)}"
-    why = f": {worker.failure}" if worker.failure else " without saying why"
+    why = f": {failure}" if failure else " without saying why"
     return Cause(WorkerState.LOST, f"crashed: {how}{why}; its log is {log}", crashed=True)
 
 

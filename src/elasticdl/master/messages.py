@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.master import progress
 from elasticdl.master.actions import Action
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import Worker, WorkerState
@@ -40,6 +41,8 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
     if job.is_over or worker.state is WorkerState.LEFT:
         return [send(worker.id, release=pb.Release())]
     actions: list[Action] = []
+    if ledger.fleet.version:
+        actions.append(send(worker.id, fleet=ledger.fleet.told().message()))
     if worker.expelled:
         actions.append(send(worker.id, expelled=pb.Expelled(reason=worker.reason)))
     if worker.leave_asked:
@@ -49,11 +52,17 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
     if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:
         actions.append(send(worker.id, round=round_message(job, newest)))
     if isinstance(ledger.phase, Stopping):
-        is_holder = worker.id in ledger.rounds.holders
+        is_holder = worker.id in ledger.rounds.holders or job.trains_by_leases
         stop = pb.StopTraining(reason=ledger.phase.reason)
         actions.append(send(worker.id, stop=stop) if is_holder else send(worker.id, release=pb.Release()))
     if ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
-        actions.append(send(worker.id, export=pb.Export(path=ledger.export[1])))
+        export = pb.Export(path=ledger.export[1], progress=progress.dump(job), step=ledger.step)
+        actions.append(send(worker.id, export=export))
+    if ledger.preparer == worker.id and ledger.training is None:
+        actions.append(send(worker.id, prepare=pb.Prepare()))
+    if ledger.saver == worker.id:
+        save = pb.Save(step=ledger.saved_at, progress=progress.dump(job))
+        actions.append(send(worker.id, save=save))
     for evaluation in ledger.evaluations.open.values():
         if evaluation.holders is not None and worker.id in evaluation.holders:
             actions.append(send(worker.id, evaluate=pb.EvaluationStarted(step=evaluation.step)))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from elasticdl.master import status
+from elasticdl.master import ps_status, status
+from elasticdl.master.fleet import PsState
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
+from elasticdl.rpc import elasticdl_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +38,24 @@ class Metrics:
                 ("master_restarts", "Times the master came back"),
                 ("shards", "Shards of the running evaluation or prediction"),
                 ("shards_done", "Shards of it that are done"),
+            )
+        }
+        self._ps_states = Gauge("elasticdl_ps", "Ps by state", ["job", "state"], registry=self.registry)
+        self._ps = {
+            key: Gauge(f"elasticdl_ps_{key}", text, ["job", "ps"], registry=self.registry)
+            for key, text in (
+                ("slots", "Slots it holds"),
+                ("rows", "Rows in its tables"),
+                ("memory_bytes", "Memory of its tables"),
+                ("requests", "Requests answered"),
+                ("requests_per_second", "Requests answered, smoothed"),
+                ("pushes", "Pushes applied"),
+                ("repeated_pushes", "Pushes that were in the rows already"),
+                ("refused", "Requests refused"),
+                ("malformed", "Messages that were none"),
+                ("lock_wait_seconds", "Time its threads have waited for each other"),
+                ("staleness", "Mean staleness of all pushes, in updates"),
+                ("clock", "Updates"),
             )
         }
         self._workers = Gauge("elasticdl_workers", "Workers by state", ["job", "state"], registry=self.registry)
@@ -70,5 +91,35 @@ class Metrics:
         counted = Counter(worker.state for worker in job.ledger.membership.workers.values())
         for state in WorkerState:
             self._workers.labels(self._job, state.value).set(counted[state])
+        self._observe_ps(job, shown.ps)
         for metric, measured in shown.metrics.items():
             self._evaluation.labels(self._job, metric).set(measured)
+
+    def _observe_ps(self, job: Job, shown: Iterable[pb.PsStatus]) -> None:
+        """Of those that are here; one that is gone has no gauges any more."""
+        if not job.ledger.fleet.wish:
+            return
+        counted = Counter(ps.state for ps in job.ledger.fleet.ps.values())
+        for state in PsState:
+            self._ps_states.labels(self._job, state.value).set(counted[state])
+        for gauge in self._ps.values():
+            gauge.clear()
+        for ps in shown:
+            if ps.state not in ("serving", "draining"):
+                continue
+            values = {
+                "slots": ps.slots,
+                "rows": ps.beat.rows,
+                "memory_bytes": ps.beat.bytes,
+                "requests": ps.beat.requests,
+                "requests_per_second": ps.requests_per_s,
+                "pushes": ps.beat.applied,
+                "repeated_pushes": ps.beat.repeated,
+                "refused": ps.beat.refused,
+                "malformed": ps.beat.malformed,
+                "lock_wait_seconds": ps.beat.lock_wait_s,
+                "staleness": ps_status.mean_staleness(tuple(ps.beat.staleness)),
+                "clock": ps.beat.clock,
+            }
+            for key, value in values.items():
+                self._ps[key].labels(self._job, ps.id).set(value)

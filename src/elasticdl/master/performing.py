@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from elasticdl.master import actions as act
 from elasticdl.master.replicas import LauncherLink
 from elasticdl.rpc.server import Link
-from elasticdl.spec import JobSpec, WorkerId
+from elasticdl.spec import JobSpec, PsId, WorkerId
 from elasticdl.spec.directory import JobDirectory
-from elasticdl.spec.env import WorkerEnv, allocator, instruction_set
+from elasticdl.spec.env import PsEnv, WorkerEnv, allocator, instruction_set
 
 if TYPE_CHECKING:
     from elasticdl.master.tensorboard import Curves
@@ -30,13 +30,18 @@ class Performer:
     def perform(self, action: act.Action) -> None:
         match action:
             case act.Send(worker, message):
-                if (link := self._links.get(worker)) is not None:
+                if (link := self._links.get(WorkerId(worker))) is not None:
                     link.send(message)
             case act.LaunchWorker(worker):
                 self._launch(worker)
             case act.SignalWorker(worker, number):
                 if self.launcher is not None:
                     self.launcher.command(command="signal", replica=worker, signal=int(number))
+            case act.LaunchPs(ps):
+                self._launch_ps(ps)
+            case act.SignalPs(ps, number):
+                if self.launcher is not None:
+                    self.launcher.command(command="signal", replica=ps, signal=int(number))
             case act.ShowMetrics():
                 self._show(action)
 
@@ -51,6 +56,17 @@ class Performer:
             role="worker",
             argv=[sys.executable, "-m", "elasticdl.worker"],
             environ=settings | env.to_environ(),
+        )
+
+    def _launch_ps(self, ps: PsId) -> None:
+        if self.launcher is None:
+            return
+        self.launcher.command(
+            command="launch",
+            replica=ps,
+            role="ps",
+            argv=[sys.executable, "-m", "elasticdl.ps"],
+            environ=allocator(os.environ) | PsEnv(self._directory.root, ps, self._spec.workers.address).to_environ(),
         )
 
     def draw_with(self, curves: Curves) -> None:

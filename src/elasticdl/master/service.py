@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from elasticdl.errors import SpecError
 from elasticdl.master import codec, status
 from elasticdl.master import events as ev
+from elasticdl.master.job import Job
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import Link
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import PsId, WorkerId
 
 if TYPE_CHECKING:
     from elasticdl.master.loop import Loop
@@ -24,14 +25,16 @@ class Service:
 
     async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
         worker: WorkerId | None = None
+        is_ps = False
         try:
             async for message in messages:
                 if message.WhichOneof("message") == "hello":
-                    worker = WorkerId(message.hello.worker)
+                    worker, is_ps = WorkerId(message.hello.worker), bool(message.hello.ps_address)
                     self._loop.links[worker] = link
                 if worker is None:
                     raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")
-                if (event := codec.from_worker(worker, message)) is not None:
+                event = codec.from_ps(PsId(worker), message) if is_ps else codec.from_worker(worker, message)
+                if event is not None:
                     self._loop.submit(event)
         finally:
             # Unless the worker is back already, on a new stream.
@@ -59,17 +62,17 @@ class Service:
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
         job = self._loop.state.job
-        low, high = job.spec.workers.min, job.spec.workers.max
-        if not low <= request.workers <= high:
-            raise SpecError(
-                f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
-                f"choose a number between them, or start the job with another --max_workers"
+        _check_scale(job, request)
+        changes = [
+            f"from {before} to {after} {what}"
+            for before, after, what in (
+                (job.ledger.wish, request.workers, "workers"),
+                (job.ledger.fleet.wish, request.ps, "ps"),
             )
-        if job.ledger.phase.name not in ("pending", "running"):
-            raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")
-        before = job.ledger.wish
-        await self._loop.settle(ev.ScaleAsked(request.workers))
-        return pb.Accepted(message=f"scaling from {before} to {request.workers} workers")
+            if after
+        ]
+        await self._loop.settle(ev.ScaleAsked(request.workers, request.ps))
+        return pb.Accepted(message=f"scaling {' and '.join(changes)}")
 
     async def stop(self, request: pb.StopRequest) -> pb.Accepted:
         job = self._loop.state.job
@@ -78,3 +81,26 @@ class Service:
         await self._loop.settle(ev.StopAsked(request.at_once, request.reason or "asked to stop"))
         how = "at once" if request.at_once else "after the running step, with a checkpoint"
         return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")
+
+
+def _check_scale(job: Job, request: pb.ScaleRequest) -> None:
+    low, high = job.spec.workers.min, job.spec.workers.max
+    if not request.workers and not request.ps:
+        raise SpecError("expected a number of workers, of ps, or both; received neither")
+    if request.workers and not low <= request.workers <= high:
+        raise SpecError(
+            f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
+            f"choose a number between them, or start the job with another --max_workers"
+        )
+    if request.ps and not job.ledger.fleet.wish:
+        raise SpecError(
+            f"ps: expected none, since this job runs with {job.spec.strategy}, received {request.ps}; "
+            "start it with --distribution_strategy=ParameterServerStrategy"
+        )
+    if request.ps and request.ps < job.spec.ps.replicas:
+        raise SpecError(
+            f"ps: expected {job.spec.ps.replicas} or more, since every slot has {job.spec.ps.replicas} holders, "
+            f"received {request.ps}; choose a larger number, or start the job with --ps_replicas=1"
+        )
+    if job.ledger.phase.name not in ("pending", "running"):
+        raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")

@@ -33,6 +33,8 @@ class Lease(NamedTuple):
     done: int  # records of [start, stop) that need no more work
     attempt: int
     renewed_at: float
+    lane: int = 0  # of training data, see lanes.py
+    number: int = 0
 
 
 @dataclass(slots=True)

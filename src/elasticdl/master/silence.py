@@ -21,7 +21,7 @@ def silent(job: Job, now: float) -> WorkerFellSilent | None:
     for worker in job.ledger.membership.workers.values():
         if worker.state in GONE or worker.said_goodbye or not worker.greeted_pid:
             continue
-        in_round = job.trains and worker.id in holders and worker.state is not WorkerState.FINISHED
+        in_round = job.has_rounds and worker.id in holders and worker.state is not WorkerState.FINISHED
         if reason := (_in_round(job, worker, now) if in_round else _outside(job, worker, now)):
             return WorkerFellSilent(worker.id, reason)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticdl.master import ps_status
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.phase import Over
@@ -39,6 +40,10 @@ def status(job: Job, now: float) -> pb.JobStatus:
         now=now,
         exit_code=phase.exit_code if isinstance(phase, Over) else 0,
         workers=_workers(job),
+        ps=ps_status.of(job, now),
+        wished_ps=ledger.fleet.wish,
+        strategy=str(job.spec.strategy),
+        ps_mode=str(job.spec.ps.mode) if ledger.fleet.wish else "",
         events=[pb.EventStatus(**entry._asdict()) for entry in ledger.recent],
     )
     if plan is not None:
@@ -59,6 +64,8 @@ def status(job: Job, now: float) -> pb.JobStatus:
 
 
 def _records(job: Job) -> int:
+    if job.ledger.training is not None:
+        return job.ledger.training.shards.done_records
     if not job.trains:
         return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
     return max(job.ledger.records, job.seen.records)

@@ -147,6 +147,8 @@ def finished(job: Job, event: WorkerFinished, now: float) -> Actions:
 def checkpoint_written(job: Job, event: CheckpointWritten, now: float) -> Actions:
     job.ledger.step = max(job.ledger.step, event.step)
     job.ledger.checkpoint = (event.step, event.path)
+    if job.ledger.saver == event.worker:
+        job.ledger.saver = None
     reason = f"{event.path}, written in {event.seconds:.3f} s"
     return [
         job.note(now, "checkpoint", worker=event.worker, reason=reason, step=event.step, cost_s=round(event.copy_s, 6))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.errors import SpecError
 from elasticdl.model import definition, signature, source, terms
-from elasticdl.model.source import Bound
+from elasticdl.model.source import Bound, Framework
 from elasticdl.spec import JobKind, JobSpec
 
 NEAR = 0.85
@@ -28,30 +28,32 @@ def check(spec: JobSpec) -> list[str]:
         return []
     assert spec.model is not None
     found = definition.locate(spec.model)
-    bound, is_complete = source.bindings(source.parse(found.file))
+    tree = source.parse(found.file)
+    bound, is_complete = source.bindings(tree)
+    framework = source.framework(tree)
     problems = [
-        *_missing(found.function, spec.kind, bound if is_complete else None),
-        *_signature_problems(found.function, bound),
-        *_keyword_problems(found.function, spec, bound),
+        *_missing(found.function, spec.kind, bound if is_complete else None, framework),
+        *_signature_problems(found.function, bound, framework),
+        *_keyword_problems(found.function, spec, bound, framework),
     ]
     if problems:
         raise definition.report(found.file, problems)
     return list(_remarks(found.function, bound))
 
 
-def _missing(function: str, kind: JobKind, bound: dict[str, Bound] | None) -> Iterator[str]:
+def _missing(function: str, kind: JobKind, bound: dict[str, Bound] | None, framework: Framework) -> Iterator[str]:
     if bound is None:  # `from x import *` may bind anything
         return
-    for term in (terms.model_term(function), *terms.TERMS):
+    for term in (terms.model_term(function, framework), *terms.TERMS[framework]):
         if kind in term.needed_by and term.name not in bound:
-            free = set(bound) - {known.name for known in terms.TERMS}
+            free = set(bound) - {known.name for known in terms.TERMS[framework]}
             yield f"{term.name}: expected {term.expected}; found no such function{terms.nearest(term.name, free)}"
     if kind is JobKind.EVALUATION and not {terms.LOSS.name, terms.METRICS.name} & set(bound):
         yield f"nothing to evaluate: expected {terms.METRICS.expected} or {terms.LOSS.expected}; found neither"
 
 
-def _signature_problems(function: str, bound: dict[str, Bound]) -> Iterator[str]:
-    for term in (terms.model_term(function), *terms.TERMS):
+def _signature_problems(function: str, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
+    for term in (terms.model_term(function, framework), *terms.TERMS[framework]):
         binding = bound.get(term.name)
         if binding is None:
             continue
@@ -75,8 +77,9 @@ def _process_problems(node: ast.ClassDef) -> Iterator[str]:
         yield f"{where}; found none{terms.nearest('process', methods)}"
 
 
-def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound]) -> Iterator[str]:
+def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
     assert spec.model is not None
+    term = terms.optimizer_term(framework)
     params, rate = spec.model.params, spec.plan.learning_rate
     if rate is not None and "lr" in params:
         yield f"model_params: lr={params['lr']!r} and --learning_rate={rate!r} say two things; give one of them"
@@ -87,15 +90,16 @@ def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound]) -> 
     model = bound[function].signature
     optimizer = bound[terms.OPTIMIZER.name].signature if terms.OPTIMIZER.name in bound else None
     is_known = terms.OPTIMIZER.name not in bound or optimizer is not None
-    for key in terms.split_params(params, model, optimizer)[2] if is_known else ():
-        yield terms.unknown_param_problem(key, model, optimizer)
-    if model and (problem := terms.keyword_problem(terms.model_term(function), model, params, "--model_params")):
+    for key in terms.split_params(params, model, optimizer, framework)[2] if is_known else ():
+        yield terms.unknown_param_problem(key, model, optimizer, framework)
+    model_term = terms.model_term(function, framework)
+    if model and (problem := terms.keyword_problem(model_term, model, params, "--model_params")):
         yield f"line {bound[function].line}, {function}({model.text}) {problem}"
     if optimizer and spec.kind is JobKind.TRAINING:
         given = {*params, *(("lr",) if rate is not None or terms.LEARNING_RATE.name in bound else ())}
-        if problem := terms.keyword_problem(terms.OPTIMIZER, optimizer, given, "--model_params"):
+        if problem := terms.keyword_problem(term, optimizer, given, "--model_params"):
             yield f"line {bound[terms.OPTIMIZER.name].line}, optimizer({optimizer.text}) {problem}"
-        if rate is not None and not optimizer.any_keyword and "lr" not in optimizer.names(1):
+        if rate is not None and not optimizer.any_keyword and "lr" not in optimizer.names(len(term.arguments)):
             yield f"optimizer({optimizer.text}) does not take lr, so --learning_rate={rate!r} would be ignored"
     reader = bound[terms.READER.name].signature if terms.READER.name in bound else None
     if reader and (problem := reader.call_problem(1, spec.data.reader_params)):
@@ -105,9 +109,10 @@ def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound]) -> 
 
 def _remarks(function: str, bound: dict[str, Bound]) -> Iterator[str]:
     # A misspelt optional function would be ignored in silence.
-    known = {function, *(term.name for term in terms.TERMS)}
+    contract = terms.TERMS[Framework.TORCH]  # the names are those of Keras, too
+    known = {function, *(term.name for term in contract)}
     for name, binding in bound.items():
-        for optional in (term.name for term in terms.TERMS if not term.needed_by):
+        for optional in (term.name for term in contract if not term.needed_by):
             is_near = SequenceMatcher(None, name.lower(), optional.lower()).ratio() >= NEAR
             if name not in known and optional not in bound and is_near:
                 yield f"line {binding.line}: {name} is not in the contract, so never called; did you mean {optional}?"

@@ -3,19 +3,22 @@
 contract = contract.load(spec.model, spec.kind)
 module = contract.build_model()
 optimizer = contract.build_optimizer(module, spec.plan.learning_rate)
-loss = contract.loss(labels, module(features))
+loss = contract.batch_loss(module, features, labels)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from elasticdl.checkpoint import export as exports
 from elasticdl.data import mapped
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
@@ -26,10 +29,13 @@ from elasticdl.model.callbacks import Callback
 from elasticdl.model.definition import Definition
 from elasticdl.model.metrics import BatchMean, Metric
 from elasticdl.model.signature import Signature
+from elasticdl.model.source import Framework
 from elasticdl.model.terms import Term
+from elasticdl.model.torch_trainee import TorchTrainee
 from elasticdl.spec import JobKind, ModelSpec
 
 LOSS_METRIC = "loss"
+Kind = TypeVar("Kind", bound="Contract")
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,11 @@ class Contract:
     module: ModuleType
     model_params: dict[str, Any]
     optimizer_params: dict[str, Any]
+    framework: ClassVar[Framework] = Framework.TORCH
 
     def build_model(self) -> nn.Module:
         """A new module; its weights come from torch's random numbers, so seed those first."""
-        term = terms.model_term(self.place.function)
+        term = terms.model_term(self.place.function, self.framework)
         built = self._call(term, **self.model_params)
         if not isinstance(built, nn.Module):
             raise self._wrong(term, built)
@@ -51,9 +58,16 @@ class Contract:
 
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
         """The optimizer of `module`. `lr` is the job's learning rate; without it learning_rate(0) or its default."""
+        built = self._call(terms.OPTIMIZER, list(module.parameters()), **self._optimizer_keywords(lr))
+        if not isinstance(built, torch.optim.Optimizer):
+            raise self._wrong(terms.OPTIMIZER, built)
+        return built
+
+    def _optimizer_keywords(self, lr: float | None) -> dict[str, Any]:
         params = dict(self.optimizer_params)
-        found = signature.from_callable(self._function(terms.OPTIMIZER))
-        takes_lr = found is None or found.any_keyword or "lr" in found.names(1)
+        term = terms.optimizer_term(self.framework)
+        found = signature.from_callable(self._function(term))
+        takes_lr = found is None or found.any_keyword or "lr" in found.names(len(term.arguments))
         rate = lr if lr is not None else self.learning_rate(0)
         if rate is not None and takes_lr:
             params["lr"] = rate
@@ -61,10 +75,11 @@ class Contract:
             raise ModelError(
                 f"{self.place.file}: optimizer does not take lr, so the learning rate {lr} would be ignored"
             )
-        built = self._call(terms.OPTIMIZER, list(module.parameters()), **params)
-        if not isinstance(built, torch.optim.Optimizer):
-            raise self._wrong(terms.OPTIMIZER, built)
-        return built
+        return params
+
+    def batch_loss(self, module: nn.Module, features: Any, labels: Any) -> Tensor:
+        """The mean loss of `module` on a batch it trains with, one number with a gradient."""
+        return self.loss(labels, module(features))
 
     def loss(self, labels: Any, predictions: Any) -> Tensor:
         """The mean loss of a batch, one number with a gradient."""
@@ -79,6 +94,21 @@ class Contract:
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise self._wrong(terms.LOSS, value)
         return value.reshape(())
+
+    def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
+        """Write `module` for others; `sample` are the features of a batch."""
+        exports.export(module, sample, target, extra)
+
+    def trainee(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
+    ) -> TorchTrainee:
+        """The model as the lease modes train it."""
+        return TorchTrainee(module, optimizer, partial(self.batch_loss, module), on_gradients)
+
+    def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
+        """The learning rate after so many updates, whoever applied them."""
+        scheduled = self.learning_rate(step)
+        return float(optimizer.param_groups[0]["lr"]) if scheduled is None else scheduled
 
     def learning_rate(self, step: int) -> float | None:
         """The rate of step `step`, or None where the file leaves it to the optimizer."""
@@ -105,13 +135,13 @@ class Contract:
         found = self._call(terms.METRICS) if self.has(terms.METRICS) else {}
         if not isinstance(found, dict):
             raise self._wrong(terms.METRICS, found)
-        for name, metric in found.items():
+        for name, metric in self._flat(found).items():
             if not isinstance(name, str) or not name or reduction.SEPARATOR in name:
                 raise self._wrong(terms.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}")
             metrics[name] = self._metric(name, metric)
         return metrics
 
-    def callbacks(self) -> list[Callback]:
+    def callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
         found = self._call(terms.CALLBACKS) if self.has(terms.CALLBACKS) else []
         if not isinstance(found, list | tuple) or not all(isinstance(callback, Callback) for callback in found):
             raise self._wrong(terms.CALLBACKS, found)
@@ -134,6 +164,10 @@ class Contract:
 
     def has(self, term: Term) -> bool:
         return hasattr(self.module, term.name)
+
+    def _flat(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The metrics by one name each."""
+        return found
 
     def _metric(self, name: str, metric: object) -> Metric:
         if isinstance(metric, Metric) and not isinstance(metric, type):
@@ -168,13 +202,19 @@ class Contract:
 
 
 def load(model: ModelSpec, kind: JobKind) -> Contract:
-    """Import the model file of a job and check all its functions; one ModelError tells all problems."""
+    """Import the model file of a torch job and check all its functions; one ModelError tells all problems."""
+    return loaded(Contract, model, kind)
+
+
+def loaded(contract: type[Kind], model: ModelSpec, kind: JobKind) -> Kind:
+    """As `load`, for the contract of any framework."""
+    framework = contract.framework
     place = definition.locate(model)
     module = loading.load(place)
-    model_term = terms.model_term(place.function)
+    model_term = terms.model_term(place.function, framework)
     problems = [
         problem
-        for term in (model_term, *terms.TERMS)
+        for term in (model_term, *terms.TERMS[framework])
         for problem in _problems(term, kind, getattr(module, term.name, None))
     ]
     if kind is JobKind.EVALUATION and not (hasattr(module, terms.LOSS.name) or hasattr(module, terms.METRICS.name)):
@@ -185,13 +225,13 @@ def load(model: ModelSpec, kind: JobKind) -> Contract:
         raise definition.report(place.file, problems)
     of_model = signature.from_callable(getattr(module, place.function))
     of_optimizer = _signature(getattr(module, terms.OPTIMIZER.name, None))
-    to_model, to_optimizer, unknown = terms.split_params(model.params, of_model, of_optimizer)
-    problems = [terms.unknown_param_problem(key, of_model, of_optimizer) for key in unknown]
+    to_model, to_optimizer, unknown = terms.split_params(model.params, of_model, of_optimizer, framework)
+    problems = [terms.unknown_param_problem(key, of_model, of_optimizer, framework) for key in unknown]
     if of_model and (problem := terms.keyword_problem(model_term, of_model, to_model, "--model_params")):
         problems.append(f"{place.function}({of_model.text}) {problem}")
     if problems:
         raise definition.report(place.file, problems)
-    return Contract(place, module, to_model, to_optimizer)
+    return contract(place, module, to_model, to_optimizer)
 
 
 def _problems(term: Term, kind: JobKind, function: object) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from elasticdl.errors import ModelError
@@ -12,6 +13,16 @@ from elasticdl.model import signature
 from elasticdl.model.signature import Signature
 
 MODULE_NAMES = {"Module", "nn.Module", "torch.nn.Module"}
+
+
+_KERAS = {"tensorflow", "keras", "elasticdl.keras"}
+
+
+class Framework(StrEnum):
+    """What a model file is written in."""
+
+    TORCH = "torch"
+    KERAS = "keras"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,18 @@ def bindings(tree: ast.Module) -> tuple[dict[str, Bound], bool]:
                 names = [child.id for child in ast.walk(target) if isinstance(child, ast.Name)]
                 bound |= {name: Bound(node.lineno, None, node) for name in names}
     return bound, is_complete
+
+
+def framework(tree: ast.Module) -> Framework:
+    """By what the file imports: Keras where TensorFlow or Keras is among it, anywhere in the file."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    found = any(name == known or name.startswith(f"{known}.") for name in names for known in _KERAS)
+    return Framework.KERAS if found else Framework.TORCH
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from elasticdl.model.signature import Signature
+from elasticdl.model.source import Framework
 from elasticdl.spec import JobKind
 
-MODEL_RETURNS = "torch.nn.Module"
 TRAINING = frozenset({JobKind.TRAINING})
 LABELLED = frozenset({JobKind.TRAINING, JobKind.EVALUATION})
 ALWAYS = frozenset({JobKind.TRAINING, JobKind.EVALUATION, JobKind.PREDICTION})
@@ -39,13 +39,15 @@ class Term:
         return f"{self.name}({inside}) -> {self.returns}"
 
 
-def model_term(name: str) -> Term:
+def model_term(name: str, framework: Framework) -> Term:
     """The function in --model_def: it may have any name."""
-    return Term(name, (), MODEL_RETURNS, ALWAYS, "**model_params")
+    returns = "keras.Model" if framework is Framework.KERAS else "torch.nn.Module"
+    return Term(name, (), returns, ALWAYS, "**model_params")
 
 
 LOSS = Term("loss", ("labels", "predictions"), "scalar tensor", TRAINING)
 OPTIMIZER = Term("optimizer", ("parameters",), "torch.optim.Optimizer", TRAINING, "lr=…")
+KERAS_OPTIMIZER = Term("optimizer", (), "keras.optimizers.Optimizer", TRAINING, "lr=…")
 DATASET = Term("dataset_fn", ("dataset", "mode", "metadata"), "dataset of (features, labels)", ALWAYS)
 METRICS = Term("eval_metrics_fn", (), "dict of name to function or Metric", NEVER)
 CALLBACKS = Term("callbacks", (), "list of Callback", NEVER)
@@ -54,7 +56,15 @@ READER = Term("custom_data_reader", ("data_path",), "RecordSource or map-style d
 PROCESSOR = Term("PredictionOutputsProcessor", (), "object with process(predictions, worker_id)", NEVER)
 PROCESS = Term("process", ("predictions", "worker_id"), "None", NEVER)
 
-TERMS = (LOSS, OPTIMIZER, DATASET, METRICS, CALLBACKS, LEARNING_RATE, READER, PROCESSOR)
+_ALIKE = (DATASET, METRICS, CALLBACKS, LEARNING_RATE, READER, PROCESSOR)
+TERMS = {
+    Framework.TORCH: (LOSS, OPTIMIZER, *_ALIKE),
+    Framework.KERAS: (LOSS, KERAS_OPTIMIZER, *_ALIKE),
+}
+
+
+def optimizer_term(framework: Framework) -> Term:
+    return KERAS_OPTIMIZER if framework is Framework.KERAS else OPTIMIZER
 
 
 def signature_problem(term: Term, signature: Signature) -> str | None:
@@ -79,7 +89,7 @@ def keyword_problem(term: Term, signature: Signature, given: Iterable[str], opti
 
 
 def split_params(
-    params: Mapping[str, Any], model: Signature | None, optimizer: Signature | None
+    params: Mapping[str, Any], model: Signature | None, optimizer: Signature | None, framework: Framework
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """Model parameters for the model, those for the optimizer, and the keys that neither takes.
 
@@ -87,7 +97,7 @@ def split_params(
     signature cannot be known (None) counts as `**`; an optimizer that is None is not there.
     """
     model_names = model.names() if model else frozenset()
-    optimizer_names = optimizer.names(len(OPTIMIZER.arguments)) if optimizer else frozenset()
+    optimizer_names = optimizer.names(len(optimizer_term(framework).arguments)) if optimizer else frozenset()
     open_model = model is None or model.any_keyword
     open_optimizer = optimizer is not None and optimizer.any_keyword
     named = model_names | optimizer_names
@@ -96,8 +106,9 @@ def split_params(
     return to_model, to_optimizer, [key for key in params if key not in to_model and key not in to_optimizer]
 
 
-def unknown_param_problem(key: str, model: Signature | None, optimizer: Signature | None) -> str:
-    names = (model.names() if model else frozenset()) | (optimizer.names(1) if optimizer else frozenset())
+def unknown_param_problem(key: str, model: Signature | None, optimizer: Signature | None, framework: Framework) -> str:
+    given = len(optimizer_term(framework).arguments)
+    names = (model.names() if model else frozenset()) | (optimizer.names(given) if optimizer else frozenset())
     known = f"they take {', '.join(sorted(names))}" if names else "they take none"
     return f"model_params: neither the model nor optimizer takes {key!r}; {known}{nearest(key, names)}"
 

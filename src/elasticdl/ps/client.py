@@ -206,10 +206,12 @@ class Client:
                 self._try_again()
             if not self._inbox:
                 self._inbox += self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
-            is_news = self._listen()
-            while self._inbox:  # one that was refused is raised; those behind it are for the next who waits
+            is_news = False
+            # Before the news: an answer counts, also of one that is lost by now. Where one is a refusal it is raised,
+            # and those behind it are for the next who waits.
+            while self._inbox:
                 is_news |= self._take(self._inbox.popleft())
-            if is_news:
+            if self._listen() or is_news:
                 heard_at = time.monotonic()
 
     def _silent(self, pending: Pending) -> list[PsId]:
@@ -268,6 +270,9 @@ class Client:
             self._route = Route.of(fleet.map)
         known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
         gone = {name for name, address in self._lines.addresses.items() if known.get(name) != address}
+        while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
+            for reply in replies:
+                self._take(reply)
         for name in gone:
             self._lines.disconnect(name)
             self._numbers.pop(name, None)

@@ -76,9 +76,9 @@ class MasterClient:
             return status
         raise MasterUnreachable(f"the job in {self._directory.root} is over; its result is in {self._directory.result}")
 
-    def scale(self, workers: int) -> str:
-        """Wish for another number of workers. Returns what the master makes of it."""
-        reply: pb.Accepted = self._call(methods.SCALE, pb.ScaleRequest(workers=workers))
+    def scale(self, workers: int = 0, ps: int = 0) -> str:
+        """Wish for another number of workers, of ps, or of both; 0: as before. What the master makes of it."""
+        reply: pb.Accepted = self._call(methods.SCALE, pb.ScaleRequest(workers=workers, ps=ps))
         return reply.message
 
     def stop(self, at_once: bool, reason: str) -> str:

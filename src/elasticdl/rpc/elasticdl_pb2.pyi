@@ -220,6 +220,7 @@ class Planned(_message.Message):
     VALIDATION_RECORDS_FIELD_NUMBER: _builtins.int
     BEST_METRIC_FIELD_NUMBER: _builtins.int
     BEST_IS_LEAST_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     total_steps: _builtins.int
     total_records: _builtins.int
     records_per_epoch: _builtins.int
@@ -229,6 +230,8 @@ class Planned(_message.Message):
     best_metric: _builtins.str
     """what a BestMetric callback watches; "" without one"""
     best_is_least: _builtins.bool
+    progress: _builtins.bytes
+    """of a job that trains by leases: what a checkpoint says of its data"""
     def __init__(
         self,
         *,
@@ -239,10 +242,11 @@ class Planned(_message.Message):
         validation_records: _builtins.int = ...,
         best_metric: _builtins.str = ...,
         best_is_least: _builtins.bool = ...,
+        progress: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_is_least", b"best_is_least", "best_metric", b"best_metric", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_is_least", b"best_is_least", "best_metric", b"best_metric", "progress", b"progress", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -518,6 +522,7 @@ class PsBeat(_message.Message):
     LOCK_WAIT_S_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    MIRROR_FAILURE_FIELD_NUMBER: _builtins.int
     map_version: _builtins.int
     rows: _builtins.int
     bytes: _builtins.int
@@ -533,6 +538,8 @@ class PsBeat(_message.Message):
     """of all threads so far"""
     clock: _builtins.int
     """updates so far"""
+    mirror_failure: _builtins.str
+    """why the copy of its slots elsewhere is not whole any more; "": it is, or there is none"""
     @_builtins.property
     def staleness(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """pushes by staleness: 0, 1, 2-3, 4-7, 8-15 …"""
@@ -551,10 +558,11 @@ class PsBeat(_message.Message):
         lock_wait_s: _builtins.float = ...,
         staleness: _abc.Iterable[_builtins.int] | None = ...,
         clock: _builtins.int = ...,
+        mirror_failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "mirror_failure", b"mirror_failure", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -578,6 +586,8 @@ class MasterMessage(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     FLEET_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    PREPARE_FIELD_NUMBER: _builtins.int
+    SAVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -602,6 +612,10 @@ class MasterMessage(_message.Message):
     def fleet(self) -> Global___Fleet: ...
     @_builtins.property
     def task(self) -> Global___FleetTask: ...
+    @_builtins.property
+    def prepare(self) -> Global___Prepare: ...
+    @_builtins.property
+    def save(self) -> Global___Save: ...
     def __init__(
         self,
         *,
@@ -617,12 +631,14 @@ class MasterMessage(_message.Message):
         acknowledged: Global___Acknowledged | None = ...,
         fleet: Global___Fleet | None = ...,
         task: Global___FleetTask | None = ...,
+        prepare: Global___Prepare | None = ...,
+        save: Global___Save | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "release", b"release", "round", b"round", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -642,6 +658,45 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Prepare(_message.Message):
+    """Only to workers that train by leases:"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Prepare: _TypeAlias = Prepare  # noqa: Y015
+
+@_typing.final
+class Save(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    progress: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        progress: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Save: _TypeAlias = Save  # noqa: Y015
 
 @_typing.final
 class Acknowledged(_message.Message):
@@ -775,15 +830,21 @@ class Export(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     path: _builtins.str
+    progress: _builtins.bytes
+    step: _builtins.int
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
+        progress: _builtins.bytes = ...,
+        step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "progress", b"progress", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

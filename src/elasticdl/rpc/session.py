@@ -1,4 +1,4 @@
-"""A worker's side of its one stream to the master: messages that take effect exactly once, and heartbeats.
+"""A worker's, or a ps', side of its one stream to the master: messages that take effect once, and heartbeats.
 
 What is sent is kept until the master has acknowledged it, and sent again after every reconnect, so a
 master that dies at any moment loses nothing. Nothing here ever blocks the training loop.
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerSession:
-    """The stream of one worker. `on_message` is called from the session's own reading thread."""
+    """The stream of one worker or ps. `on_message` is called from the session's own reading thread."""
 
     def __init__(
         self,
         directory: JobDirectory,
         spec: JobSpec,
         hello: Callable[[], pb.Hello],
-        heartbeat: Callable[[], pb.Heartbeat],
+        heartbeat: Callable[[], pb.Heartbeat | pb.PsBeat],
         on_message: Callable[[pb.MasterMessage], None],
     ) -> None:
         self._directory = directory
@@ -173,7 +173,11 @@ class WorkerSession:
                 sent = message.sequence
                 yield message
                 continue
-            yield pb.WorkerMessage(heartbeat=self._heartbeat())
+            yield _beating(self._heartbeat())
             # A steady schedule: late once does not mean late ever after, and missed beats are not made up for.
             now = time.monotonic()
             beat_at = max(beat_at + self._spec.timing.heartbeat_s, now) if beat_at <= now else beat_at
+
+
+def _beating(beat: pb.Heartbeat | pb.PsBeat) -> pb.WorkerMessage:
+    return pb.WorkerMessage(ps_beat=beat) if isinstance(beat, pb.PsBeat) else pb.WorkerMessage(heartbeat=beat)

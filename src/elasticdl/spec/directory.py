@@ -72,6 +72,11 @@ class JobDirectory:
         return self.root / "index"
 
     @property
+    def counters(self) -> Path:
+        """How many pushes each ps has acknowledged: a file each, which outlives it."""
+        return self.root / "counters"
+
+    @property
     def timeline(self) -> Path:
         return self.root / "timeline.png"
 

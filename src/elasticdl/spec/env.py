@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import SpecError
-from elasticdl.spec.ids import WorkerId
+from elasticdl.spec.ids import PsId, WorkerId
 
 HOME = "ELASTICDL_HOME"
 JOB_DIRECTORY = "ELASTICDL_JOB_DIRECTORY"
 WORKER = "ELASTICDL_WORKER"
+PS = "ELASTICDL_PS"
 ADDRESS = "ELASTICDL_ADDRESS"
 FAULTS = "ELASTICDL_FAULTS"
 
@@ -47,8 +48,35 @@ class WorkerEnv:
         return environ | ({FAULTS: self.faults} if self.faults else {})
 
 
+@dataclass(frozen=True, slots=True)
+class PsEnv:
+    """Which job a ps belongs to, who it is, and the address workers and other ps reach it at."""
+
+    job_directory: Path
+    ps: PsId
+    address: str
+    faults: str = ""
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> PsEnv:
+        try:
+            return cls(
+                job_directory=Path(environ[JOB_DIRECTORY]),
+                ps=PsId(environ[PS]),
+                address=environ[ADDRESS],
+                faults=environ.get(FAULTS, ""),
+            )
+        except KeyError as exc:
+            raise SpecError(f"{exc.args[0]} is not set: a ps is started by the launcher, not by hand") from exc
+
+    def to_environ(self) -> dict[str, str]:
+        """What makes a process this ps."""
+        environ = {JOB_DIRECTORY: str(self.job_directory), PS: self.ps, ADDRESS: self.address}
+        return environ | ({FAULTS: self.faults} if self.faults else {})
+
+
 def allocator(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the C library for a worker, where the person has not chosen their own."""
+    """Settings of the C library for a worker or a ps, where the person has not chosen their own."""
     return {name: value for name, value in ALLOCATOR.items() if name not in environ}
 
 

@@ -214,6 +214,12 @@ class JobSpec(_Part):
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the Prometheus metrics; 0: any free one
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
+    @property
+    def trains_by_leases(self) -> bool:
+        """All of the model is on ps: workers take shards and need not know each other."""
+        has_ps = self.kind is JobKind.TRAINING and self.strategy is Strategy.PS
+        return has_ps and self.ps.mode is not PsMode.HYBRID
+
     @field_validator("name")
     @classmethod
     def _name_is_a_label(cls, name: str) -> str:

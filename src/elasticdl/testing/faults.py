@@ -1,7 +1,8 @@
 """Faults as data: who, at which step, at which moment, what.
 
-`worker-1@20:reduced=SIGKILL` kills worker-1 in step 20 between the reduction and the update.
-Several are separated by commas; they reach a worker through ELASTICDL_FAULTS.
+`worker-1@20:reduced=SIGKILL` kills worker-1 in step 20 between the reduction and the update. Of a ps the step is the
+version of the map a task leads to: `ps-0@3:performed=SIGKILL` kills ps-0 when that task is done, before the master is
+told. Several are separated by commas; they reach a worker or a ps through ELASTICDL_FAULTS.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal, get_args
 
 from elasticdl.errors import SpecError
 
-Moment = Literal["begin", "computed", "reduced", "applied"]
+Moment = Literal["begin", "computed", "pushed", "reduced", "applied", "given", "performed"]
 
 _FAULT = re.compile(r"(?P<worker>[\w-]+)@(?P<step>\d+):(?P<moment>\w+)=(?P<action>\w+)")
 

@@ -8,9 +8,36 @@
             step.backward(criterion(model(features), labels))
 
 `elasticdl run --workers 1:4 train.py` makes it elastic; `python train.py` runs it alone.
+
+`Embedding` and `EmbeddingBag` are layers whose rows lie in tables, on the ps of a job.
 """
 
-from elasticdl.torch.join import Job, join
-from elasticdl.worker.engine import Step
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Job", "Step", "join"]
+from elasticdl.torch.join import Job, join
+from elasticdl.worker.step import Step
+
+if TYPE_CHECKING:
+    from elasticdl.embedding.layer import Embedding, EmbeddingBag
+    from elasticdl.ps.initializer import Initializer
+    from elasticdl.ps.optimizer import Optimizer
+
+__all__ = ["Embedding", "EmbeddingBag", "Initializer", "Job", "Optimizer", "Step", "join"]
+
+
+def __getattr__(name: str) -> Any:
+    # Only those who use tables need the native core.
+    match name:
+        case "Embedding" | "EmbeddingBag":
+            from elasticdl.embedding import layer
+
+            return getattr(layer, name)
+        case "Initializer":
+            from elasticdl.ps.initializer import Initializer
+
+            return Initializer
+        case "Optimizer":
+            from elasticdl.ps.optimizer import Optimizer
+
+            return Optimizer
+    raise AttributeError(f"module {__name__} has no attribute {name}")

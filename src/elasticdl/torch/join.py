@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,17 +17,21 @@ from elasticdl.errors import LossNotFinite, SpecError
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.worker.alone import Alone
-from elasticdl.worker.assembly import Assembly, Line, assemble
+from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
 from elasticdl.worker.ending import give_up
-from elasticdl.worker.engine import Step
 from elasticdl.worker.script import current_line, keep_assembly
+from elasticdl.worker.step import Step
+from elasticdl.worker.tables import NoTables, local_tables, open_tables
 
 
 class Job:
     """The steps of one training run. Iterate over it once; afterwards `is_first` says who saves the result."""
 
-    def __init__(self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None) -> None:
+    def __init__(
+        self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None, tables: NoTables
+    ) -> None:
         self.plan = plan
+        self._tables = tables
         self._alone = alone
         self._elastic = elastic
         self._is_first = False
@@ -50,6 +55,13 @@ class Job:
     def is_first(self) -> bool:
         """After the last step: whether this worker is the one to save, evaluate or print. False in all others."""
         return self._is_first
+
+    def whole(self) -> AbstractContextManager[None]:
+        """After the last step: the model with the rows of its embedding layers in it, `with job.whole(): save(model)`.
+
+        Without such layers the model is whole anyway.
+        """
+        return self._tables.whole()
 
     @property
     def step(self) -> int:
@@ -107,10 +119,13 @@ def join(
     device = next(model.parameters()).device
     rate = learning_rate or (lambda step: None)
     if line is None:
-        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device), None)
+        tables = local_tables(model, optimizer, seed)
+        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device, tables), None, tables)
+    spec = line.spec
+    tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
     assembly = assemble(
-        line, model, optimizer, items, plan, callbacks=callbacks, learning_rate=rate, device=device
+        line, model, optimizer, items, plan, callbacks=callbacks, learning_rate=rate, tables=tables, device=device
     )  # fmt: skip
     keep_assembly(assembly)
     line.link.ready()
-    return Job(plan, None, (line, assembly))
+    return Job(plan, None, (line, assembly), tables)

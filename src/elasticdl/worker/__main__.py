@@ -9,13 +9,13 @@ import traceback
 
 from elasticdl import log
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.signals import on_terminate
 from elasticdl.spec import JobKind
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.script import run_script
 from elasticdl.worker.serve import serve
-from elasticdl.worker.signals import on_terminate
 from elasticdl.worker.train import train
 
 _log = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ from elasticdl.collective.tree import Share, Tree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
 from elasticdl.model.callbacks import Callback
-from elasticdl.worker.engine import Step
 from elasticdl.worker.feed import Feed
+from elasticdl.worker.step import Step
+from elasticdl.worker.tables import NoTables
 from elasticdl.worker.tail import Tail
 from elasticdl.worker.training import Training
 
@@ -28,6 +29,7 @@ class Alone:
         callbacks: Sequence[Callback],
         learning_rate: Callable[[int], float | None],
         device: torch.device,
+        tables: NoTables,
     ) -> None:
         gradients = Gradients(
             model.parameters(), Tree(plan.logical_ranks), Tail(plan.logical_ranks).length, ordered=True
@@ -35,16 +37,18 @@ class Alone:
         self.training = Training(model, optimizer, gradients, callbacks, learning_rate)
         self._feed = Feed(dataset, plan, device)
         self._plan = plan
+        self._tables = tables
 
     def steps(self) -> Iterator[Step]:
         training, share = self.training, Share(0, self._plan.logical_ranks)
         training.begin()
+        self._tables.first_values()
         for callback in training.callbacks:
             callback.on_train_begin(training.model)
         while training.step < self._plan.total_steps:
             training.gradients.start(share)
             self._feed.expect(training.step, share)
-            step = Step(training.step, share, training, self._feed)
+            step = Step(training.step, share, training, self._feed, self._tables)
             yield step
             step.check()
             reduced = training.gradients.sums()[0]

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from elasticdl.checkpoint import store
+from elasticdl.checkpoint.image import Image
 from elasticdl.collective.gradients import Gradients
 from elasticdl.collective.group import Group, open_store
 from elasticdl.collective.handover import Desk
@@ -30,6 +31,7 @@ from elasticdl.worker.feed import Feed
 from elasticdl.worker.link import Link
 from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.saving import Saver
+from elasticdl.worker.tables import NoTables
 from elasticdl.worker.tail import Tail
 from elasticdl.worker.training import Training
 
@@ -90,6 +92,7 @@ def assemble(
     callbacks: Sequence[Callback] = (),
     learning_rate: Callable[[int], float | None] = lambda step: None,
     evaluator: Evaluator | None = None,
+    tables: NoTables,
     device: torch.device,
 ) -> Assembly:
     spec = line.spec
@@ -98,13 +101,12 @@ def assemble(
     gradients = Gradients(model.parameters(), tree, Tail(plan.logical_ranks).length, ordered=ordered)
     training = Training(model, optimizer, gradients, callbacks, learning_rate)
     feed = Feed(dataset, plan, device)
-    run = hashlib.sha256(line.link.token.encode()).hexdigest()[:16]
+    run = run_of(line)
     directory = line.link.directory.checkpoints(spec)
-    saver = Saver(training, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
+    saver = Saver(training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
 
     def after_step(seat: Seat) -> None:
-        due = spec.checkpoint.steps and training.step % spec.checkpoint.steps == 0
-        if due and seat.rank == 0 and training.step < plan.total_steps:
+        if is_due(spec, training.step) and seat.rank == 0 and training.step < plan.total_steps:
             saver.save()
         if evaluator is not None:
             evaluator.after_step(training, plan)
@@ -117,7 +119,8 @@ def assemble(
         line.rounds,
         line.link,
         line.donor,
-        first_state=lambda: first_state(training, spec, directory, run),
+        tables,
+        first_state=lambda: first_state(training, tables, spec, directory, run),
         after_step=after_step,
         ordered=ordered,
         faults=Faults.parse(line.env.faults, line.env.worker),
@@ -135,19 +138,38 @@ def assemble(
     return Assembly(engine, saver, feed)
 
 
-def first_state(training: Training, spec: JobSpec, directory: Path, run: str) -> None:
+def is_due(spec: JobSpec, step: int) -> bool:
+    """Whether a checkpoint is to be written after so many steps."""
+    return bool(spec.checkpoint.steps) and step % spec.checkpoint.steps == 0
+
+
+def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: Path, run: str) -> None:
     """The state where no worker holds one: our newest checkpoint, or the one to start from, or a new model."""
+    image = first_image(spec, directory, run)
+    if image is None:
+        tables.first_values()
+        training.begin()
+    else:
+        training.load(image)
+
+
+def first_image(spec: JobSpec, directory: Path, run: str) -> Image | None:
+    """Our newest checkpoint, or the one to start from; None where the job begins anew."""
     found = store.newest(directory) if directory.exists() else None
     if found is not None and (spec.checkpoint.resume or found[1].get("run") == run):
         image, extra, path = found
     elif spec.checkpoint.initial:
         image, extra, path = store.find(Path(spec.checkpoint.initial))
     else:
-        training.begin()
-        return
+        return None
     _log.info("state of step %d from %s", image.step, path)
     _warn_of_other_bits(extra, spec)
-    training.load(image)
+    return image
+
+
+def run_of(line: Line) -> str:
+    """What checkpoints of this run are known by."""
+    return hashlib.sha256(line.link.token.encode()).hexdigest()[:16]
 
 
 def described(spec: JobSpec, plan: Plan, run: str) -> dict[str, Any]:

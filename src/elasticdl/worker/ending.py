@@ -24,16 +24,16 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
         return "left at the next round" if link.is_leaving else "released"
     link.finished(engine.training.step, engine.training.records, engine.stopped)
     while not link.is_released:
-        path = link.next_export()
-        if path is None:
+        asked = link.next_export()
+        if asked is None:
             if link.is_orphaned:
                 return _orphaned(line, assembly)
             link.wait_end(line.spec.timing.heartbeat_s)
             continue
         assembly.saver.finish()
-        if path:
-            export(path)
-        link.exported(path)
+        if asked.path:
+            export(asked.path)
+        link.exported(asked.path)
     return engine.stopped or "all steps are done"
 
 

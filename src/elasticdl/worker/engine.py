@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from elasticdl.collective.exchange import Exchange
-from elasticdl.collective.tree import Share, Tree
+from elasticdl.collective.tree import Tree
 from elasticdl.data.plan import Plan
-from elasticdl.errors import ElasticDLError, RoundBroken
+from elasticdl.errors import RoundBroken
 from elasticdl.testing.faults import Faults
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.feed import Feed
@@ -25,68 +24,12 @@ from elasticdl.worker.newcomer import catch_up
 from elasticdl.worker.pace import Pace
 from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.settle import settle
+from elasticdl.worker.step import Step
+from elasticdl.worker.tables import NoTables
 from elasticdl.worker.tail import Tail
-from elasticdl.worker.training import Training, seed_everything
+from elasticdl.worker.training import Training
 
 _log = logging.getLogger(__name__)
-
-
-class Step:
-    """One step, as this worker computes it: iterate over its batches and call `backward` for each."""
-
-    def __init__(self, number: int, share: Share, training: Training, feed: Feed) -> None:
-        self.number = number
-        self._share = share
-        self._training = training
-        self._feed = feed
-        self._planned = len(feed.plan.batch(number))
-        self._open: tuple[int, int] | None = None  # logical rank and size of the batch that waits for its loss
-        self.losses: dict[int, torch.Tensor] = {}
-        self.records = 0
-        self.buffers: dict[str, torch.Tensor] = {}
-        self._is_complete = False
-
-    @property
-    def epoch(self) -> int:
-        return self._feed.plan.epoch_of(self.number)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        before = self._training.buffers()
-        for rank in range(self._share.first, self._share.stop):
-            if before and rank != self._share.first:
-                self._training.set_buffers(before)
-            seed_everything(self._feed.plan.seed, self.number, rank)
-            batch = self._feed.batch(self.number, rank)
-            if batch is None:
-                self._training.gradients.skip(rank)
-            else:
-                self._open = (rank, batch.size)
-                yield batch.features, batch.labels
-                if self._open is not None:
-                    raise ElasticDLError(f"step {self.number}: call step.backward(loss) once for every batch")
-            if rank == 0:
-                self.buffers = self._training.buffers()
-        if before:
-            self._training.set_buffers(before)
-        self._is_complete = True
-
-    def check(self) -> None:
-        if not self._is_complete:
-            raise ElasticDLError(f"step {self.number}: iterate over all its batches, `for features, labels in step`")
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Take the mean loss of the current batch."""
-        if self._open is None:
-            raise ElasticDLError(f"step {self.number}: backward was called twice for one batch, or outside of one")
-        (rank, size), self._open = self._open, None
-        self._training.gradients.backward(loss, rank, size / self._planned)
-        self.losses[rank] = loss.detach() * (size / self._planned)
-        self.records += size
-
-    @property
-    def planned(self) -> int:
-        """Records the plan has for the whole step."""
-        return self._planned
 
 
 class Engine:
@@ -99,6 +42,7 @@ class Engine:
         rounds: Rounds,
         link: Link,
         donor: Donor,
+        tables: NoTables,
         first_state: Callable[[], None],
         after_step: Callable[[Seat], None],
         *,
@@ -111,6 +55,7 @@ class Engine:
         self._rounds = rounds
         self._link = link
         self._donor = donor
+        self._tables = tables
         self._first_state = first_state
         self._after_step = after_step
         self._tree = Tree(self.plan.logical_ranks)
@@ -136,7 +81,7 @@ class Engine:
             self.pace.begin()
             assert self._exchange is not None
             self._exchange.start()
-            step = Step(self.training.step, seat.share, self.training, self._feed)
+            step = Step(self.training.step, seat.share, self.training, self._feed, self._tables)
             self._feed.expect(step.number, seat.share)
             self._faults.strike(step.number, "begin")
             yield step
@@ -148,6 +93,7 @@ class Engine:
             except RoundBroken as exc:
                 self._broken(seat.round, exc)
                 self._join()
+        self._tables.settle()
 
     # ---- one step
 
@@ -164,7 +110,9 @@ class Engine:
             voted,
             stop=bool(self._stop_reason()),
         )
+        self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
+        self._tables.after_reduce(step.number)
         buffers = self._shared_buffers(step, seat)
         self._faults.strike(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
@@ -250,6 +198,7 @@ class Engine:
     def _broken(self, round_id: int, exc: RoundBroken) -> None:
         self._rounds.drop(round_id)
         self.training.gradients.abandon()
+        self._tables.abandon()
         if self._link.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)

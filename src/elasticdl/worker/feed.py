@@ -20,6 +20,7 @@ class Feed:
         self._device = device
         self._records = Prefetcher(dataset.source, depth=_AHEAD * plan.logical_ranks)
         self._records.__enter__()
+        self._early: dict[tuple[int, int], Batch | None] = {}
 
     def close(self) -> None:
         self._records.close()
@@ -32,10 +33,17 @@ class Feed:
         for ahead in range(step, min(step + _AHEAD, self.plan.total_steps)):
             slices = self.plan.ranks(ahead, share.first, share.count)
             upcoming += [((ahead, share.first + index), indices) for index, indices in enumerate(slices)]
-        self._records.expect(upcoming)
+        self._records.expect([(key, indices) for key, indices in upcoming if key not in self._early])
+
+    def early(self, step: int, logical_rank: int) -> Batch | None:
+        """As `batch`, which will be asked for next."""
+        self._early = {(step, logical_rank): self.batch(step, logical_rank)}
+        return self._early[step, logical_rank]
 
     def batch(self, step: int, logical_rank: int) -> Batch | None:
         """The slice of one logical rank; None where no record is left in it."""
+        if (step, logical_rank) in self._early:
+            return self._early.pop((step, logical_rank))
         indices = self.plan.slice_of(step, logical_rank)
         if not len(indices):
             return None

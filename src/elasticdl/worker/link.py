@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from elasticdl.errors import MasterUnreachable
+from elasticdl.ps.fleet import Fleet
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec import JobSpec
@@ -51,9 +53,13 @@ class Link:
         self.is_leaving = False
         self._left_by = float("inf")
         self._expelled = False
-        self._exports: deque[str] = deque()
+        self._exports: deque[pb.Export] = deque()
+        self._saves: deque[pb.Save] = deque()
+        self.is_preparer = False  # to make the first state of a job that trains by leases
         self.evaluations: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
         self.on_evaluation_started: Callable[[int], None] = lambda step: None
+        self.fleet: Fleet | None = None  # the newest, in a job with ps
+        self.on_fleet: Callable[[Fleet], None] = lambda fleet: None
         self._session = WorkerSession(self.directory, spec, self._say_hello, self._beat, self._told)
 
     def open(self, handover_address: str = "") -> None:
@@ -79,6 +85,7 @@ class Link:
         best_metric: str = "",
         *,
         best_is_least: bool = False,
+        progress: bytes = b"",
     ) -> None:
         planned = pb.Planned(
             total_steps=total_steps,
@@ -88,6 +95,7 @@ class Link:
             validation_records=validation_records,
             best_metric=best_metric,
             best_is_least=best_is_least,
+            progress=progress,
         )
         self._session.send(pb.WorkerMessage(planned=planned))
 
@@ -99,6 +107,12 @@ class Link:
             round=self._hello.round, step=training.step, records=training.records, loss=training.loss,
             step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate,
         )  # fmt: skip
+
+    def trained(self, step: int, records: int, loss: float, step_s: float, learning_rate: float) -> None:
+        """Remember for the next heartbeat how far this worker is, in a job that trains by leases."""
+        self._heartbeat = pb.Heartbeat(
+            step=step, records=records, loss=loss, step_s=step_s, compute_s=step_s, learning_rate=learning_rate
+        )
 
     def seated(self, round_id: int) -> None:
         self._hello.round = round_id
@@ -160,8 +174,19 @@ class Link:
         """Whether the master has been away for so long that nobody will bring it back."""
         return self._session.away_s > self.timing.orphan_s
 
-    def next_export(self) -> str | None:
+    def wait_fleet(self, timeout_s: float) -> Fleet:
+        """The ps of the job, once they serve."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.fleet is not None or self.is_released, timeout_s)
+        if self.fleet is None:
+            raise MasterUnreachable(f"the master named no ps within {timeout_s:g} s; see the logs of the ps")
+        return self.fleet
+
+    def next_export(self) -> pb.Export | None:
         return self._exports.popleft() if self._exports else None
+
+    def next_save(self) -> pb.Save | None:
+        return self._saves.popleft() if self._saves else None
 
     def wait_end(self, timeout_s: float) -> None:
         """Until something was told, at most `timeout_s`."""
@@ -177,7 +202,11 @@ class Link:
             case "stop":
                 self.stop_reason = message.stop.reason or "stopped"
             case "export":
-                self._exports.append(message.export.path)
+                self._exports.append(message.export)
+            case "save":
+                self._saves.append(message.save)
+            case "prepare":
+                self.is_preparer = True
             case "release":
                 self.is_released = True
                 self._rounds.interrupt("released")
@@ -188,6 +217,9 @@ class Link:
                 self.evaluations.append((message.evaluation.step, dict(message.evaluation.metrics)))
             case "evaluate":
                 self.on_evaluation_started(message.evaluate.step)
+            case "fleet":
+                self.fleet = Fleet.of(message.fleet)
+                self.on_fleet(self.fleet)
         with self._changed:
             self._changed.notify_all()
 

@@ -5,28 +5,47 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint.store import Beside
 from elasticdl.errors import ElasticDLError
-from elasticdl.model.callbacks import BestMetric
+from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.worker.link import Link
-from elasticdl.worker.training import Training
 
 _log = logging.getLogger(__name__)
 
 
+class State(Protocol):
+    """What is saved."""
+
+    callbacks: list[Callback]
+
+    def capture(self) -> Image: ...
+
+
 class Saver:
-    def __init__(self, training: Training, link: Link, directory: Path, keep: int, extra: dict[str, Any]) -> None:
-        self._training = training
+    def __init__(
+        self,
+        state: State,
+        begin_cut: Callable[[int, Path], Beside],
+        link: Link,
+        directory: Path,
+        keep: int,
+        extra: dict[str, Any],
+    ) -> None:
+        """`begin_cut` lets the ps copy their rows, which are then written beside the rest."""
+        self._state = state
+        self._begin_cut = begin_cut
         self._link = link
         self._directory = directory
         self._keep = keep
         self._extra = extra
         self._changed = threading.Condition()
-        self._pending: tuple[Image, float] | None = None
+        self._pending: tuple[Image, Beside, float] | None = None
         self._is_writing = False
         self._failure: ElasticDLError | None = None
         threading.Thread(target=self._run, name="elasticdl-saver", daemon=True).start()
@@ -35,12 +54,13 @@ class Saver:
         """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
         self._raise_failure()
         started = time.monotonic()
-        image = self._training.capture()
+        image = self._state.capture()
+        rows = self._begin_cut(image.step, self._directory)
         copy_s = time.monotonic() - started
         with self._changed:
             if self._pending is not None:
                 _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending[0].step)
-            self._pending = (image, copy_s)
+            self._pending = (image, rows, copy_s)
             self._changed.notify_all()
 
     def finish(self) -> None:
@@ -55,7 +75,7 @@ class Saver:
             raise self._failure
 
     def _best_step(self) -> int | None:
-        steps = [c.best_step for c in self._training.callbacks if isinstance(c, BestMetric)]
+        steps = [c.best_step for c in self._state.callbacks if isinstance(c, BestMetric)]
         return next((step for step in steps if step is not None), None)
 
     def _run(self) -> None:
@@ -63,10 +83,10 @@ class Saver:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None)
                 assert self._pending is not None
-                (image, copy_s), self._pending, self._is_writing = self._pending, None, True
+                (image, rows, copy_s), self._pending, self._is_writing = self._pending, None, True
             started = time.monotonic()
             try:
-                path = store.write(self._directory, image, self._extra, self._keep, self._best_step())
+                path = store.write(self._directory, image, self._extra, self._keep, self._best_step(), rows)
                 self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
             except ElasticDLError as exc:
                 self._failure = exc  # raised in the training thread, at the next step

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from elasticdl.checkpoint import image as images
-from elasticdl.checkpoint.export import load_weights
+from elasticdl.checkpoint.export import find_weights
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.mode import Mode
 from elasticdl.errors import SpecError
@@ -22,6 +22,7 @@ from elasticdl.spec import JobKind
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
+from elasticdl.worker.tables import hold_rows
 from elasticdl.worker.train import open_contract, source_of
 
 
@@ -31,12 +32,12 @@ def serve(line: Line) -> str:
     contract, device = open_contract(line)
     if not spec.checkpoint.initial:
         raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
-    model = contract.build_model().to(device)
-    image = load_weights(Path(spec.checkpoint.initial))
-    images.restore(image, model, None)
     evaluates = spec.kind is JobKind.EVALUATION
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
     dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
+    model = contract.build_model()
+    image = hold_rows(model, *find_weights(Path(spec.checkpoint.initial)))
+    images.restore(image, model.to(device), None)
     line.link.planned(image.step, len(dataset.source), 0, 0)
     line.link.ready()
     run = (

@@ -8,37 +8,45 @@ from typing import Any
 import numpy as np
 import torch
 
-from elasticdl.checkpoint.export import export
+from elasticdl.checkpoint.export import export_with
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.data.plan import Plan, plan_of
 from elasticdl.errors import LossNotFinite, SpecError
-from elasticdl.model import contract as contracts
 from elasticdl.model import tensors
 from elasticdl.model.contract import Contract
 from elasticdl.spec import JobSpec
-from elasticdl.worker.assembly import Line, assemble, device_of
+from elasticdl.worker.assembly import Line, assemble, device_of, is_due
 from elasticdl.worker.ending import finish, give_up
 from elasticdl.worker.evaluator import Evaluator
+from elasticdl.worker.framework import load_contract
+from elasticdl.worker.tables import NoTables, open_tables
 from elasticdl.worker.training import fix_numerics, seed_everything
 
 
 def train(line: Line) -> str:
     """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
     spec = line.spec
+    if spec.trains_by_leases:
+        from elasticdl.worker.train_by_leases import train_by_leases  # needs the native core
+
+        return train_by_leases(line)
     contract, device = open_contract(line)
     dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
-    evaluator = _evaluator(line, contract, device)
     seed_everything(spec.plan.seed)
     model = contract.build_model().to(device)
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
+    tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
+    evaluator = _evaluator(line, contract, tables, device)
     _warm_up(model, contract, dataset, plan, device)
     assembly = assemble(
         line, model, optimizer, dataset, plan,
-        callbacks=contract.callbacks(), learning_rate=contract.learning_rate, evaluator=evaluator, device=device,
+        callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
+        tables=tables,
+        device=device,
     )  # fmt: skip
     engine = assembly.engine
     model.train()
@@ -46,14 +54,16 @@ def train(line: Line) -> str:
     try:
         for step in engine.steps():
             for features, labels in step:
-                step.backward(contract.loss(labels, model(features)))
+                step.backward(contract.batch_loss(model, features, labels))
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
     farewell = finish(
-        line, assembly, lambda path: _export(path, spec, model, dataset, plan, engine.training.step, device)
+        line,
+        assembly,
+        lambda path: _export(path, spec, contract, model, tables, dataset, plan, engine.training.step, device),
     )
     assembly.feed.close()
     if evaluator is not None:
@@ -64,10 +74,9 @@ def train(line: Line) -> str:
 def open_contract(line: Line) -> tuple[Contract, torch.device]:
     """The model file of the job, and the device it is to compute on."""
     spec = line.spec
-    assert spec.model is not None
     device = device_of(spec, line.env)
     fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
-    return contracts.load(spec.model, spec.kind), device
+    return load_contract(spec), device
 
 
 def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> RecordSource:
@@ -80,11 +89,12 @@ def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> Rec
     return open_source(uri, data, line.link.directory.index)
 
 
-def _evaluator(line: Line, contract: Contract, device: torch.device) -> Evaluator | None:
+def _evaluator(line: Line, contract: Contract, tables: NoTables, device: torch.device) -> Evaluator | None:
     if not line.spec.data.validation:
         return None
     dataset = contract.dataset(source_of(line, contract, line.spec.data.validation, "validation"), Mode.EVALUATION)
     model = contract.build_model().to(device)
+    tables.attach(model)
     return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
 
 
@@ -95,7 +105,7 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
         return
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     batch = tensors.on_device(batch, device)
-    contract.loss(batch.labels, model(batch.features)).backward()  # type: ignore[no-untyped-call]
+    contract.batch_loss(model, batch.features, batch.labels).backward()  # type: ignore[no-untyped-call]
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for name, buffer in model.named_buffers():
@@ -103,7 +113,15 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
 
 
 def _export(
-    path: str, spec: JobSpec, model: torch.nn.Module, dataset: Dataset, plan: Plan, step: int, device: torch.device
+    path: str,
+    spec: JobSpec,
+    contract: Contract,
+    model: torch.nn.Module,
+    tables: NoTables,
+    dataset: Dataset,
+    plan: Plan,
+    step: int,
+    device: torch.device,
 ) -> None:
     assert spec.model is not None
     batch = dataset.batch(np.asarray(plan.slice_of(0, 0)))
@@ -115,4 +133,9 @@ def _export(
         "step": step,
         "records": plan.records_until(step),
     }
-    export(model, sample, Path(path), extra)
+    shards = tables.shards()
+    if shards is not None:
+        export_with(shards, model, Path(path), extra)
+        return
+    with tables.whole():
+        contract.export(model, sample, Path(path), extra)

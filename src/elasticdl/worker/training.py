@@ -55,6 +55,12 @@ class Training:
     def learning_rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
+    @property
+    def next_rate(self) -> float:
+        """The learning rate of the step that is computed now."""
+        rate = self._learning_rate(self.step)
+        return self.learning_rate if rate is None else rate
+
     def begin(self) -> None:
         """The state is what was built: no step done yet."""
         self.step, self.records = 0, 0

@@ -116,3 +116,14 @@ def test_the_plan_of_a_job_takes_window_and_shuffling_from_dataset_fn() -> None:
     plan = plan_of(100, spec, DataSpec(shard_records=8), shuffle=True, window_records=20)
 
     assert plan == Plan(100, 10, 4, seed=9, shuffle=True, shard_records=8, window_shards=3)
+
+
+@settings(deadline=None, max_examples=50)
+@given(plans(), st.data())
+def test_positions_are_the_batches_one_after_the_other(plan: Plan, data: st.DataObject) -> None:
+    everything = [record for step in range(plan.total_steps) for record in plan.batch(step).tolist()]
+    start = data.draw(st.integers(0, plan.total_records))
+    stop = data.draw(st.integers(start, plan.total_records))
+
+    assert len(everything) == plan.total_records
+    assert plan.positions(start, stop).tolist() == everything[start:stop]

@@ -6,10 +6,23 @@ from elasticdl.master import codec
 from elasticdl.master import events as ev
 from elasticdl.master.actions import Action, LaunchWorker, Reply, Send, SignalWorker, WriteEntry
 from elasticdl.master.membership import Answer, Worker, WorkerState
+from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Round
 from elasticdl.master.state import JobState
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec, TimingSpec, WorkerId, WorkersSpec
+from elasticdl.spec import (
+    CheckpointSpec,
+    DataSpec,
+    JobKind,
+    JobSpec,
+    ModelSpec,
+    PlanSpec,
+    PsMode,
+    PsSpec,
+    TimingSpec,
+    WorkerId,
+    WorkersSpec,
+)
 
 START = 1000.0
 
@@ -25,6 +38,10 @@ def job_spec(
     output: str = "",
     shard_records: int = 10,
     timing: TimingSpec | None = None,
+    ps: int = 0,
+    replicas: int = 1,
+    mode: PsMode = PsMode.HYBRID,
+    checkpoint_steps: int = 0,
 ) -> JobSpec:
     return JobSpec(
         name="job",
@@ -34,14 +51,16 @@ def job_spec(
         plan=PlanSpec(logical_ranks=ranks),
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
+        checkpoint=CheckpointSpec(steps=checkpoint_steps),
         output=output,
+        ps=PsSpec(wish=ps, replicas=replicas, mode=mode),
     )
 
 
 class Driver:
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, first_cut: str = "") -> None:
         self.spec = spec
-        self.state = JobState(spec)
+        self.state = JobState(spec, first_cut=first_cut)
         self.now = START
         self.journal: list[bytes] = []
         self.sequences: dict[str, int] = {}
@@ -59,7 +78,7 @@ class Driver:
         return actions
 
     def _handle(self, event: ev.Event) -> list[Action]:
-        if not isinstance(event, ev.HeartbeatReceived):
+        if not isinstance(event, ev.HeartbeatReceived | PsBeatReceived):
             self.journal.append(codec.dump(event, self.now))
         return self.state.handle(event, self.now)
 

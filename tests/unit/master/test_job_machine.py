@@ -147,7 +147,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def finishes(self, number: int) -> None:
         worker = self.pick(number, WorkerState.MEMBER)
-        if worker is not None and self.driver.state.job.trains:
+        if worker is not None and self.driver.state.job.has_rounds:
             self.see(self.driver.finish(worker, step=self.step))
 
     @rule(number=NUMBERS)

@@ -30,7 +30,9 @@ def test_a_fault_is_written_as_it_is_read() -> None:
     ["worker-1", "worker-1@x:begin=SIGKILL", "worker-1@1:later=SIGKILL", "worker-1@1:begin=SIGNOTHING", "@1:begin=9"],
 )
 def test_a_fault_that_cannot_be_read_is_refused_for_every_worker(text: str) -> None:
-    with pytest.raises(SpecError, match=r"expected worker-N@STEP:begin\|computed\|reduced\|applied=SIGNAL"):
+    with pytest.raises(
+        SpecError, match=r"expected worker-N@STEP:begin\|computed\|reduced\|applied\|given\|performed=SIGNAL"
+    ):
         Faults.parse(text, "worker-0")
 
 

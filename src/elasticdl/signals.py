@@ -1,4 +1,4 @@
-"""SIGTERM as a preemption notice, heard even while the training thread is deep in a step."""
+"""SIGTERM as a preemption notice, heard even while the main thread is deep in a step."""
 
 from __future__ import annotations
 

@@ -1,0 +1,63 @@
+"""A peer of ctr_throughput.py: the same DeepFM in one process of plain PyTorch, its tables as sparse nn.Embedding.
+
+    python torch_ctr.py DATA BATCH STEPS THREADS
+
+Ids are numbered beforehand, as nn.Embedding wants them; batches lie in memory. Prints `RATE SAMPLES_PER_S`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from elasticdl.zoo.ctr.clicks import FIELDS, NUMBERS, RECORD
+from elasticdl.zoo.ctr.ctr import mlp
+
+COLUMNS, HIDDEN = 16, (256, 128)
+
+
+class DeepFM(nn.Module):
+    def __init__(self, values: int) -> None:
+        super().__init__()
+        self.weights = nn.Embedding(values, 1, sparse=True)
+        self.factors = nn.Embedding(values, COLUMNS, sparse=True)
+        self.numbers = nn.Linear(NUMBERS, 1)
+        self.deep = mlp(FIELDS * COLUMNS + NUMBERS, HIDDEN)
+
+    def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
+        factors = self.factors(ids)
+        first = self.weights(ids).sum(dim=(1, 2)) + self.numbers(numbers).squeeze(1)
+        second = 0.5 * (factors.sum(dim=1).square() - factors.square().sum(dim=1)).sum(dim=1)
+        deep: Tensor = self.deep(torch.cat([factors.flatten(1), numbers], dim=1)).squeeze(1)
+        return first + second + deep
+
+
+def main(data: Path, batch: int, steps: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    found = np.fromfile(data, RECORD)
+    values, numbered = np.unique(found["ids"], return_inverse=True)
+    ids = torch.from_numpy(numbered.reshape(found["ids"].shape))
+    numbers, labels = torch.from_numpy(found["numbers"].copy()), torch.from_numpy(found["label"].copy())
+    model = DeepFM(len(values))
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.02)
+    warm_up = 10
+    for step in range(warm_up + steps):
+        if step == warm_up:
+            started = time.perf_counter()
+        place = slice(step * batch % (len(labels) - batch), None)
+        some = slice(place.start, place.start + batch)
+        loss = binary_cross_entropy_with_logits(model(ids[some], numbers[some]), labels[some])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"RATE {steps * batch / (time.perf_counter() - started)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

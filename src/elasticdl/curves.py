@@ -1,0 +1,13 @@
+"""TensorBoard's files, read and written without TensorFlow: loading it takes seconds, and much memory."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+_STUB = "tensorboard.compat.notf"
+
+
+def avoid_tensorflow() -> None:
+    """Let tensorboard use its own stand-in also where TensorFlow is installed. It looks for a module of this name."""
+    sys.modules.setdefault(_STUB, ModuleType(_STUB))

@@ -1,0 +1,5 @@
+"""Keras models on TensorFlow: the adapter that lets the engine train them, and layers whose rows may lie on ps."""
+
+from elasticdl.keras.embedding import Embedding, SparseEmbedding
+
+__all__ = ["Embedding", "SparseEmbedding"]

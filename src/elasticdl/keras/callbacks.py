@@ -1,0 +1,79 @@
+"""Callbacks of Keras in a training whose steps the plan decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from elasticdl.errors import ModelError
+from elasticdl.keras.module import KerasModule
+from elasticdl.keras.runtime import keras
+from elasticdl.model.callbacks import Callback
+
+# They decide by the metrics in the logs of an epoch; here an evaluation runs beside the training and ends later.
+_INSTEAD = {
+    keras.callbacks.EarlyStopping: "elasticdl.model.callbacks.EarlyStopping",
+    keras.callbacks.ReduceLROnPlateau: "a schedule, or learning_rate(step)",
+    keras.callbacks.ModelCheckpoint: "--checkpoint_steps, and elasticdl.model.callbacks.BestMetric to keep the best",
+    keras.callbacks.BackupAndRestore: "--checkpoint_steps",
+    keras.callbacks.TensorBoard: "nothing: the job has event files of its own",
+}
+
+
+class KerasCallbacks(Callback):
+    """All keras.callbacks of a model file, as one.
+
+    Beginnings of epochs and batches are told where the gradients are known: that happens for every update of every
+    worker, also for those a newcomer repeats, so a rate that is set there is the same everywhere.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], steps_per_epoch: int) -> None:
+        for callback in callbacks:
+            for kind, instead in _INSTEAD.items():
+                if isinstance(callback, kind):
+                    raise ModelError(f"callbacks: keras.callbacks.{kind.__name__} cannot work here; use {instead}")
+        self._callbacks = list(callbacks)
+        self._steps_per_epoch = max(steps_per_epoch, 1)
+        self._loss = float("nan")
+
+    def on_train_begin(self, model: nn.Module) -> None:
+        assert isinstance(model, KerasModule)
+        model.keras.stop_training = False
+        for callback in self._callbacks:
+            callback.set_model(model.keras)
+            callback.on_train_begin({})
+
+    def on_gradients(self, model: nn.Module, step: int) -> None:
+        assert isinstance(model, KerasModule)
+        epoch, batch = divmod(step, self._steps_per_epoch)
+        for callback in self._callbacks:
+            callback.set_model(model.keras)
+            if batch == 0:
+                callback.on_epoch_begin(epoch, {})
+            callback.on_train_batch_begin(step, {})
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        self._loss = loss
+        for callback in self._callbacks:
+            callback.on_train_batch_end(step, {"loss": loss})
+        self._look_for_stop()
+
+    def on_epoch_end(self, epoch: int) -> None:
+        for callback in self._callbacks:
+            callback.on_epoch_end(epoch, {"loss": self._loss})
+        self._look_for_stop()
+
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        for callback in self._callbacks:
+            callback.on_test_end(dict(metrics))
+        self._look_for_stop()
+
+    def on_train_end(self, model: nn.Module) -> None:
+        for callback in self._callbacks:
+            callback.on_train_end({})
+
+    def _look_for_stop(self) -> None:
+        if any(getattr(callback.model, "stop_training", False) for callback in self._callbacks):
+            self.stop_reason = "a callback set model.stop_training"

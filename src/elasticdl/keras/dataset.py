@@ -1,0 +1,180 @@
+"""dataset_fn over a tf.data.Dataset, for records that the plan chooses.
+
+The records of a batch are the argument of one compiled function. In it they become a tf.data.Dataset, dataset_fn
+is called on that, and the one batch that comes out of it is the result. So dataset_fn runs once, when the function is
+traced; its stages run for every batch, in TensorFlow's own threads; and no iterator outlives a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elasticdl.data.collate import collate, objects, stack_arrays
+from elasticdl.data.dataset import Batch, Dataset, Metadata
+from elasticdl.data.interface import Indices, Record, RecordSource
+from elasticdl.data.mode import Mode
+from elasticdl.errors import DataError, ElasticDLError, ModelError
+from elasticdl.keras import stages
+from elasticdl.keras.runtime import tf
+
+_SHOWN = 32  # records that are looked at for their types
+DatasetFunction = Callable[[Any, Mode, Metadata], Any]
+
+
+class Traced(NamedTuple):
+    """dataset_fn compiled for records of one kind."""
+
+    records: Any  # the spec of the records of a batch
+    batch: Any  # the spec of what comes out
+    found: stages.Stages
+    count: Callable[[Any], Any]  # how many items the records become
+    run: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KerasDataset(Dataset):
+    """Batches of a tf.data.Dataset; made by `build`."""
+
+    traced: Traced | None = None
+
+    @property
+    def spec(self) -> tuple[Any, Any]:
+        """The specs of features and labels of a batch of any size; None for labels where there are none."""
+        assert self.traced is not None
+        return _split(self.traced.batch, self.mode)
+
+    def batch_of(self, records: list[Record], indices: Indices) -> Batch | None:
+        assert self.traced is not None
+        if not records:
+            return None
+        given = self._tensors(records, indices)
+        try:
+            items = int(self.traced.count(given))
+            if not items:
+                return None
+            features, labels = _split(self.traced.run(given), self.mode)
+        except tf.errors.OpError as exc:
+            places = f"{self.source.place(int(indices[0]))} … {self.source.place(int(indices[-1]))}"
+            raise DataError(f"{places}: dataset_fn failed: {_first_line(exc)}") from exc
+        return Batch(features, labels, items)
+
+    def _tensors(self, records: list[Record], indices: Indices) -> Any:
+        assert self.traced is not None
+        try:
+            return tf.nest.map_structure(
+                lambda spec, value: _tensor(value, spec.dtype), self.traced.records, stacked(records)
+            )
+        except (ValueError, TypeError) as exc:
+            place = self.source.place(int(indices[0]))
+            raise DataError(f"{place} and those after it: other columns or types than in record 0: {exc}") from exc
+
+
+def build(source: RecordSource, mode: Mode, function: DatasetFunction, metadata: Metadata) -> KerasDataset:
+    """What `function` makes of the records of `source`; the first ones show what they are."""
+    shown = source.read(np.arange(min(_SHOWN, len(source))))
+    telling = min(shown, key=_empty_lists)
+    spec = tf.nest.map_structure(_spec, stacked([telling]))
+    traced = _trace(spec, lambda dataset: function(dataset, mode, metadata))
+    found = traced.found
+    return KerasDataset(source, mode, is_shuffled=found.is_shuffled, window_records=found.window_records, traced=traced)
+
+
+def stacked(records: Sequence[Record]) -> Any:
+    """The records of a batch as arrays with one row for each, in the structure of a record; lists stay as they are."""
+    return collate(records, lambda values: (objects if _is_list(values) else stack_arrays)(values), "the record")
+
+
+def _trace(spec: Any, function: Callable[[Any], Any]) -> Traced:
+    known: list[tuple[stages.Stages, Any]] = []
+
+    def items(records: Any) -> Any:
+        dataset = function(tf.data.Dataset.from_tensor_slices(records))
+        if not isinstance(dataset, tf.data.Dataset):
+            raise ModelError(f"dataset_fn: expected a tf.data.Dataset. Received: {type(dataset).__name__}")
+        found = stages.read(dataset)
+        dataset = dataset.unbatch() if found.is_batched else dataset
+        known.append((found, dataset.element_spec))
+        return dataset
+
+    def run(records: Any) -> Any:
+        batched = _batched(items(records))
+        known.append((known[-1][0], batched.element_spec))
+        return batched.get_single_element()
+
+    def count(records: Any) -> Any:
+        return items(records).reduce(np.int64(0), lambda before, *_: before + 1)
+
+    compiled = tf.function(run, input_signature=[spec], autograph=False)
+    try:
+        compiled.get_concrete_function()
+    except ElasticDLError:
+        raise
+    except Exception as exc:
+        raise ModelError(f"dataset_fn failed: {type(exc).__name__}: {_first_line(exc)}") from exc
+    found, batch = known[-1]
+    counted = _rows if found.keeps_all else tf.function(count, input_signature=[spec], autograph=False)
+    return Traced(spec, batch, found, counted, compiled)
+
+
+def _batched(dataset: Any) -> Any:
+    """All items as one batch; those whose shape is not the same for all as a ragged one."""
+    everything = tf.constant(np.iinfo(np.int64).max)
+    dense = [s for s in tf.nest.flatten(dataset.element_spec) if isinstance(s, tf.TensorSpec | tf.RaggedTensorSpec)]
+    is_even = all(spec.shape.is_fully_defined() for spec in dense)
+    return dataset.batch(everything) if is_even else dataset.ragged_batch(everything)
+
+
+def _rows(records: Any) -> int:
+    return int(tf.nest.flatten(records)[0].shape[0])
+
+
+def _split(batch: Any, mode: Mode) -> tuple[Any, Any]:
+    if isinstance(batch, tuple) and len(batch) == 2:
+        return batch[0], batch[1]
+    if mode is Mode.PREDICTION:
+        return batch, None
+    raise ModelError(
+        "dataset_fn: expected each record to become (features, labels); "
+        "end with dataset.map(lambda record: (features, labels))"
+    )
+
+
+def _spec(array: Any) -> Any:
+    if array.dtype == object:
+        value = array[0]
+        if isinstance(value, str | bytes):
+            return tf.TensorSpec([None], tf.string)
+        if isinstance(value, list):
+            return tf.RaggedTensorSpec([None, None], tf.constant(_numbers(value or [0])).dtype, ragged_rank=1)
+        raise DataError(f"record 0 holds a {type(value).__name__}: expected numbers, text, or lists of them")
+    return tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype))
+
+
+def _tensor(array: Any, dtype: Any) -> Any:
+    if array.dtype == object and _is_list(array):
+        return tf.ragged.constant(array.tolist(), dtype=dtype, ragged_rank=1)
+    return tf.constant(array.tolist() if array.dtype == object else array, dtype=dtype)
+
+
+def _empty_lists(record: Any) -> int:
+    """How many lists of a record do not show of what they are."""
+    if isinstance(record, dict | tuple):
+        return sum(map(_empty_lists, record.values() if isinstance(record, dict) else record))
+    return int(isinstance(record, list) and not record)
+
+
+def _numbers(values: list[Any]) -> Any:
+    return values if isinstance(values[0], str | bytes) else stack_arrays(values)
+
+
+def _is_list(values: Sequence[Any]) -> bool:
+    """Lists may differ in length from record to record: they become ragged tensors."""
+    return isinstance(values[0], list)
+
+
+def _first_line(exc: BaseException) -> str:
+    return str(exc).strip().partition("\n")[0][:500]

@@ -1,0 +1,38 @@
+"""Where the rows of embedding layers lie: known while a model is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal
+
+Which = Literal["auto", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """`on_ps`: layers of ElasticDL have tables there, and plain ones as `which` says. Else all lie in the model."""
+
+    on_ps: bool = False
+    which: Which = "none"  # plain layers that move
+    least_bytes: int = 0  # auto: those of at least so many
+
+
+IN_MODEL = Placing()
+_current: ContextVar[Placing] = ContextVar("placing", default=IN_MODEL)
+
+
+def current() -> Placing:
+    return _current.get()
+
+
+@contextmanager
+def placing(wanted: Placing) -> Iterator[None]:
+    """Layers that are built meanwhile are placed so."""
+    token = _current.set(wanted)
+    try:
+        yield
+    finally:
+        _current.reset(token)

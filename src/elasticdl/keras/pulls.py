@@ -1,0 +1,107 @@
+"""Rows that embedding layers pull from the ps while a compiled function runs.
+
+A layer knows nothing of ps: while a function is traced it asks `current()` for the rows of its ids. The rows are
+pulled by a call out of the graph, and watched, so that their gradients can be asked for beside those of the variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.errors import ModelError
+from elasticdl.keras.runtime import tf
+
+if TYPE_CHECKING:  # both need the native core, which a job without ps can do without
+    from elasticdl.embedding.source import Source
+    from elasticdl.ps.lookups import Found
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+Asked = Callable[[Any], Ids]
+
+
+class _Call(NamedTuple):
+    table: str
+    rows: Any  # the tensor in the graph
+    leaf: int | None  # which of the features, where the ids are one as it is
+    asked: Asked
+
+
+class Pulls:
+    """The pulls of one compiled function, in the order in which it makes them."""
+
+    def __init__(self) -> None:
+        self.source: Source | None = None
+        self._calls: list[_Call] = []
+        self._found: dict[int, Found] = {}
+        self._tape: Any | None = None
+        self._leaves: list[Any] = []
+
+    @contextmanager
+    def tracing(self, features: Any, tape: Any | None = None) -> Iterator[None]:
+        """While the function is traced: layers come here."""
+        self._calls, self._tape = [], tape
+        self._leaves = tf.nest.flatten(features)
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+            self._tape, self._leaves = None, []
+
+    def pull(self, table: str, flat: Any, columns: int, ids: Any, asked: Asked) -> Any:
+        """The rows of `flat`, a vector, as they are when the function runs.
+
+        `flat` was made of `ids`, which may be one of the features; `asked` makes the same of its value.
+        """
+        number = len(self._calls)
+
+        def find(wanted: Ids) -> tuple[Floats, NDArray[np.int32]]:
+            if self.source is None:
+                raise ModelError(f"table {table}: no ps to pull it from yet")
+            found = self.source.find(table, wanted)
+            self._found[number] = found
+            return np.ascontiguousarray(found.rows, np.float32), np.asarray(found.plan.inverse, np.int32)
+
+        rows, inverse = tf.numpy_function(find, [tf.cast(flat, tf.int64)], [tf.float32, tf.int32])
+        rows = tf.ensure_shape(rows, [None, columns])
+        if self._tape is not None:
+            self._tape.watch(rows)
+        leaf = next((number for number, leaf in enumerate(self._leaves) if leaf is ids), None)
+        self._calls.append(_Call(table, rows, leaf, asked))
+        return tf.gather(rows, tf.ensure_shape(inverse, [None]))
+
+    def rows(self) -> list[Any]:
+        """The tensors to differentiate by."""
+        return [call.rows for call in self._calls]
+
+    def give(self, gradients: list[Floats]) -> None:
+        """The gradients of `rows`, to those who found them."""
+        for number, (call, gradient) in enumerate(zip(self._calls, gradients, strict=True)):
+            assert self.source is not None
+            self.source.give(call.table, self._found.pop(number), gradient)
+
+    def foreseen(self, features: Any) -> dict[str, list[Ids]]:
+        """By table, what a batch with these features will ask for, as far as its ids are features as they are."""
+        leaves = tf.nest.flatten(features)
+        found: dict[str, list[Ids]] = {}
+        for call in self._calls:
+            if call.leaf is not None:
+                ids = call.asked(leaves[call.leaf])
+                if not any(np.array_equal(ids, known) for known in found.get(call.table, ())):
+                    found.setdefault(call.table, []).append(ids)
+        return found
+
+
+_current: ContextVar[Pulls | None] = ContextVar("pulls", default=None)
+
+
+def current() -> Pulls | None:
+    """The pulls of the function that is being traced."""
+    return _current.get()

@@ -1,0 +1,57 @@
+"""TensorFlow and Keras, imported in one place: quiet, on the right backend, with settings that are part of the bits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from elasticdl.errors import ModelError
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is loaded
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What the libraries write to the error stream while they are loaded obeys no log level."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+try:
+    with _silence():
+        import keras
+        import tensorflow as tf
+except ImportError as exc:
+    raise ModelError(
+        f"the model file is written in Keras, but TensorFlow cannot be imported ({exc}): "
+        "pip install 'elasticdl[tensorflow]'"
+    ) from exc
+
+if keras.backend.backend() != "tensorflow":
+    raise ModelError(
+        f"expected Keras on TensorFlow. Received: Keras on {keras.backend.backend()}, which was imported before "
+        "ElasticDL; leave out KERAS_BACKEND"
+    )
+
+_SEED = 1
+
+
+def fix_numerics(threads: int, *, reproducible: bool) -> None:
+    """Before the first operation. Threads are part of the bits: each number of them sums in another order."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    if reproducible:
+        # Operations with random numbers of their own take their seeds from this one and their place in the graph.
+        tf.random.set_seed(_SEED)
+        tf.config.experimental.enable_op_determinism()
+
+
+__all__ = ["fix_numerics", "keras", "tf"]

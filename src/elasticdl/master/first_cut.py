@@ -1,0 +1,36 @@
+"""Where the rows of a job come from that goes on from a checkpoint. Read once, when the master starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from elasticdl.checkpoint import manifest
+from elasticdl.errors import CheckpointCorrupt
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+
+INDEX = "ps/index.json"  # a checkpoint with rows of ps has this file
+
+
+def find(spec: JobSpec, directory: JobDirectory) -> str:
+    """The newest checkpoint with rows of ps that this job begins from; "": rows begin anew."""
+    if not spec.ps.wish:
+        return ""
+    return next((str(path) for path in _candidates(spec, directory) if _has_rows(path)), "")
+
+
+def _candidates(spec: JobSpec, directory: JobDirectory) -> Iterator[Path]:
+    """As workers look for the first state: the job's own checkpoints, then those it was told to start from."""
+    if spec.checkpoint.resume:
+        yield from manifest.checkpoints(directory.checkpoints(spec))
+    if spec.checkpoint.initial:
+        initial = Path(spec.checkpoint.initial)
+        yield from [initial] if (initial / manifest.FILE).exists() else manifest.checkpoints(initial)
+
+
+def _has_rows(checkpoint: Path) -> bool:
+    try:
+        return INDEX in manifest.read(checkpoint / manifest.FILE).files
+    except CheckpointCorrupt:
+        return False

@@ -1,0 +1,173 @@
+"""Training by leases, event by event and decision by decision: all of the model is on ps, workers take shards. Pure.
+
+One worker makes the first state. Then the positions of the plan are handed out; whenever enough is done an
+evaluation is opened or a checkpoint asked for. When the data is drained, one worker writes the last checkpoint and
+the model.
+"""
+
+from __future__ import annotations
+
+from elasticdl.master import progress
+from elasticdl.master.actions import Action, SignalWorker
+from elasticdl.master.evaluation import Evaluation
+from elasticdl.master.events import (
+    EvaluationDue,
+    Event,
+    ExportAsked,
+    JobEnded,
+    LeaseReport,
+    PlanFound,
+    PreparerChosen,
+    SaveAsked,
+)
+from elasticdl.master.job import Job, send
+from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.membership import Worker, WorkerState
+from elasticdl.master.phase import Pending, Running, Stopping
+from elasticdl.master.shards import ShardQueue
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Actions = list[Action]
+
+# ---- events
+
+
+def preparer_chosen(job: Job, event: PreparerChosen, now: float) -> Actions:
+    job.ledger.preparer = event.worker
+    return [send(event.worker, prepare=pb.Prepare())]
+
+
+def opened(job: Job, event: PlanFound, now: float) -> Actions:
+    """The first state is made: the data can be handed out, from where the checkpoint it came from was."""
+    ledger = job.ledger
+    if ledger.training is not None or event.worker != ledger.preparer:
+        return []
+    queue = TrainingQueue.of(job.spec, event.total_records, ledger.started_at)
+    ledger.training = queue = progress.load(event.progress, queue) if event.progress else queue
+    ledger.evaluated_at, ledger.saved_at = queue.shards.done_records, queue.batches_done
+    if isinstance(ledger.phase, Pending):
+        ledger.phase = Running()
+    return []
+
+
+def report(job: Job, worker: Worker, said: LeaseReport, now: float) -> bool:
+    """Take a report of a training lease. False: it is of another kind. Raises PoisonShard."""
+    queue = job.ledger.training
+    if queue is None or said.lease not in queue.shards.leases:
+        return False
+    if said.finished and not said.failure:
+        queue.finish(said.lease, worker.id)
+    elif queue.shards.advance(said.lease, worker.id, said.done, now) and said.failure:
+        queue.shards.fail(said.lease, said.failure, job.spec.timing.lease_attempts)
+    job.ledger.records, job.ledger.step = queue.shards.done_records, queue.batches_done
+    job.seen.advance(queue.batches_done, queue.shards.done_records, now)
+    return True
+
+
+def evaluation_due(job: Job, event: EvaluationDue, now: float) -> Actions:
+    ledger = job.ledger
+    ledger.evaluated_at = event.records
+    assert ledger.plan is not None
+    queue = ShardQueue("validation", ledger.plan.validation_records, job.spec.data.shard_records)
+    ledger.evaluations.open[event.step] = Evaluation(event.step, queue, holders=None)
+    return []
+
+
+def save_asked(job: Job, event: SaveAsked, now: float) -> Actions:
+    job.ledger.saver, job.ledger.saved_at = event.worker, event.step
+    return [send(event.worker, save=pb.Save(step=event.step, progress=progress.dump(job)))]
+
+
+def overdue(job: Job, lease_id: int, now: float) -> Actions:
+    """A worker that makes no progress hangs: it is replaced, its shard goes to others. Raises PoisonShard."""
+    queue = job.ledger.training
+    lease = queue.shards.leases.get(lease_id) if queue else None
+    if queue is None or lease is None:
+        return []
+    why = f"no progress for {job.spec.timing.lease_s:g} s"
+    queue.shards.fail(lease_id, why, job.spec.timing.lease_attempts)
+    reason = f"training[{lease.start}:{lease.stop}] taken back: {why}; the worker is replaced"
+    return [job.note(now, "lease-expired", worker=lease.worker, reason=reason), SignalWorker(lease.worker, 9)]
+
+
+# ---- decisions
+
+
+def due(job: Job, now: float) -> Event | None:
+    if not job.trains_by_leases:
+        return None
+    for decide in (_prepare, _evaluate, _save, _end):
+        if (event := decide(job, now)) is not None:
+            return event
+    return None
+
+
+def is_done(job: Job) -> bool:
+    """Whether no work will come any more: all is trained, and the last evaluation is over."""
+    ledger = job.ledger
+    if ledger.training is None or not ledger.training.shards.is_drained or ledger.evaluations.open:
+        return False
+    is_evaluated = ledger.evaluations.newest == ledger.training.batches_done
+    return is_evaluated or ledger.plan is None or not ledger.plan.validation_records
+
+
+def _members(job: Job) -> list[Worker]:
+    wanted = (WorkerState.MEMBER, WorkerState.FINISHED)
+    return [w for w in job.ledger.membership.workers.values() if w.is_here and w.state in wanted]
+
+
+def _prepare(job: Job, now: float) -> Event | None:
+    ledger = job.ledger
+    if ledger.training is not None or not ledger.fleet.is_ready or not isinstance(ledger.phase, Pending | Running):
+        return None
+    if ledger.preparer is not None and ledger.membership.is_here(ledger.preparer):
+        return None
+    ready = [worker.id for worker in _members(job)]
+    return PreparerChosen(ready[0]) if ready else None
+
+
+def _evaluate(job: Job, now: float) -> Event | None:
+    ledger, when = job.ledger, job.spec.evaluation
+    if ledger.training is None or ledger.plan is None or not ledger.plan.validation_records or ledger.evaluations.open:
+        return None
+    queue = ledger.training
+    done, before = queue.shards.done_records, ledger.evaluated_at
+    by_steps = when.steps * queue.minibatch
+    by_epochs = (when.epochs or (0 if when.steps else 1)) * ledger.plan.records_per_epoch
+    is_due = any(every and done // every > before // every for every in (by_steps, by_epochs))
+    is_last = queue.shards.is_drained and ledger.evaluations.newest != queue.batches_done
+    return EvaluationDue(queue.batches_done, done) if is_due or is_last else None
+
+
+def _save(job: Job, now: float) -> Event | None:
+    ledger, every = job.ledger, job.spec.checkpoint.steps
+    if ledger.training is None or not every or not isinstance(ledger.phase, Running):
+        return None
+    if ledger.saver is not None and ledger.membership.is_here(ledger.saver):
+        return None
+    done = ledger.training.batches_done
+    if done // every <= ledger.saved_at // every or ledger.training.shards.is_drained:
+        return None
+    able = [worker.id for worker in _members(job) if worker.state is WorkerState.MEMBER]
+    return SaveAsked(able[0], done) if able else None
+
+
+def _end(job: Job, now: float) -> Event | None:
+    ledger, phase = job.ledger, job.ledger.phase
+    members = _members(job)
+    if isinstance(phase, Stopping):
+        if not members:
+            return JobEnded("stopped", f"{phase.reason}; no worker was left to write a checkpoint", False)
+        if now >= phase.deadline:
+            grace_s = job.spec.timing.grace_s
+            return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
+    finished = [worker for worker in members if worker.state is WorkerState.FINISHED]
+    if not finished or len(finished) < len(members):
+        return None
+    is_complete = ledger.training is not None and ledger.training.shards.is_drained
+    if not ledger.is_exported:
+        is_asked = ledger.export is not None and any(worker.id == ledger.export[0] for worker in finished)
+        return None if is_asked else ExportAsked(finished[0].id, job.spec.output if is_complete else "")
+    if isinstance(phase, Stopping) and not is_complete:
+        return JobEnded("stopped", phase.reason, False)
+    return JobEnded("succeeded", ledger.finish_reason or "all records are trained", False)

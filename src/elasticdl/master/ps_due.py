@@ -1,0 +1,105 @@
+"""What is due for the fleet: launches, the first map, the next task, releases, silence. Pure."""
+
+from __future__ import annotations
+
+from elasticdl.master import fleet as fleets
+from elasticdl.master.events import Event
+from elasticdl.master.fleet import MOVE
+from elasticdl.master.job import Job
+from elasticdl.master.ps_events import MirrorBroken, PsDrained, PsFellSilent, PsLaunched, SlotsDealt, TaskSettled
+from elasticdl.spec import PsId, WorkerId
+
+# The first map waits so long at most for those that have not come yet: they get their slots while others train.
+START_WAIT_S = 10.0
+# A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost.
+_PATIENCE = 3.0
+
+
+def due(job: Job, now: float) -> Event | None:
+    if not job.ledger.fleet.wish:
+        return None
+    for decide in (_silent, _broken_mirror, _settle, _launch, _deal, _change):
+        if (event := decide(job, now)) is not None:
+            return event
+    return None
+
+
+def _silent(job: Job, now: float) -> Event | None:
+    timing = job.spec.timing
+    for ps in job.ledger.fleet.here():
+        if not ps.greeted_pid or ps.said_goodbye:
+            continue
+        # After a restart of the master its ps need a moment to find it again.
+        quiet_s = now - max(job.seen.heard_at.get(ps.id, 0.0), job.seen.since + timing.silence_s)
+        if quiet_s >= _PATIENCE * timing.silence_s and _others_are_heard(job, ps.id, now):
+            return PsFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
+    return None
+
+
+def _others_are_heard(job: Job, ps: PsId, now: float) -> bool:
+    """Whether the machine as a whole is awake: then the silence is this one's own."""
+    silence_s, seen = job.spec.timing.silence_s, job.seen
+    others: list[WorkerId | PsId] = [one.id for one in job.ledger.fleet.here() if one.id != ps]
+    others += [worker.id for worker in job.ledger.membership.here()]
+    return any(
+        now - seen.heard_at.get(other, 0.0) < silence_s and now - seen.awake_since.get(other, now) >= silence_s
+        for other in others
+    )
+
+
+def _broken_mirror(job: Job, now: float) -> Event | None:
+    for ps in job.ledger.fleet.replicas:
+        seen = job.seen.ps.get(ps)
+        if seen is not None and seen.beat is not None and seen.beat.mirror_failure:
+            return MirrorBroken(ps, seen.beat.mirror_failure)
+    return None
+
+
+def _settle(job: Job, now: float) -> Event | None:
+    """A task whose performer is gone: what the other one has in force tells whether it was done."""
+    fleet = job.ledger.fleet
+    task = fleet.task
+    if task is None or fleet.ps[task.performer].is_here:
+        return None
+    other = fleet.ps[task.other]
+    if task.kind != MOVE or not other.answers:
+        return TaskSettled(task.version, False)
+    seen = job.seen.ps.get(other.id)
+    # What the dead one had sent may still be on its way for a moment.
+    if seen is None or seen.at < fleet.ps[task.performer].since + 2 * job.spec.timing.heartbeat_s:
+        return None
+    return TaskSettled(task.version, seen.map_version >= task.version)
+
+
+def _launch(job: Job, now: float) -> Event | None:
+    fleet = job.ledger.fleet
+    if not job.seen.has_launcher or now < job.ledger.budget.relaunch_at:
+        return None
+    # One that said why it fails has not ended yet: its exit is counted, and the pause begins there.
+    if any(ps.failure and ps.said_goodbye and not ps.exited for ps in fleet.ps.values()):
+        return None
+    return PsLaunched(fleet.next_id()) if len(fleet.active()) < fleet.wish else None
+
+
+def _deal(job: Job, now: float) -> Event | None:
+    fleet = job.ledger.fleet
+    serving = fleet.serving()
+    if fleet.version or not serving:
+        return None
+    if len(serving) < fleet.wish and now - fleet.greeted_at < START_WAIT_S:
+        return None
+    return SlotsDealt(tuple(serving), tuple(serving) if job.first_cut else ())
+
+
+def _change(job: Job, now: float) -> Event | None:
+    fleet = job.ledger.fleet
+    standing = fleet.standing
+    if standing == job.seen.settled or now < fleet.retry_at:
+        return None
+    if (ps := fleets.drained(fleet)) is not None:
+        return PsDrained(ps)
+    directory = job.ledger.checkpoint[1] if job.ledger.checkpoint else job.first_cut
+    task = fleets.next_task(fleet, job.spec.ps.replicas, directory)
+    if task is None:
+        job.seen.settled = standing
+    return task

@@ -1,0 +1,135 @@
+"""What happened to the ps of a job, and what was decided about them: part of events.py, by the same rules."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from elasticdl.spec.ids import PsId
+
+# ---- from ps
+
+
+class PsGreeted(NamedTuple):
+    ps: PsId
+    pid: int
+    host: str
+    address: str
+    map_version: int  # in force there
+    leaving: bool
+
+
+class PsBeatReceived(NamedTuple):
+    """Never journaled, as a worker's heartbeat."""
+
+    ps: PsId
+    map_version: int
+    rows: int
+    bytes: int
+    requests: int
+    applied: int
+    repeated: int
+    refused: int
+    malformed: int
+    lock_wait_s: float
+    staleness: tuple[int, ...]  # pushes by staleness: 0, 1, 2-3, 4-7 …
+    clock: int
+    mirror_failure: str = ""  # why the copy it has elsewhere is not whole any more
+
+
+class PsLeaving(NamedTuple):
+    ps: PsId
+    sequence: int
+    reason: str
+
+
+class SlotsMoved(NamedTuple):
+    """A task of the fleet is done, or could not be."""
+
+    ps: PsId
+    sequence: int
+    version: int
+    rows: int
+    pause_s: float
+    rolled_back: int
+    failure: str
+
+
+class PsFailed(NamedTuple):
+    ps: PsId
+    sequence: int
+    message: str
+    wrong_job: bool
+    permanent: bool
+
+
+class PsSaidGoodbye(NamedTuple):
+    ps: PsId
+    sequence: int
+    reason: str
+
+
+# ---- decided as time passed
+
+
+class PsLaunched(NamedTuple):
+    ps: PsId
+
+
+class PsFellSilent(NamedTuple):
+    ps: PsId
+    reason: str
+
+
+class MirrorBroken(NamedTuple):
+    """The copies of this ps are not whole any more, as it said itself."""
+
+    ps: PsId
+    reason: str
+
+
+class PsDrained(NamedTuple):
+    """It was to leave, and nobody needs it any more."""
+
+    ps: PsId
+
+
+class SlotsDealt(NamedTuple):
+    """The first slot map: these ps hold all slots. Those in `blank` must restore theirs first."""
+
+    members: tuple[PsId, ...]
+    blank: tuple[PsId, ...]
+
+
+class TaskGiven(NamedTuple):
+    """What changes who holds what, see master/fleet.py. `other` is the one it goes to, or the one it is of."""
+
+    kind: str
+    version: int  # of the map that is in force once it is done
+    performer: PsId
+    other: PsId
+    slots: tuple[int, ...]
+    directory: str  # of the cut that is restored
+
+
+class TaskSettled(NamedTuple):
+    """Whoever performed it is gone; the other one's map tells whether it was done."""
+
+    version: int
+    is_done: bool
+
+
+# (ps, sequence) first: sent again after a reconnect, effective once.
+PsSequenced = PsLeaving | SlotsMoved | PsFailed | PsSaidGoodbye
+
+PsEvent = (
+    PsGreeted
+    | PsBeatReceived
+    | PsSequenced
+    | PsLaunched
+    | PsFellSilent
+    | MirrorBroken
+    | PsDrained
+    | SlotsDealt
+    | TaskGiven
+    | TaskSettled
+)

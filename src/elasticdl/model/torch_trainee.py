@@ -1,0 +1,65 @@
+"""A torch module as the lease modes see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from elasticdl.model.trainee import Values
+
+
+class TorchTrainee:
+    """Its trainable parameters are the variables; on the host they share memory with what is handed out."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batch_loss: Callable[[Any, Any], Tensor],
+        on_gradients: Callable[[], None],
+    ) -> None:
+        """`batch_loss` takes features and labels; `on_gradients` may change the gradients before they are pushed."""
+        self.model = model
+        self._on_gradients = on_gradients
+        self._optimizer = optimizer
+        self._batch_loss = batch_loss
+        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+    def variables(self) -> Values:
+        return {name: _array(parameter.detach()) for name, parameter in self._parameters.items()}
+
+    def set_variables(self, values: Values) -> None:
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(values[name])))
+
+    def compute(self, features: Any, labels: Any) -> tuple[float, Values]:
+        for parameter in self._parameters.values():
+            parameter.grad = None
+        loss = self._batch_loss(features, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._on_gradients()
+        return float(loss.detach()), {name: _gradient(parameter) for name, parameter in self._parameters.items()}
+
+    def update(self, gradients: Values, rate: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        for name, parameter in self._parameters.items():
+            parameter.grad = torch.from_numpy(np.ascontiguousarray(gradients[name])).to(parameter)
+        self._optimizer.step()
+
+
+def _gradient(parameter: nn.Parameter) -> NDArray[np.float32]:
+    if parameter.grad is None:  # no part of it was used
+        return np.zeros(tuple(parameter.shape), np.float32)
+    return _array(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+
+
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = tensor.to("cpu", torch.float32).numpy()
+    return found

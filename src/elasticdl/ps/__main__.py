@@ -1,0 +1,90 @@
+"""The ps process: `python -m elasticdl.ps`, started by the launcher."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+
+from elasticdl import log
+from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keeper import Keeper
+from elasticdl.ps.keys import keys_of
+from elasticdl.ps.link import Copies, Link
+from elasticdl.ps.server import Server
+from elasticdl.ps.tasks import Performer, Tasks
+from elasticdl.ps.terms import Terms
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.signals import on_terminate
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import PsEnv
+from elasticdl.testing.faults import Faults
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    env = PsEnv.from_environ(os.environ)
+    directory = JobDirectory(env.job_directory)
+    spec = directory.load_spec()
+    log.configure(env.ps, spec.log_level)
+    directory.counters.mkdir(exist_ok=True)
+    terms = Terms(spec.ps.max_staleness, spec.ps.modulate_rate, spec.ps.grads_to_wait)
+    counter = directory.counters / env.ps
+    holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
+    token = directory.load_token()
+    keys = keys_of(directory.root)
+    server = Server(
+        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s,
+        answers=Keeper(holdings).answers, keys=keys,
+    )  # fmt: skip
+    faults = Faults.parse(env.faults, env.ps)
+    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys)
+    link = _attend(env, spec, holdings, server, performer, crashed := list[Exception]())
+    farewell = link.wait_end()
+    if crashed:
+        return _failed(link, crashed[0])
+    _log.info("farewell: %s", farewell)
+    link.close(farewell)
+    return 0
+
+
+def _attend(
+    env: PsEnv, spec: JobSpec, holdings: Holdings, server: Server, performer: Performer, crashed: list[Exception]
+) -> Link:
+    """Say Hello to the master, and do from here on what it says."""
+
+    def crash(exc: Exception) -> None:
+        crashed.append(exc)
+        link.end("crashed")
+
+    tasks = Tasks(performer.perform, lambda done: link.moved(done), crash)
+    link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, Copies(holdings).use)
+    tasks.start()
+    on_terminate(link.leave)
+    link.open()
+    _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
+    return link
+
+
+def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
+    return pb.PsBeat(**holdings.beat(), malformed=server.malformed, mirror_failure=holdings.mirror_failure)
+
+
+def _failed(link: Link, exc: Exception) -> int:
+    _log.error("%s", "".join(traceback.format_exception(exc)))
+    is_wrong = isinstance(exc, SpecError)
+    message = str(exc) if isinstance(exc, ElasticDLError) else f"{type(exc).__name__}: {exc}"
+    link.failure(message, wrong_job=is_wrong, permanent=isinstance(exc, SpecError | PermanentError))
+    link.close(message)
+    return 2 if is_wrong else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)  # threads of the server may be inside a request: nothing is left to wait for

@@ -1,0 +1,132 @@
+"""What a ps does for its fleet: gives slots away, keeps a copy elsewhere, takes over copies, restores from a cut.
+
+One task at a time, in a thread of its own: workers are served meanwhile.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+
+from elasticdl.checkpoint import manifest
+from elasticdl.errors import ElasticDLError
+from elasticdl.ps import _native, counter, cuts
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keys import Keys
+from elasticdl.ps.line import Lines
+from elasticdl.ps.mirroring import mirror
+from elasticdl.ps.moving import move
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+from elasticdl.testing.faults import Faults
+
+NOBODY_KNOWS = -1
+
+
+class Performer:
+    """`counters` is where every ps of the job counts what it has acknowledged."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        token: str,
+        timeout_s: float,
+        counters: Path,
+        faults: Faults | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self._holdings = holdings
+        self._token = token
+        self._timeout_s = timeout_s
+        self._counters = counters
+        self._faults = faults or Faults()
+        self._keys = keys
+
+    def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
+        """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
+        fleet = Fleet.of(task.fleet)
+        self._faults.strike(fleet.version, "given")
+        try:
+            done = self._do(task, fleet)
+        except (ElasticDLError, _native.MemoryLimit, OSError) as exc:
+            done = pb.SlotsMoved(failure=str(exc) or type(exc).__name__)
+        done.version = fleet.version
+        self._faults.strike(fleet.version, "performed")
+        return done
+
+    def _do(self, task: pb.FleetTask, fleet: Fleet) -> pb.SlotsMoved:
+        if task.promote:
+            rows = self._holdings.promote(PsId(task.promote), fleet.map)
+            return pb.SlotsMoved(rows=rows)
+        if not task.target:
+            return self._restore(task.restore, list(task.slots), fleet)
+        lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
+        try:
+            if task.mirror:
+                moved = mirror(self._holdings, PsId(task.target), lines)
+                self._holdings.set_map(fleet.map)
+            else:
+                moved = move(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)
+        finally:
+            lines.close()
+        return pb.SlotsMoved(rows=moved.rows, pause_s=moved.pause_s)
+
+    def _restore(self, directory: str, slots: Sequence[int], fleet: Fleet) -> pb.SlotsMoved:
+        """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
+        before = self._holdings.map.owner[slots[0]]
+        rows, applied = 0, 0
+        if directory and _has_rows(Path(directory)):
+            rows, applied, _ = cuts.restore(self._holdings, Path(directory), slots)
+        self._holdings.set_map(fleet.map)
+        if before == self._holdings.name:
+            return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
+        return pb.SlotsMoved(rows=rows, rolled_back=self._rolled_back(before, applied))
+
+    def _rolled_back(self, lost: PsId, applied: int) -> int:
+        """Pushes that the lost ps has acknowledged, and that are not in the cut."""
+        try:
+            return max(0, counter.read(self._counters / lost).applied - applied)
+        except (OSError, struct.error):
+            return NOBODY_KNOWS
+
+
+def _has_rows(checkpoint: Path) -> bool:
+    """Whether it was written with tables on the ps: there may have been none by then."""
+    return cuts.INDEX in manifest.read(checkpoint / manifest.FILE).files
+
+
+class Tasks:
+    """Those that were given, in turn. One that was given before is not done again: its answer is on its way."""
+
+    def __init__(
+        self,
+        perform: Callable[[pb.FleetTask], pb.SlotsMoved],
+        answer: Callable[[pb.SlotsMoved], None],
+        on_crash: Callable[[Exception], None],
+    ) -> None:
+        self._perform = perform
+        self._answer = answer
+        self._on_crash = on_crash
+        self._newest = 0
+        self._waiting: SimpleQueue[pb.FleetTask] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="ps-tasks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def give(self, task: pb.FleetTask) -> None:
+        """From the session's thread only."""
+        if task.fleet.version > self._newest:
+            self._newest = task.fleet.version
+            self._waiting.put(task)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._answer(self._perform(self._waiting.get()))
+        except Exception as exc:
+            self._on_crash(exc)

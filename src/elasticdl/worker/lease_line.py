@@ -1,0 +1,119 @@
+"""Leases behind the training thread's back: reports go out and the next shard comes in while a batch computes.
+
+One exchange is under way at a time; what was reported meanwhile goes with the next one, the newest word on each lease.
+So batch by batch progress costs the training thread nothing, however slow the master's disk is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Protocol
+
+from elasticdl.errors import ElasticDLError
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Part = tuple[Sequence[float], float]
+
+
+class Master(Protocol):
+    def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply: ...
+
+
+class LeaseLine:
+    """`retry_s`: how soon to ask again where others hold all that is left."""
+
+    def __init__(self, master: Master, worker: str, retry_s: float) -> None:
+        self._master = master
+        self._worker = worker
+        self._retry_s = retry_s
+        self._requests = count(1)
+        self._changed = threading.Condition()
+        self._reports: dict[int, pb.LeaseReport] = {}
+        self._leases: deque[pb.Lease] = deque()
+        self._wants = False
+        self._is_busy = False
+        self._is_closed = False
+        self._failure: ElasticDLError | None = None
+        self.is_drained = False
+        self._thread = threading.Thread(target=self._run, name="elasticdl-leases", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """A lease will be needed soon."""
+        with self._changed:
+            self._wants = self._wants or not self._leases
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float) -> pb.Lease | None:
+        """The next lease; None: none came in time, or `is_drained`. Raises what went wrong with the master."""
+        self.ask()
+        with self._changed:
+            self._changed.wait_for(lambda: self._leases or self.is_drained or self._failure, timeout=timeout_s)
+            self._raise_failure()
+            return self._leases.popleft() if self._leases else None
+
+    def report(self, lease: pb.Lease, done: int, parts: Mapping[str, Part] | None = None, failure: str = "") -> None:
+        """So many records of the lease are done; `parts` are the metrics of those since the last report."""
+        size = lease.stop - lease.start
+        said = pb.LeaseReport(lease=lease.id, done=done, finished=done >= size and not failure, failure=failure)
+        with self._changed:
+            self._raise_failure()
+            if (waiting := self._reports.get(lease.id)) is not None:
+                for name, part in waiting.sums.items():
+                    said.sums[name].CopyFrom(part)
+            for name, (values, weight) in (parts or {}).items():
+                before = said.sums[name]
+                had = before.values or [0.0] * len(values)
+                total = pb.Sum(values=[a + b for a, b in zip(had, values, strict=True)], weight=before.weight + weight)
+                before.CopyFrom(total)
+            self._reports[lease.id] = said
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> None:
+        """Until the master has every report."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or not (self._reports or self._is_busy), timeout=timeout_s)
+            self._raise_failure()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._reports or self._wants or self._is_closed)
+                if self._is_closed:
+                    return
+                reports, self._reports = list(self._reports.values()), {}
+                wants, self._is_busy = self._wants, True
+            try:
+                self._exchange(reports, wants)
+            except ElasticDLError as exc:
+                with self._changed:
+                    self._failure, self._is_busy = exc, False
+                    self._changed.notify_all()
+                return
+
+    def _exchange(self, reports: list[pb.LeaseReport], wants: bool) -> None:
+        reply = self._master.exchange(
+            pb.ExchangeRequest(worker=self._worker, reports=reports, want=int(wants), request=next(self._requests))
+        )
+        with self._changed:
+            self._leases += reply.leases
+            self.is_drained = reply.drained
+            if reply.leases or reply.drained:
+                self._wants = False
+            self._changed.notify_all()
+            if self._wants:  # others hold what is left: one of them may die
+                self._changed.wait_for(lambda: self._reports or self._is_closed, timeout=self._retry_s)

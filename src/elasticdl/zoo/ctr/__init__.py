@@ -1,0 +1,1 @@
+"""Click-through-rate models with tables on parameter servers: DeepFM, and Wide & Deep."""

@@ -1,0 +1,192 @@
+"""Jobs with ps, as processes: the fleet grows and shrinks, ps and master die, rows follow their slots."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from elasticdl.ps.client import Client
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.slots import SLOTS, SlotMap
+from elasticdl.ps.table import TableSpec
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+from tests.integration.job import Job, Jobs
+
+TABLE = TableSpec(name="users", columns=4)
+IDS = np.arange(500, dtype=np.int64)
+
+
+def serving(status: pb.JobStatus) -> dict[str, pb.PsStatus]:
+    return {ps.id: ps for ps in status.ps if ps.state == "serving"}
+
+
+def wait_serving(job: Job, count: int) -> dict[str, pb.PsStatus]:
+    """Until so many ps, and no others, hold all slots, and each of them knows it."""
+
+    def is_so(status: pb.JobStatus) -> bool:
+        found = serving(status)
+        living = [ps for ps in status.ps if ps.state not in ("left", "lost")]
+        shares = [ps.slots for ps in found.values()]
+        versions = {ps.beat.map_version for ps in found.values()}
+        is_even = sum(shares) == SLOTS and max(shares) - min(shares) <= 1
+        return len(found) == len(living) == count and is_even and len(versions) == 1
+
+    return serving(job.wait(is_so, f"{count} ps hold all slots"))
+
+
+def scale_ps(job: Job, count: int) -> None:
+    done = job.command("scale", job.name, "--ps", str(count))
+    assert done.returncode == 0, done.stderr
+    assert f"to {count} ps" in done.stdout
+
+
+@contextmanager
+def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[Client]:
+    """A client that knows where the ps are; who holds what they tell it."""
+    first = PsId(next(iter(ps)))
+    fleet = Fleet(SlotMap(0, (first,) * SLOTS), {PsId(name): one.address for name, one in ps.items()}, {})
+    client = Client(fleet, job.directory.load_token(), 30.0)
+    try:
+        client.declare([TABLE])
+        yield client
+    finally:
+        client.close()
+
+
+def pull(client: Client) -> np.ndarray:
+    plans = {"users": client.plan(IDS)}
+    rows = client.pulled(plans, client.begin_pull(plans))["users"]
+    return rows[plans["users"].inverse]
+
+
+def push(client: Client, number: int) -> None:
+    plans = {"users": client.plan(IDS)}
+    ones = np.ones((len(plans["users"].ids), TABLE.columns), np.float32)
+    pending = client.begin_push(plans, {"users": ones}, sender=1, number=number, rate=0.1, step=number)
+    assert client.pushed(pending)
+
+
+def test_the_fleet_grows_and_shrinks_while_the_job_trains(jobs: Jobs) -> None:
+    job = jobs.train("grows", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
+    wait_serving(job, 2)
+    step = job.wait(lambda status: status.step > 0, "the first step").step
+
+    scale_ps(job, 3)
+    wait_serving(job, 3)
+    scale_ps(job, 1)
+    (last,) = wait_serving(job, 1)
+
+    assert last == "ps-0", "the youngest leave first"
+    assert job.wait(lambda status: status.step > step, "training goes on").phase == "running"
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
+    job.wait_gone()
+    kinds = job.kinds()
+    assert kinds.count("ps-launched") == kinds.count("ps-serving") == 3
+    assert kinds.count("ps-drained") == 2 and "ps-lost" not in kinds
+    assert kinds.count("slots-moved") >= 4
+
+
+def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: Jobs) -> None:
+    job = jobs.train("killed", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
+    before = wait_serving(job, 2)
+    at = time.time()
+
+    os.kill(before["ps-1"].pid, signal.SIGKILL)
+    job.kill_master()
+    after = wait_serving(job, 2)
+
+    assert sorted(after) == ["ps-0", "ps-2"]
+    assert after["ps-0"].pid == before["ps-0"].pid
+    assert "SIGKILL" in job.wait_event("ps-lost", at)["reason"]
+    assert job.wait_event("restored", at)["worker"] == "ps-2"
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
+    job.wait_gone()
+
+
+def test_a_ps_that_is_preempted_gives_its_slots_away_and_is_replaced(jobs: Jobs) -> None:
+    job = jobs.train("preempted", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
+    before = wait_serving(job, 2)
+
+    os.kill(before["ps-0"].pid, signal.SIGTERM)
+    after = wait_serving(job, 2)
+
+    assert sorted(after) == ["ps-1", "ps-2"]
+    assert job.wait_event("ps-drained")["reason"] == "preempted: SIGTERM"
+    assert not [kind for kind in job.kinds() if kind in ("ps-lost", "restored")]
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
+    job.wait_gone()
+
+
+def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_back(jobs: Jobs) -> None:
+    job = jobs.train("rows", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
+    with client_of(job, wait_serving(job, 2)) as client:
+        initial = pull(client)
+        for number in range(1, 8):
+            push(client, number)
+        expected = pull(client)
+    scale_ps(job, 3)
+    with client_of(job, wait_serving(job, 3)) as client:
+        moved = pull(client)
+        push(client, 8)
+    lost = job.wait(lambda s: all(ps.beat.applied for ps in serving(s).values()), "pushes at all ps").ps[2]
+    os.kill(lost.pid, signal.SIGKILL)
+    at = time.time()
+
+    restored = job.wait_event("restored")
+    with client_of(job, wait_serving(job, 3)) as client:
+        after = pull(client)
+
+    assert not np.array_equal(initial, expected)
+    assert np.array_equal(moved, expected), "rows changed on their way"
+    assert "1 acknowledged updates are rolled back" in restored["reason"], "ps-2 has acknowledged one push"
+    begun_anew = (after == initial).all(axis=1)
+    assert 0 < begun_anew.sum() < len(IDS), "the rows of the lost ps, and no others, begin anew"
+    assert (after[~begun_anew] != moved[~begun_anew]).all(), "the others have the last push"
+    assert at - restored["at"] < 60
+    job.stop()
+    job.wait_gone()
+
+
+def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
+    job = jobs.train("stopped", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
+    wait_serving(job, 2)
+    job.wait(lambda status: status.step > 0, "the first step")
+
+    job.stop()
+
+    assert job.result()["phase"] == "stopped"
+    job.wait_gone()
+    assert job.document()["wished_ps"] == 2
+
+
+def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -> None:
+    job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_replicas=2", slow=True, pause_s=0.05)
+    wait_serving(job, 2)
+    ps = serving(job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots"))
+    with client_of(job, ps) as client:
+        pull(client)
+        for number in range(1, 8):
+            push(client, number)
+        expected = pull(client)
+
+    os.kill(ps["ps-0"].pid, signal.SIGKILL)
+    after = wait_serving(job, 2)
+    with client_of(job, after) as client:
+        found = pull(client)
+
+    assert sorted(after) == ["ps-1", "ps-2"]
+    assert np.array_equal(found, expected)
+    job.wait(lambda s: all(one.replica for one in serving(s).values()), "copies of all slots again")
+    kinds = job.kinds()
+    assert "promoted" in kinds and "restored" not in kinds
+    job.stop()
+    job.wait_gone()

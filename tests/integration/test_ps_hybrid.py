@@ -1,0 +1,96 @@
+"""Jobs with embeddings on ps and dense layers by all-reduce: each record is in the rows once, whatever happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from tests import native
+from tests.integration.counting import FAR, RECORDS, WORDS
+from tests.integration.job import EPOCHS, Job, Jobs
+
+native.require()
+
+from elasticdl.checkpoint import manifest  # noqa: E402
+from elasticdl.embedding.holding import rows_of  # noqa: E402
+
+BATCH = 20
+STEPS = EPOCHS * RECORDS // BATCH
+TIMES = np.array([len(range(word, RECORDS, WORDS)) for word in range(WORDS)]) * EPOCHS
+
+
+def start(jobs: Jobs, name: str, *options: str, **how: Any) -> Job:
+    return jobs.start(
+        name, "train", "--training_data", "made-up", "--num_epochs", str(EPOCHS), "--global_batch_size", str(BATCH),
+        "--logical_ranks", "4", "--num_workers", "2", "--max_workers", "4", "--num_ps_pods", "2",
+        "--embedding_on_ps", "all", *options, model="counting", **how,
+    )  # fmt: skip
+
+
+def assert_each_record_counts_once(job: Job) -> None:
+    result = job.result()
+    assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
+    weights = load_file(job.output / "model.safetensors")
+    order = np.argsort(FAR * np.arange(WORDS))
+
+    np.testing.assert_allclose(weights["moved.weight"], np.repeat(TIMES[:, None] / BATCH, 2, axis=1), atol=1e-4)
+    assert weights["own.stored.ids"].tolist() == (FAR * np.arange(WORDS))[order].tolist()
+    np.testing.assert_allclose(weights["own.stored.rows"], np.repeat(TIMES[order, None] / BATCH, 3, axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_each_record_is_in_the_rows_once(jobs: Jobs, depth: int) -> None:
+    job = start(jobs, f"undisturbed-{depth}", "--pipeline_depth", str(depth))
+
+    assert_each_record_counts_once(job)
+    assert "on ps: moved by sgd, own by sgd" in job.log("worker-0")
+
+
+@pytest.mark.parametrize("moment", ["computed", "reduced"])
+def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, moment: str) -> None:
+    job = start(jobs, f"killed-{moment}", faults=f"worker-1@{STEPS // 2}:{moment}=SIGKILL")
+
+    assert_each_record_counts_once(job)
+    assert "worker-lost" in job.kinds()
+
+
+def test_workers_that_join_find_the_rows(jobs: Jobs) -> None:
+    job = start(jobs, "joined", slow=True, pause_s=0.5)
+    job.wait_members(2, step=1)
+    job.scale(4)
+    job.wait_members(4)
+    job.hurry()
+
+    assert_each_record_counts_once(job)
+
+
+def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None:
+    job = start(jobs, "cut", "--checkpoint_steps", "7", "--keep_checkpoint_max", "20")
+    assert_each_record_counts_once(job)
+    checkpoints = manifest.checkpoints(job.directory.root / "checkpoints")
+
+    assert [manifest.step_of(path) for path in checkpoints] == [STEPS, *reversed(range(7, STEPS, 7))]
+    for path in checkpoints:
+        for table in ("moved", "own"):
+            assert rows_of(path, table)[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
+
+
+@pytest.mark.parametrize("source", ["export", "checkpoint"])
+def test_the_result_predicts_without_ps(jobs: Jobs, source: str) -> None:
+    trained = start(jobs, f"for-{source}")
+    assert_each_record_counts_once(trained)
+    place = trained.output if source == "export" else trained.directory.root / "checkpoints"
+    job = jobs.start(
+        f"from-{source}", "predict", "--prediction_data", "made-up", "--checkpoint_dir_for_init", str(place),
+        "--num_workers", "1", model="counting",
+    )  # fmt: skip
+
+    assert job.result()["phase"] == "succeeded", job.story()
+    table = pq.ParquetDataset(job.output).read().sort_by("record")
+    expected = 5 * TIMES[np.arange(RECORDS) % WORDS] / BATCH
+    assert table.column_names[0] == "record"
+    np.testing.assert_allclose(table.column(1).to_numpy(), expected, atol=1e-3)

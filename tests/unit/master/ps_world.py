@@ -1,0 +1,240 @@
+"""Ps as the master of a test meets them: what each holds, what it was told, and what it has not said yet."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+from elasticdl.master import events as ev
+from elasticdl.master import ps_events
+from elasticdl.master.actions import Action, LaunchPs, Send, SignalPs, WriteEntry
+from elasticdl.master.fleet import Fleet, Ps, PsState
+from elasticdl.ps.fleet import Fleet as Told
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+from tests.unit.master.driver import Driver
+
+NOTHING = (0, 0, 0, 0, 0, 0, 0, 0.0, (), 0)
+
+
+@dataclass
+class Process:
+    version: int = 0
+    held: set[int] = field(default_factory=set)
+    copies: dict[PsId, set[int]] = field(default_factory=dict)
+    mirror: PsId | None = None
+    tasks: list[pb.FleetTask] = field(default_factory=list)
+    given: int = 0  # version of the newest task
+    unsaid: list[tuple[int, str]] = field(default_factory=list)  # version, failure
+    has_greeted: bool = False
+    is_released: bool = False
+    is_leaving: bool = False
+
+
+class World:
+    """Messages reach a ps that has greeted at once. Whoever dies is told of at once, or later by `report`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.living: dict[PsId, Process] = {}
+        self.unreported: list[PsId] = []
+        self.notes: list[str] = []
+        self.reasons: list[str] = []
+        self.told: Told | None = None
+        self.fleet_tasks = 0
+        self.see([LaunchPs(ps.id) for ps in self.fleet.ps.values()])
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.driver.state.job.ledger.fleet
+
+    def ps(self, name: str) -> Ps:
+        return self.fleet.ps[PsId(name)]
+
+    def see(self, actions: list[Action]) -> list[Action]:
+        for action in actions:
+            match action:
+                case LaunchPs(ps):
+                    self.living.setdefault(ps, Process())
+                case SignalPs(ps, signal.SIGKILL):
+                    self.kill(ps, report=False)
+                case Send(name, message) if PsId(name) in self.living:
+                    if self.living[PsId(name)].has_greeted:
+                        self._hear(PsId(name), message)
+                case WriteEntry(_, entry):
+                    self.notes.append(entry.kind)
+                    self.reasons.append(entry.reason)
+        return actions
+
+    def _hear(self, name: PsId, message: pb.MasterMessage) -> None:
+        process = self.living[name]
+        match message.WhichOneof("message"):
+            case "fleet":
+                told = self.told = Told.of(message.fleet)
+                if told.version > process.version:
+                    if process.version == 0 and told.version == 1:
+                        process.held = set(told.map.slots_of(name))  # no rows yet: nothing to hand over
+                    process.version = told.version
+                if process.mirror and told.replicas.get(name) is None:
+                    process.mirror = None
+            case "task":
+                if message.task.fleet.version > process.given:
+                    process.given = message.task.fleet.version
+                    process.tasks.append(message.task)
+            case "release":
+                process.is_released = True
+
+    # ---- what ps do
+
+    def greet(self, name: str) -> list[Action]:
+        ps = PsId(name)
+        process = self.living[ps]
+        process.has_greeted = True
+        event = ps_events.PsGreeted(ps, 100, "host", f"{ps}:1", process.version, process.is_leaving)
+        return self.see(self.driver.do(event))
+
+    def serve(self, count: int) -> None:
+        for number in range(count):
+            self.greet(f"ps-{number}")
+
+    def beat(self, name: str, mirror_failure: str = "") -> list[Action]:
+        process = self.living[PsId(name)]
+        beat = ps_events.PsBeatReceived(PsId(name), process.version, *NOTHING, mirror_failure)
+        return self.see(self.driver.do(beat))
+
+    def beat_all(self) -> None:
+        for name in [name for name, process in self.living.items() if process.has_greeted]:
+            if name in self.living:
+                self.beat(name)
+
+    def perform(self, name: str, failure: str = "") -> None:
+        """Do the task, without a word to the master yet."""
+        ps = PsId(name)
+        process = self.living[ps]
+        task = process.tasks.pop(0)
+        told = Told.of(task.fleet)
+        target = PsId(task.target)
+        if not failure and task.target and target not in self.living:
+            failure = f"{target} does not answer"
+        if not failure:
+            self._do(ps, process, task, told)
+            process.version = max(process.version, told.version)
+        elif task.target and not task.mirror:
+            process.version = max(process.version, told.version)  # in force here already when the other one failed
+        process.unsaid.append((told.version, failure))
+
+    def _do(self, ps: PsId, process: Process, task: pb.FleetTask, told: Told) -> None:
+        slots, target = set(task.slots), PsId(task.target)
+        if task.mirror:
+            self.living[target].copies[ps] = set(process.held)
+            process.mirror = target
+        elif task.target:
+            assert slots <= process.held, "it was to give away what it has not"
+            other = self.living[target]
+            other.held |= slots
+            other.version = max(other.version, told.version)
+            process.held -= slots
+            if other.mirror in self.living:
+                self.living[other.mirror].copies[target] |= slots
+        elif task.promote:
+            lost = PsId(task.promote)
+            copies = process.copies.pop(lost, set())
+            assert set(self.fleet.slots_of(lost)) <= copies, "copies that are not whole were promoted"
+            process.held |= copies
+        else:
+            process.held |= slots
+
+    def say(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
+        ps = PsId(name)
+        version, failure = self.living[ps].unsaid.pop(0)
+        event = ps_events.SlotsMoved(ps, self.driver.sequence(name), version, rows, 0.0, rolled_back, failure)
+        return self.see(self.driver.do(event))
+
+    def work(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
+        """Do the task and say so."""
+        self.perform(name)
+        return self.say(name, rows, rolled_back)
+
+    def kill(self, name: str, *, report: bool = True) -> list[Action]:
+        if self.living.pop(PsId(name), None) is None:
+            return []
+        self.unreported.append(PsId(name))
+        return self.report() if report else []
+
+    def report(self) -> list[Action]:
+        """The launcher says who was killed."""
+        actions: list[Action] = []
+        while self.unreported:
+            actions += self.see(self.driver.exit(self.unreported.pop(), None, signal.SIGKILL))
+        return actions
+
+    def crash(self, name: str) -> list[Action]:
+        del self.living[PsId(name)]
+        return self.see(self.driver.exit(name, 1, None))
+
+    def leave(self, name: str) -> list[Action]:
+        self.living[PsId(name)].is_leaving = True
+        event = ps_events.PsLeaving(PsId(name), self.driver.sequence(name), "preempted: SIGTERM")
+        return self.see(self.driver.do(event))
+
+    def go(self, name: str) -> list[Action]:
+        """A ps that is released ends."""
+        assert self.living.pop(PsId(name)).is_released
+        self.see(self.driver.do(ps_events.PsSaidGoodbye(PsId(name), self.driver.sequence(name), "released")))
+        return self.see(self.driver.exit(name, 0, None))
+
+    def scale(self, ps: int) -> list[Action]:
+        return self.see(self.driver.do(ev.ScaleAsked(0, ps)))
+
+    def restart_master(self) -> None:
+        self.driver.state = self.driver.replayed()
+        alive = tuple((name, 100) for name in self.living)
+        dead = tuple(ev.Exit(name, 100, None, signal.SIGKILL) for name in self.unreported)
+        self.unreported.clear()
+        self.see(self.driver.do(ev.MasterStarted(2)))
+        self.see(self.driver.do(ev.ReplicasListed(alive, dead)))
+        for name in [name for name, process in self.living.items() if process.has_greeted]:
+            if name in self.living:
+                self.greet(name)
+
+    def settle(self) -> None:
+        """Everybody does what is to be done, until nothing is."""
+        for _ in range(400):
+            self.report()
+            before = (self.fleet.version, len(self.living), self.fleet.task, len(self.notes))
+            for name, process in list(self.living.items()):
+                if name not in self.living:
+                    continue
+                if not process.has_greeted:
+                    self.greet(name)
+                if process.tasks:
+                    self.perform(name)
+                if process.unsaid:
+                    self.say(name)
+                if process.is_released:
+                    self.go(name)
+            self.see(self.driver.wait(0.6))
+            self.beat_all()
+            is_quiet = before == (self.fleet.version, len(self.living), self.fleet.task, len(self.notes))
+            if is_quiet and self.driver.now > self.driver.state.job.ledger.budget.relaunch_at + 2:
+                if self.driver.now > self.fleet.retry_at + 2:
+                    return
+                self.driver.now = self.fleet.retry_at
+        raise AssertionError(f"does not settle: {self.fleet}")
+
+    # ---- what must hold
+
+    def check(self) -> None:
+        """Whoever owns slots has their rows, unless a task moves them right now."""
+        fleet = self.fleet
+        moving = set(fleet.task.slots) if fleet.task else set()
+        if not fleet.version or fleet.blank:
+            return
+        for name, process in self.living.items():
+            if fleet.ps[name].answers:
+                missing = set(fleet.slots_of(name)) - process.held - moving
+                assert not missing, f"{name} has no rows of {len(missing)} of its slots"
+        for of, replica in fleet.replicas.items():
+            if of in self.living and replica in self.living and fleet.ps[of].state is not PsState.LOST:
+                missing = set(fleet.slots_of(of)) - self.living[replica].copies.get(of, set()) - moving
+                assert not missing, f"the copies of {of} are not whole"

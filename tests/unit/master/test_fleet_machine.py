@@ -1,0 +1,135 @@
+"""Random lives of a fleet: no slot is ever without a holder for good, and all settles once nothing happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from elasticdl.master import fleet as fleets
+from elasticdl.master.fleet import PsState
+from elasticdl.master.state import JobState
+from elasticdl.spec import PsId
+from tests.unit.master.driver import Driver, job_spec
+from tests.unit.master.ps_world import World
+
+NUMBERS = st.integers(0, 9)
+
+
+class FleetMachine(RuleBasedStateMachine):
+    """Ps are picked by number among those that could do what the rule says."""
+
+    @initialize(ps=st.integers(2, 3), replicas=st.integers(1, 2))
+    def start(self, ps: int, replicas: int) -> None:
+        self.replicas = replicas
+        self.world = World(Driver(job_spec(wish=1, ps=ps, replicas=replicas, budget=1000)))
+
+    def pick(self, number: int, *, greeted: bool = True) -> PsId | None:
+        able = [name for name, process in self.world.living.items() if process.has_greeted is greeted]
+        return able[number % len(able)] if able else None
+
+    @rule(seconds=st.sampled_from([0.01, 0.3, 1.5, 70.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.see(self.world.driver.wait(seconds))
+
+    @rule(number=NUMBERS)
+    def greets(self, number: int) -> None:
+        if (name := self.pick(number, greeted=False)) is not None:
+            self.world.greet(name)
+
+    @rule()
+    def all_greet(self) -> None:
+        for name, process in list(self.world.living.items()):
+            if not process.has_greeted:
+                self.world.greet(name)
+
+    @rule()
+    def all_beat(self) -> None:
+        self.world.beat_all()
+
+    @rule(failure=st.sampled_from(["", "", "", "its memory is full"]))
+    def performs(self, failure: str) -> None:
+        for name, process in list(self.world.living.items()):
+            if process.tasks:
+                self.world.perform(name, failure)
+
+    @rule()
+    def says_so(self) -> None:
+        for name, process in list(self.world.living.items()):
+            if process.unsaid:
+                self.world.say(name)
+
+    @rule(number=NUMBERS, is_greeted=st.booleans(), is_told=st.booleans())
+    def is_killed(self, number: int, is_greeted: bool, is_told: bool) -> None:
+        if (name := self.pick(number, greeted=is_greeted)) is not None:
+            self.world.kill(name, report=is_told)
+
+    @rule(number=NUMBERS)
+    def crashes(self, number: int) -> None:
+        if (name := self.pick(number)) is not None:
+            self.world.crash(name)
+
+    @rule()
+    def the_launcher_reports(self) -> None:
+        self.world.report()
+
+    @rule(number=NUMBERS)
+    def is_preempted(self, number: int) -> None:
+        if (name := self.pick(number)) is not None:
+            self.world.leave(name)
+
+    @rule(number=NUMBERS)
+    def loses_its_copy(self, number: int) -> None:
+        if (name := self.pick(number)) is not None and self.world.living[name].mirror:
+            self.world.living[name].mirror = None
+            self.world.beat(name, mirror_failure="no answer")
+
+    @rule()
+    def the_released_go(self) -> None:
+        for name in [name for name, process in self.world.living.items() if process.is_released]:
+            self.world.go(name)
+
+    @rule(ps=st.integers(2, 4))
+    def is_scaled(self, ps: int) -> None:
+        self.world.scale(ps)
+
+    @rule()
+    def the_master_dies_and_comes_back(self) -> None:
+        self.world.restart_master()
+
+    @invariant()
+    def replay_equals_live(self) -> None:
+        if hasattr(self, "world"):
+            driver = self.world.driver
+            assert driver.replayed().dump() == driver.state.dump()
+            saved = JobState(driver.spec)
+            saved.load(driver.state.dump())
+            assert saved.dump() == driver.state.dump()
+
+    @invariant()
+    def whoever_owns_slots_has_their_rows(self) -> None:
+        if hasattr(self, "world"):
+            self.world.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.world.settle()
+
+        fleet = self.world.fleet
+        self.world.check()
+        serving = fleet.serving()
+        assert fleet.task is None and len(serving) == fleet.wish
+        assert {ps.id for ps in fleet.here()} == set(serving), "somebody neither serves nor goes"
+        counts = Counter(fleet.owner)
+        assert set(counts) == set(serving)
+        assert max(counts.values()) - min(counts.values()) <= 1
+        if self.replicas == 2:
+            assert fleet.replicas == fleets.ring(fleet)
+        assert all(ps.state in (PsState.SERVING, PsState.LEFT, PsState.LOST) for ps in fleet.ps.values())
+
+
+TestFleetMachine = FleetMachine.TestCase
+TestFleetMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,242 @@
+"""Training by leases: every position is handed out until it is done, and a batch keeps its name whoever trains it."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from elasticdl.master import events as ev
+from elasticdl.master import progress, ps_events
+from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.shards import Lease
+from elasticdl.spec import PsId, PsMode, TimingSpec, WorkerId
+from tests.unit.master.driver import Driver, job_spec, sent, signalled
+
+MINIBATCH = 64  # the default of a plan
+RECORDS = 8000  # so many that shards are of two batches
+
+
+def with_ps(driver: Driver) -> Driver:
+    """Its one ps serves."""
+    driver.do(ps_events.PsGreeted(PsId("ps-0"), 90, "host", "host:9", 0, False))
+    return driver
+
+
+def training(workers: int = 2, records: int = RECORDS, epoch: int = 0, validation: int = 0, **spec: Any) -> Driver:
+    """A job that trains by leases, its first state made by worker-0."""
+    driver = with_ps(Driver(job_spec(wish=workers, ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH, **spec)))
+    driver.join(*(f"worker-{number}" for number in range(workers)))
+    worker = WorkerId("worker-0")
+    plan = ev.PlanFound(worker, driver.sequence(worker), 100, records, epoch or records, 100, validation)
+    driver.do(plan)
+    return driver
+
+
+def step(lease: Lease, done: int) -> ev.LeaseReport:
+    return ev.LeaseReport(lease.id, done, done >= lease.stop - lease.start, "", ())
+
+
+def train_all(driver: Driver, worker: str, request: int = 1) -> int:
+    """Take and finish leases until there are none; the next request."""
+    reports: list[ev.LeaseReport] = []
+    while True:
+        answer = driver.exchange(worker, request, *reports)
+        request += 1
+        if not answer.leases:
+            assert answer.drained
+            return request
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+
+
+def test_one_worker_makes_the_first_state_and_another_if_it_dies() -> None:
+    driver = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC)))
+    actions = driver.join("worker-0", "worker-1")
+    assert sent(actions, "worker-0", "prepare") and not sent(actions, "worker-1", "prepare")
+    assert not driver.exchange("worker-1", 1).leases
+
+    assert sent(driver.exit("worker-0", signal=signal.SIGKILL), "worker-1", "prepare")
+    driver.plan("worker-1", records=100)
+    assert driver.exchange("worker-1", 2).leases
+
+
+def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
+    driver = training(output="/out")
+    train_all(driver, "worker-1")
+    assert driver.state.job.ledger.records == RECORDS
+
+    driver.finish("worker-1", step=16)
+    (export,) = sent(driver.finish("worker-0", step=16), "worker-0", "export")
+    assert export.export.path == "/out" and export.export.progress
+    driver.export("worker-0", "/out")
+
+    assert driver.phase == "succeeded"
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_what_a_dead_worker_left_keeps_its_lane_and_goes_on_where_it_was() -> None:
+    driver = training()
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+    driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
+    driver.exit("worker-0", signal=signal.SIGKILL)
+
+    ((_, _, again),) = driver.exchange("worker-1", 1).leases
+
+    assert (again.shard, again.lane, again.number, again.done) == (lease.shard, lease.lane, lease.number, MINIBATCH)
+
+
+def test_a_worker_that_hangs_is_killed_and_its_shard_goes_to_another() -> None:
+    driver = training(timing=TimingSpec(lease_s=5.0, silence_s=100.0))
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+
+    assert ("worker-0", signal.SIGKILL) in signalled(driver.wait(5.0))
+    ((_, _, again),) = driver.exchange("worker-1", 1).leases
+    assert again.shard == lease.shard
+
+
+def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
+    driver = training(workers=1, records=512, epoch=256, validation=10)
+    leases: list[tuple[str, int]] = []
+    request, reports = 1, list[ev.LeaseReport]()
+    while not (answer := driver.exchange("worker-0", request, *reports)).drained:
+        leases += [(source, at) for source, at, _ in answer.leases]
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+        request += 1
+
+    assert [at for source, at in leases if source == "validation"] == [4, 8]
+    assert list(driver.state.job.ledger.evaluations.results) == [4, 8]
+    assert driver.state.job.ledger.records == 512
+
+
+def test_a_checkpoint_is_asked_for_every_n_batches_of_one_worker_at_a_time() -> None:
+    driver = training(checkpoint_steps=4)
+    request, asked = 1, list[int]()
+    reports: list[ev.LeaseReport] = []
+    for _ in range(4):
+        actions = driver.do(ev.Exchanged(WorkerId("worker-1"), request, tuple(reports), 1, ()))
+        asked += [message.save.step for message in sent(actions, "worker-0", "save")]
+        answer = driver.worker("worker-1").answer
+        assert answer is not None
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+        request += 1
+    assert asked == [4]  # and no other before this one is written
+
+    written = ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 4, "/c", 0.1, 0.1)
+    driver.do(written)
+    actions = driver.do(ev.Exchanged(WorkerId("worker-1"), request, tuple(reports), 1, ()))
+    assert [message.save.step for message in sent(actions, "worker-0", "save")] == [8]
+
+
+def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
+    driver = training()
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+    stopping = driver.do(ev.StopAsked(False, "asked"))
+    assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
+    driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
+    driver.finish("worker-1", why="asked")
+    (export,) = sent(driver.finish("worker-0", why="asked"), "worker-0", "export")
+    driver.export("worker-0")
+
+    assert (export.export.path, driver.phase) == ("", "stopped")
+    fresh = TrainingQueue.of(driver.spec, RECORDS, 5.0)
+    assert progress.load(export.export.progress.decode(), fresh).shards.done_records == MINIBATCH
+
+
+def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
+    first = training()
+    ((_, _, lease),) = first.exchange("worker-0", 1).leases
+    first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
+    kept = progress.dump(first.state.job).decode()
+
+    resumed = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH)))
+    resumed.join("worker-0")
+    plan = ev.PlanFound(
+        WorkerId("worker-0"), resumed.sequence("worker-0"), 100, RECORDS, RECORDS, 100, 0, progress=kept
+    )
+    resumed.do(plan)
+
+    ((_, _, again),) = resumed.exchange("worker-0", 1).leases
+    assert (again.shard, again.lane, again.number, again.done) == (lease.shard, lease.lane, lease.number, MINIBATCH)
+
+
+@given(st.integers(1, 5000), st.integers(1, 2000), st.integers(1, 5000), st.integers(1, 300))
+def test_a_plan_that_has_changed_leaves_out_as_much_as_was_done(old: int, done: int, new: int, minibatch: int) -> None:
+    driver = training(records=old)
+    for number in range(done // (2 * MINIBATCH)):
+        for _, _, lease in driver.exchange("worker-0", 2 * number + 1).leases:
+            driver.exchange("worker-0", 2 * number + 2, step(lease, lease.stop - lease.start), want=0)
+    before = driver.state.job.ledger.records
+    fresh = TrainingQueue.of(driver.spec, new, 5.0)
+    fresh.minibatch = minibatch
+
+    loaded = progress.load(progress.dump(driver.state.job).decode(), fresh)
+
+    loaded.validate()
+    assert loaded.shards.done_records <= max(before, 0)
+    assert loaded.shards.done_records >= min(before, new) - loaded.shards.shard_records
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Workers take, advance, finish and die; now and then all goes on from a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = TrainingQueue.of(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
+        self.held: dict[int, Lease] = {}
+        self.next = 1
+        self.names: dict[tuple[int, int], int] = {}  # (lane, number): position of the batch
+
+    @rule(worker=st.integers(0, 3))
+    def take(self, worker: int) -> None:
+        lease = self.queue.take(WorkerId(f"worker-{worker}"), self.next, 0.0)
+        if lease is None:
+            return
+        self.held[self.next] = lease
+        self.next += 1
+        for batch, position in enumerate(range(lease.start, lease.stop, MINIBATCH)):
+            assert self.names.setdefault((lease.lane, lease.number + batch), position) == position
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), finish=st.booleans())
+    def report(self, data: st.DataObject, finish: bool) -> None:
+        lease = self.held[data.draw(st.sampled_from(sorted(self.held)))]
+        if finish:
+            self.queue.finish(lease.id, lease.worker)
+            del self.held[lease.id]
+        else:
+            self.queue.shards.advance(lease.id, lease.worker, MINIBATCH, 0.0)
+
+    @rule(worker=st.integers(0, 3))
+    def die(self, worker: int) -> None:
+        name = WorkerId(f"worker-{worker}")
+        self.queue.shards.release(name)
+        self.held = {number: lease for number, lease in self.held.items() if lease.worker != name}
+
+    @rule()
+    def go_on_from_a_checkpoint(self) -> None:
+        driver = Driver(job_spec(ps=1, mode=PsMode.ASYNC))
+        driver.state.job.ledger.training = self.queue
+        self.queue = progress.load(progress.dump(driver.state.job).decode(), self.queue)
+        self.held = {}
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        self.queue.validate()
+        assert self.queue.lanes.count <= 4 * 20
+
+    def teardown(self) -> None:
+        for _ in range(200):
+            if self.queue.shards.is_drained:
+                return
+            self.take(0)
+            for lease in list(self.held.values()):
+                self.queue.finish(lease.id, lease.worker)
+                del self.held[lease.id]
+        raise AssertionError("it never ends")
+
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,145 @@
+"""Training with tables in one process: as if the rows were parameters of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests import native
+
+native.require()
+
+import elasticdl.torch as elastic  # noqa: E402
+from elasticdl.checkpoint import image as images  # noqa: E402
+from elasticdl.checkpoint.export import export, find_weights  # noqa: E402
+from elasticdl.data import mapped  # noqa: E402
+from elasticdl.data.dataset import Dataset  # noqa: E402
+from elasticdl.data.plan import Plan  # noqa: E402
+from elasticdl.embedding.attached import Attached  # noqa: E402
+from elasticdl.model import tensors  # noqa: E402
+from elasticdl.ps.local import Local  # noqa: E402
+from elasticdl.worker.alone import Alone  # noqa: E402
+from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
+from elasticdl.worker.tables import NoTables, hold_rows  # noqa: E402
+
+WORDS, ITEMS, RECORDS = 50, 20, 240
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.EmbeddingBag(WORDS, 4, mode="mean", padding_idx=0)
+        self.items = nn.Embedding(ITEMS, 4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, features: dict[str, Tensor]) -> Tensor:
+        words = self.words(features["words"])
+        return self.head(words * self.items(features["items"][:, 0])).squeeze(1)
+
+
+class Records:
+    """A dataset by number."""
+
+    def __init__(self) -> None:
+        random = np.random.default_rng(5)
+        self._words = random.integers(0, WORDS, (RECORDS, 3))
+        self._items = random.integers(0, ITEMS, (RECORDS, 2))
+        self._labels = random.normal(size=RECORDS).astype(np.float32)
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, number: int) -> Any:
+        return {"words": self._words[number], "items": self._items[number]}, self._labels[number]
+
+
+def trained(kind: Any, *, moved: bool, ranks: int = 1, depth: int = 0) -> tuple[Model, NoTables]:
+    torch.manual_seed(3)
+    model = Model()
+    optimizer = kind(model.parameters(), lr=0.2)
+    tables = NoTables()
+    if moved:
+        attached = Attached(model, "all", 0)
+        attached.leave(optimizer)
+        tables = HybridTables(attached, Here(Local(seed=0)), depth)
+    plan = Plan(
+        records=RECORDS,
+        global_batch=24,
+        logical_ranks=ranks,
+        epochs=2,
+        seed=1,
+        shuffle=True,
+        drop_last=False,
+        max_steps=0,
+    )
+    dataset = Dataset(mapped.as_source(Records(), "records"), stack=tensors.stack)
+    alone = Alone(model, optimizer, dataset, plan, [], lambda step: 0.2 / (1 + step), torch.device("cpu"), tables)
+    for step in alone.steps():
+        for features, labels in step:
+            step.backward((model(features) - labels).square().mean())
+    tables.settle()
+    return model, tables
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
+def test_moved_layers_train_as_plain_ones_do(kind: Any) -> None:
+    plain, _ = trained(kind, moved=False)
+    moved, tables = trained(kind, moved=True)
+
+    with tables.whole():
+        expected, found = plain.state_dict(), moved.state_dict()
+        assert set(found) == set(expected)
+        for name in expected:
+            assert torch.allclose(found[name], expected[name], rtol=0, atol=1e-6), name
+
+
+def test_rows_are_on_their_way_before_they_are_asked_for() -> None:
+    _, tables = trained(torch.optim.SGD, moved=True, ranks=2, depth=2)
+
+    assert isinstance(tables, HybridTables)
+    batches = 2 * 2 * RECORDS // 24
+    assert tables.lookups.pulled_ahead == 2 * (batches - 2), "both layers, once the first batch has been seen"
+
+
+class Growing(nn.Module):
+    """A model whose ids are nobody's numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = elastic.EmbeddingBag(4, combiner="sqrtn", padding_idx=0)
+        self.items = elastic.Embedding(4, initializer="normal", optimizer="adagrad")
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, features: dict[str, Tensor]) -> Tensor:
+        words, items = features["words"] * 1_000_003, features["items"][:, 0] - 7
+        return self.head(self.words(words) * self.items(items)).squeeze(1)
+
+
+def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Growing()
+    job = elastic.join(model, torch.optim.SGD(model.parameters(), lr=0.5), Records(), global_batch_size=24, epochs=10)
+    losses = []
+    for step in job:
+        for features, labels in step:
+            loss = (model(features) - labels).square().mean()
+            losses.append(loss.item())
+            step.backward(loss)
+    sample = tensors.to_tensors(features)
+    expected = model(sample)
+
+    with job.whole():
+        export(model, sample, tmp_path / "trained", {})
+    program = torch.export.load(tmp_path / "trained" / "model.pt2").module()
+    again = Growing()
+    images.restore(hold_rows(again, *find_weights(tmp_path / "trained")), again, None)
+
+    assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
+    assert torch.allclose(program(sample), expected, atol=1e-6)
+    assert torch.allclose(again(sample), expected, atol=1e-6)
+    assert set(model.state_dict()) == {"head.weight", "head.bias"}, "the rows are in the tables again"
