@@ -13,52 +13,23 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines, PsUnreachable, check
+from elasticdl.ps.pending import Pending as Pending
+from elasticdl.ps.pending import Request, Share
 from elasticdl.ps.plan import Plan, Route
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_ROWS, Floats, Ids, Kind, Message, Part, Status, Transport
 from elasticdl.spec import PsId
 
-Place = slice | NDArray[np.int64]
-
 _RETRY_S = 0.2  # requests that nobody could take are tried again so often, also without news
-
-
-class Share(NamedTuple):
-    """What one ps gets of one plan, and where in the plan its rows belong."""
-
-    table: str
-    ids: Ids
-    rows: Floats
-    plan: int
-    place: Place
-
-
-class Request(NamedTuple):
-    ps: PsId
-    message: Message
-    shares: tuple[Share, ...]
-
-
-class Pending:
-    """Requests without an answer; `rows` is filled by the replies to a pull, plan by plan."""
-
-    __slots__ = ("clocks", "is_stale", "open", "rows")
-
-    def __init__(self, rows: Sequence[Floats | None] = ()) -> None:
-        self.open = 0  # requests
-        self.rows = list(rows)
-        self.clocks: dict[PsId, int] = {}
-        self.is_stale = False
 
 
 class Client:
@@ -76,6 +47,7 @@ class Client:
         self._open: dict[int, tuple[Pending, Request]] = {}  # by the number of the request
         self._parked: list[tuple[Pending, Request]] = []  # for those that are lost, or not known yet
         self._undeclared: dict[PsId, list[tuple[Pending, Request]]] = {}  # until the tables are declared there
+        self._inbox: deque[Message] = deque()
         self._tables: dict[str, TableSpec] = {}
         self._numbers: dict[PsId, dict[str, int]] = {}
         self._tried_at = 0.0
@@ -232,10 +204,11 @@ class Client:
             if self._parked and now >= self._tried_at + _RETRY_S:
                 self._tried_at = now
                 self._try_again()
-            replies = self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
+            if not self._inbox:
+                self._inbox += self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
             is_news = self._listen()
-            for reply in replies:
-                is_news |= self._take(reply)
+            while self._inbox:  # one that was refused is raised; those behind it are for the next who waits
+                is_news |= self._take(self._inbox.popleft())
             if is_news:
                 heard_at = time.monotonic()
 

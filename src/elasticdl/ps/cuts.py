@@ -21,8 +21,8 @@ from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, SpecError
 from elasticdl.ps import _native
 from elasticdl.ps.chain import Chain, unpack
-from elasticdl.ps.holdings import Holdings, flags
-from elasticdl.ps.marks import Document, Flags, Marks
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.marks import Document, Flags, Marks, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_IDS, Floats, Ids, Part

@@ -16,8 +16,9 @@ from types import MappingProxyType
 import zmq
 
 from elasticdl.ps import wire
+from elasticdl.ps.answer import Answer
 from elasticdl.ps.forwards import Forwards, Line
-from elasticdl.ps.holdings import Answer, Holdings
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keys import Door, Keys
 from elasticdl.ps.line import send, token_digest
 from elasticdl.ps.store import Refused

@@ -14,10 +14,11 @@ from elasticdl.checkpoint.manifest import Manifest
 from elasticdl.ps import _native, cuts
 from elasticdl.ps.cutting import Begun, Cutter
 from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.keeper import Keeper
 from elasticdl.ps.line import Lines
+from elasticdl.ps.marks import flags
 from elasticdl.ps.moving import move
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.server import Server

@@ -14,9 +14,10 @@ from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, SpecError
 from elasticdl.ps import _native, cuts
 from elasticdl.ps.chain import Chain, CutFile, pack
-from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.keeper import Cut, Keep, Keeper, Kept, Taken
+from elasticdl.ps.marks import flags
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.slots import SLOTS, SlotMap
 from elasticdl.ps.store import Refused
