@@ -14,12 +14,14 @@ import torch
 from torch import nn
 
 from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.export import Program
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
 from elasticdl.embedding.holding import rows_of
 from elasticdl.embedding.source import Looked, Source, Trained
 from elasticdl.errors import SpecError
+from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
@@ -32,7 +34,25 @@ from elasticdl.spec import JobSpec
 from elasticdl.worker.link import Link
 from elasticdl.worker.tables import NoTables
 
+MOST_BYTES = 1 << 30  # of all tables together in a model; an export of more has them beside it
+
 _log = logging.getLogger(__name__)
+
+
+class Ps(Protocol):
+    """Where tables lie."""
+
+    def open(self) -> Tables:
+        """A client for one thread."""
+
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        """As `NoTables.begin_cut`."""
+
+    def rows(self, table: str) -> tuple[Ids, Floats]:
+        """All ids and rows of a table, for an export."""
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        """As `NoTables.shards`."""
 
 
 class Foreseeing(Protocol):
@@ -64,22 +84,14 @@ class HybridTables(NoTables):
     def __init__(
         self,
         attached: Layers,
-        open_client: Callable[[], Tables],
+        ps: Ps,
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
-        *,
-        rows: Callable[[str], tuple[Ids, Floats]],
-        begin_cut: Callable[[int, Path], Beside] = lambda step, directory: lambda place: {},
     ) -> None:
-        """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment.
-
-        `rows` gives all ids and rows of a table, for an export.
-        """
+        """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment."""
         self.attached = attached
-        self._open_client = open_client
-        self.client = client = open_client()
-        self._rows = rows
-        self._begin_cut = begin_cut
+        self._ps = ps
+        self.client = client = ps.open()
         self.lookups = Lookups(client, depth)
         self.looks_ahead = depth > 0
         self._is_cut = is_cut
@@ -123,17 +135,20 @@ class HybridTables(NoTables):
 
     def attach(self, model: nn.Module) -> None:
         other = self.attached.like(model)
-        client = self._open_client()
+        client = self._ps.open()
         client.declare(self.attached.specs)
         other.attach(Looked(client))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        with self.attached.whole(self.client, self._rows):
+        with self.attached.whole(self.client, self._ps.rows):
             yield
 
     def begin_cut(self, step: int, directory: Path) -> Beside:
-        return self._begin_cut(step, directory)
+        return self._ps.begin_cut(step, directory)
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        return self._ps.shards()
 
 
 class Clients:
@@ -173,14 +188,42 @@ class Clients:
 
     def rows(self, table: str) -> tuple[Ids, Floats]:
         """All rows of a table, in the checkpoint that was written at the end."""
+        return rows_of(self._last(), table)
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        last = self._last()
+        size = sum(rows * 4 * table.columns for table, rows in cuts.tables(last).items())
+        if size <= MOST_BYTES:
+            return None
+        why = f"its tables are {size / 1e9:.1f} GB and lie in files of their own: {row_files.INDEX} names them"
+        return lambda place: Program(tuple(row_files.export(last, place, self._spec.plan.seed)), why)
+
+    def _last(self) -> Path:
         newest = _newest(self._link.directory.checkpoints(self._spec))
         assert newest is not None, "an export follows a checkpoint"
-        return rows_of(newest, table)
+        return newest
 
     def _told(self, fleet: Fleet) -> None:
         with self._lock:
             for client in self._clients:
                 client.use(fleet)
+
+
+class Here:
+    """Tables of this process."""
+
+    def __init__(self, tables: Local) -> None:
+        self._tables = tables
+        self.rows = tables.rows
+
+    def open(self) -> Local:
+        return self._tables
+
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        return lambda place: {}
+
+    def shards(self) -> None:
+        return None
 
 
 def _newest(directory: Path) -> Path | None:
@@ -209,10 +252,7 @@ def open_tables(
         return NoTables()
     attached.leave(optimizer)
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    clients = Clients(spec, link)
-    return HybridTables(
-        attached, clients.open, spec.ps.depth, is_cut, rows=clients.rows, begin_cut=clients.begin_cut
-    )  # fmt: skip
+    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
 
 
 def _foreign_tables(spec: JobSpec, link: Link, attached: Layers, is_cut: Callable[[int], bool]) -> NoTables:
@@ -220,14 +260,10 @@ def _foreign_tables(spec: JobSpec, link: Link, attached: Layers, is_cut: Callabl
         _log.warning("no embedding layer of the model is for the ps: all of it lies in the workers")
         return NoTables()
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    clients = Clients(spec, link)
-    return HybridTables(
-        attached, clients.open, spec.ps.depth, is_cut, rows=clients.rows, begin_cut=clients.begin_cut
-    )  # fmt: skip
+    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
 
 
 def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:
     attached = Attached(model, "none", 0)
     attached.leave(optimizer)
-    tables = Local(seed)
-    return HybridTables(attached, lambda: tables, 0, rows=tables.rows)
+    return HybridTables(attached, Here(Local(seed)), 0)
