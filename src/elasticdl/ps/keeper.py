@@ -21,8 +21,8 @@ from elasticdl.errors import CheckpointFailed
 from elasticdl.ps import chain, cuts
 from elasticdl.ps.chain import Packed
 from elasticdl.ps.cuts import Copy
-from elasticdl.ps.holdings import Holdings, flags
-from elasticdl.ps.marks import Flags
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.marks import Flags, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Message
 
