@@ -80,6 +80,8 @@ class HybridTables(NoTables):
     A push has the logical rank for a sender and the step for a number, so whoever computes it again changes nothing.
     """
 
+    has_rows = True
+
     def __init__(
         self,
         attached: Layers,

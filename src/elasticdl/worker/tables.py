@@ -23,6 +23,7 @@ EXPORTED = "rows.json"  # of an export with tables in files of their own, as in 
 class NoTables:
     """A model that lies in the workers, all of it."""
 
+    has_rows = False
     looks_ahead = False
 
     def first_values(self) -> None:
