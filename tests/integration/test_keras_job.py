@@ -124,3 +124,42 @@ def test_the_export_predicts_without_elasticdl_what_a_prediction_job_predicts(
     assert found["record"].to_pylist() == list(range(RECORDS))
     for ours, theirs in zip(found["prediction"].to_pylist(), served, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["hybrid", "async"])
+def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, mode: str) -> None:
+    job = Job(jobs.home, mode)
+    arguments = ["train", "--detach", "--job_name", mode, "--threads", "1", "--model_zoo", str(Path(__file__).parent)]
+    arguments += ["--model_def", "tiny_keras.forward", "--data_format", "python", "--training_data", "made-up"]
+    arguments += ["--validation_data", "made-up", "--num_epochs", "12", "--minibatch_size", "16", "--num_workers", "2"]
+    arguments += ["--num_ps_pods", "2", "--ps_mode", mode, "--embedding_on_ps", "all", "--min_workers", "1"]
+    arguments += ["--distribution_strategy", "ParameterServerStrategy", "--output", str(job.output)]
+    jobs.launch(job, arguments, "worker-1@20:computed=SIGKILL")
+
+    result = job.result()
+    assert (result["phase"], result["exit_code"]) == ("succeeded", 0), f"{result}\n{job.story()}"
+    assert job.document()["metrics"]["auc"] > 0.8
+    description = json.loads((job.output / "model.json").read_text())
+    names = set(json.loads(python(LIST, str(job.output / "model.safetensors"))))
+    assert names == {"dense/kernel", "dense/bias", "embedding/embeddings", "texts/ids", "texts/rows"}
+    assert description["extra"]["program"] == "saved_model.pb"
+    served = json.loads(python(SERVE, str(job.output)))
+    assert len(served) == 2 and served[0] != served[1]
+
+
+LIST = """
+import json, sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], framework="numpy") as file:
+    print(json.dumps(list(file.keys())))
+"""
+
+SERVE = """
+import json, sys
+sys.modules["elasticdl"] = None
+import tensorflow as tf
+program = tf.saved_model.load(sys.argv[1])
+words = tf.ragged.constant([[10**12 + 3, 10**12 + 4], []], dtype=tf.int64)
+print(json.dumps(program.serve({"user": tf.constant([1, 2], tf.int64), "words": words}).numpy().tolist()))
+"""

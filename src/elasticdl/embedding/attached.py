@@ -16,6 +16,7 @@ from elasticdl.embedding.moving import Which
 from elasticdl.embedding.source import Source
 from elasticdl.errors import ModelError
 from elasticdl.ps.lookups import Tables
+from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.row_files import gather
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
@@ -32,6 +33,7 @@ class Attached:
         self.moved, self.notes = moving.move(model, which, least_bytes)
         self.layers = layers_of(model)
         self.specs: list[TableSpec] = []
+        self._optimizer: torch.optim.Optimizer | None = None
 
     def like(self, model: nn.Module) -> Attached:
         """The same of another model of the same kind, without the values it was built with."""
@@ -42,9 +44,16 @@ class Attached:
     def leave(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the rule of all tables from this optimizer, which no longer has the weights of moved layers."""
         moving.leave(optimizer, self.moved)
+        self._optimizer = optimizer
         if not any(group["params"] for group in optimizer.param_groups):
             raise ModelError("the model: expected a dense layer beside its embeddings. Received: none with parameters")
         self.specs = specs_of(self.layers, optimizer)
+
+    @property
+    def rule(self) -> Optimizer:
+        """Of the model's optimizer."""
+        assert self._optimizer is not None
+        return rule.of(self._optimizer)
 
     def foresight(self) -> Foresight:
         return Foresight(self.layers)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from elasticdl.checkpoint.image import MODEL, Image
 from elasticdl.errors import ModelError
 from elasticdl.keras import rule
 from elasticdl.keras.embedding import Embedding
@@ -27,9 +30,15 @@ if TYPE_CHECKING:
 class KerasAttached:
     """The layers of one model that have tables."""
 
-    def __init__(self, module: KerasModule, specs: list[TableSpec]) -> None:
+    def __init__(self, module: KerasModule, optimizer: Any) -> None:
+        """Their tables are updated by the rule of `optimizer`, a Keras one."""
         self._module = module
-        self.specs = specs
+        self._optimizer = optimizer
+        self.specs = [spec_of(name, layer, self.rule) for name, layer in module.on_ps.items()]
+
+    @property
+    def rule(self) -> Optimizer:
+        return rule.of(self._optimizer)
 
     def foresight(self) -> KerasForesight:
         return KerasForesight(self._module)
@@ -39,7 +48,7 @@ class KerasAttached:
         from elasticdl.keras.module import KerasModule
 
         assert isinstance(model, KerasModule)
-        return KerasAttached(model, self.specs)
+        return KerasAttached(model, self._optimizer)
 
     def attach(self, source: Source) -> None:
         self._module.computation.use(source)
@@ -111,3 +120,24 @@ def fill(whole: KerasModule, module: KerasModule) -> None:
             layer.embeddings.assign(rows)
     for name, variable in whole.computation.variables.statistics.items():
         whole.get_buffer(name).copy_(to_torch(variable))
+
+
+def hold_rows(module: KerasModule, image: Image, place: Path) -> Image:
+    """The image with the rows of its checkpoint's tables among its weights, for a model that has them itself."""
+    from elasticdl.embedding.holding import rows_of  # needs the native core
+    from elasticdl.ps import cuts
+
+    known = {spec.name for spec in cuts.tables(place)}
+    names = {id(variable): name for name, variable in module.computation.variables.trained.items()}
+    found: dict[str, torch.Tensor] = {}
+    for table, layer in module.embeddings.items():
+        if table not in known:
+            continue
+        ids, rows = rows_of(place, table)
+        if isinstance(layer, Embedding) and layer.takes_any:
+            found |= {f"{MODEL}{table}/ids": torch.from_numpy(ids), f"{MODEL}{table}/rows": torch.from_numpy(rows)}
+        else:
+            weight = to_torch(layer.embeddings)
+            weight[torch.from_numpy(ids)] = torch.from_numpy(rows)
+            found[MODEL + names[id(layer.embeddings)]] = weight
+    return Image(image.step, image.records, image.tensors | found, image.meta)

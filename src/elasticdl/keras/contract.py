@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from elasticdl.keras.module import KerasModule
 from elasticdl.keras.optimizer import KerasOptimizer
 from elasticdl.keras.placing import IN_MODEL, Placing
 from elasticdl.keras.runtime import keras, tf
+from elasticdl.keras.trainee import KerasTrainee
 from elasticdl.model import contract as contracts
 from elasticdl.model import terms
 from elasticdl.model.callbacks import Callback
@@ -66,12 +68,12 @@ class KerasContract(Contract):
         built = self._call(terms.KERAS_OPTIMIZER, **self._optimizer_keywords(lr))
         if not isinstance(built, keras.optimizers.Optimizer):
             raise self._wrong(terms.KERAS_OPTIMIZER, built)
-        is_scheduled = isinstance(built._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
-        if is_scheduled and self.has(terms.LEARNING_RATE):
+        optimizer = KerasOptimizer(module, built)
+        if optimizer.scheduled(0) is not None and self.has(terms.LEARNING_RATE):
             raise ModelError(
                 f"{self.place.file}: learning_rate(step) and the schedule of the optimizer say two things; keep one"
             )
-        return KerasOptimizer(module, built)
+        return optimizer
 
     def batch_loss(self, module: nn.Module, features: Any, labels: Any) -> torch.Tensor:
         assert isinstance(module, KerasModule)
@@ -85,6 +87,17 @@ class KerasContract(Contract):
             attached.fill(whole, module)
         features = self._spec[0]
         exports.export_with(lambda place: saving.write(whole.settle(), features, place), whole, target, extra)
+
+    def trainee(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
+    ) -> KerasTrainee:
+        assert isinstance(module, KerasModule)
+        return KerasTrainee(module, optimizer, module.batch_loss, on_gradients)
+
+    def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
+        assert isinstance(optimizer, KerasOptimizer)
+        scheduled = optimizer.scheduled(step)
+        return super().rate(optimizer, step) if scheduled is None else scheduled
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """The mean loss of a batch that is evaluated."""

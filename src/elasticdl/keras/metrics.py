@@ -25,7 +25,7 @@ class FunctionMean:
         value = self._function(labels, predictions)
         try:
             mean = float(tf.reduce_mean(tf.cast(value, tf.float64)))
-        except (TypeError, ValueError) as exc:
+        except (TypeError, ValueError, tf.errors.OpError) as exc:
             raise ModelError(f"metric {self.name}: expected numbers. Received: {value!r:.200}") from exc
         return [mean * rows_of(labels)]
 

@@ -8,14 +8,15 @@ with a torch model (sums along the tree, hand-over, checkpoints, evaluation) it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from elasticdl.keras import layers, rule
-from elasticdl.keras.attached import KerasAttached, spec_of
+from elasticdl.checkpoint.image import Image
+from elasticdl.keras import attached, layers
 from elasticdl.keras.computing import Computation, Computed, Loss
 from elasticdl.keras.embedding import Embedding
 from elasticdl.keras.pulls import Floats, Ids, Pulls
@@ -47,11 +48,13 @@ class KerasModule(nn.Module):
         """The layers whose rows lie on ps, by the names of their tables."""
         return {name: layer for name, layer in self.embeddings.items() if layers.is_on_ps(layer)}
 
-    def attached(self, optimizer: Any) -> KerasAttached:
+    def attached(self, optimizer: Any) -> attached.KerasAttached:
         """Its layers on ps, with tables that this optimizer updates."""
-        on_ps = self.on_ps
-        update = rule.of(optimizer.keras) if on_ps else None
-        return KerasAttached(self, [spec_of(name, layer, update) for name, layer in on_ps.items() if update])
+        return attached.KerasAttached(self, optimizer.keras)
+
+    def hold_rows(self, image: Image, place: Path) -> Image:
+        """The image of a checkpoint in `place` with the rows that lay on ps; ids without one are as they were built."""
+        return attached.hold_rows(self, image, place)
 
     def batch_loss(self, features: Any, labels: Any) -> torch.Tensor:
         """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from elasticdl.keras.module import KerasModule
-from elasticdl.keras.runtime import tf
+from elasticdl.keras.runtime import keras, tf
 from elasticdl.keras.values import to_tensor, to_torch
 
 
@@ -53,6 +53,11 @@ class KerasOptimizer(torch.optim.Optimizer):
         for variable, value in zip(self.keras.variables, values, strict=True):
             variable.assign(to_tensor(value, variable.dtype))
         self._mirror()
+
+    def scheduled(self, step: int) -> float | None:
+        """The rate after so many updates, where the optimizer has a schedule."""
+        schedule = self.keras._learning_rate
+        return float(schedule(step)) if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule) else None
 
     def _mirror(self) -> None:
         self.param_groups[0]["lr"] = self._mirrored = self._rate()

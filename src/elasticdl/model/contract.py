@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
@@ -30,6 +31,7 @@ from elasticdl.model.metrics import BatchMean, Metric
 from elasticdl.model.signature import Signature
 from elasticdl.model.source import Framework
 from elasticdl.model.terms import Term
+from elasticdl.model.torch_trainee import TorchTrainee
 from elasticdl.spec import JobKind, ModelSpec
 
 LOSS_METRIC = "loss"
@@ -96,6 +98,17 @@ class Contract:
     def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
         """Write `module` for others; `sample` are the features of a batch."""
         exports.export(module, sample, target, extra)
+
+    def trainee(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
+    ) -> TorchTrainee:
+        """The model as the lease modes train it."""
+        return TorchTrainee(module, optimizer, partial(self.batch_loss, module), on_gradients)
+
+    def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
+        """The learning rate after so many updates, whoever applied them."""
+        scheduled = self.learning_rate(step)
+        return float(optimizer.param_groups[0]["lr"]) if scheduled is None else scheduled
 
     def learning_rate(self, step: int) -> float | None:
         """The rate of step `step`, or None where the file leaves it to the optimizer."""

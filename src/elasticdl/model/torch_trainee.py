@@ -20,14 +20,14 @@ class TorchTrainee:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        loss: Callable[[Any, Any], Tensor],
+        batch_loss: Callable[[Any, Any], Tensor],
         on_gradients: Callable[[], None],
     ) -> None:
-        """`on_gradients` may change the gradients in the parameters before they are pushed."""
+        """`batch_loss` takes features and labels; `on_gradients` may change the gradients before they are pushed."""
         self.model = model
         self._on_gradients = on_gradients
         self._optimizer = optimizer
-        self._loss = loss
+        self._batch_loss = batch_loss
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
 
     def variables(self) -> Values:
@@ -41,7 +41,7 @@ class TorchTrainee:
     def compute(self, features: Any, labels: Any) -> tuple[float, Values]:
         for parameter in self._parameters.values():
             parameter.grad = None
-        loss = self._loss(labels, self.model(features))
+        loss = self._batch_loss(features, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         self._on_gradients()
         return float(loss.detach()), {name: _gradient(parameter) for name, parameter in self._parameters.items()}

@@ -134,3 +134,9 @@ def _checked(key: str) -> str:
     if len(z85.decode(key.encode())) != 32:
         raise ValueError("a key of CURVE has 32 bytes")
     return key
+
+
+def keys_of(job: Path) -> Keys | None:
+    """The keys in a job's directory; None where its ps take whoever has the token."""
+    path = job / FILE
+    return Keys.read(path) if path.exists() else None

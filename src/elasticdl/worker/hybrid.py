@@ -25,8 +25,10 @@ from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.keys import keys_of
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
+from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 from elasticdl.spec import JobSpec
@@ -61,13 +63,15 @@ class Foreseeing(Protocol):
     def ids(self, features: Any) -> dict[str, list[Ids]]: ...
 
 
-class Layers(Protocol):
+class AttachedLayers(Protocol):
     """The layers of a model that have tables, in whichever framework."""
 
     @property
     def specs(self) -> list[TableSpec]: ...
+    @property
+    def rule(self) -> Optimizer: ...
     def foresight(self) -> Foreseeing: ...
-    def like(self, model: nn.Module) -> Layers: ...
+    def like(self, model: nn.Module) -> AttachedLayers: ...
     def attach(self, source: Source) -> None: ...
     def put(self, tables: Tables) -> None: ...
     def forget(self) -> None: ...
@@ -84,7 +88,7 @@ class HybridTables(NoTables):
 
     def __init__(
         self,
-        attached: Layers,
+        attached: AttachedLayers,
         ps: Ps,
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
@@ -168,14 +172,16 @@ class Clients:
         link.wait_fleet(spec.timing.orphan_s)
         with self._lock:
             fleet = link.wait_fleet(0.0)
-            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport)
+            keys = keys_of(link.directory.root)
+            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport, keys=keys)
             self._clients.append(client)
             return client
 
     def begin_cut(self, step: int, directory: Path) -> Beside:
         # Each cut has lines of its own: the next may begin in this thread while another writes this one.
         spec, link = self._spec, self._link
-        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s)
+        keys = keys_of(link.directory.root)
+        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s, keys)
         begun = cutter.begin(step, _newest(directory))
 
         def finish(place: Path) -> dict[str, FileEntry]:
@@ -237,29 +243,28 @@ def open_tables(
             f"ps.max_staleness: expected 0 in hybrid mode, where no push can be computed again alone. Received: "
             f"{spec.ps.max_staleness}; --pipeline_depth bounds how old rows are, or use --ps_mode=async"
         )
+    attached = attached_of(spec, model, optimizer)
+    if not attached.specs:
+        _log.warning(
+            "no layer of the model is on the ps, which have nothing to do: use the Embedding of elasticdl.torch "
+            "or elasticdl.keras, --embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
+        )
+        return NoTables()
+    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
+    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
+
+
+def attached_of(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimizer) -> AttachedLayers:
+    """The layers of the model that have tables, which this optimizer's rule updates."""
     foreign: Any = getattr(model, "attached", None)  # a model of another framework knows itself what it has
     if foreign is not None:
-        return _foreign_tables(spec, link, foreign(optimizer), is_cut)
+        known: AttachedLayers = foreign(optimizer)
+        return known
     attached = Attached(model, spec.ps.embeddings, spec.ps.embedding_bytes)
     for note in attached.notes:
         _log.info("%s", note)
-    if not attached.layers:
-        _log.warning(
-            "no layer of the model is on the ps, which have nothing to do: use elasticdl.torch.Embedding, "
-            "--embedding_on_ps=all, or --distribution_strategy=AllreduceStrategy"
-        )
-        return NoTables()
     attached.leave(optimizer)
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
-
-
-def _foreign_tables(spec: JobSpec, link: Link, attached: Layers, is_cut: Callable[[int], bool]) -> NoTables:
-    if not attached.specs:
-        _log.warning("no embedding layer of the model is for the ps: all of it lies in the workers")
-        return NoTables()
-    _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
+    return attached
 
 
 def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:

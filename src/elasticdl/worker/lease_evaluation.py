@@ -9,13 +9,12 @@ import torch
 from torch import nn
 
 from elasticdl.data.mode import Mode
-from elasticdl.embedding.attached import Attached
 from elasticdl.embedding.source import Looked
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_batches
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.assembly import Line
-from elasticdl.worker.hybrid import Clients
+from elasticdl.worker.hybrid import AttachedLayers, Clients
 from elasticdl.worker.lease_line import Part
 from elasticdl.worker.train import source_of
 
@@ -28,7 +27,7 @@ class LeaseEvaluation:
     """A second model, which looks rows up and makes none; it takes dense values and statistics from the first."""
 
     def __init__(
-        self, line: Line, contract: Contract, trained: Trained, attached: Attached, clients: Clients,
+        self, line: Line, contract: Contract, trained: Trained, attached: AttachedLayers, clients: Clients,
         device: torch.device,
     ) -> None:  # fmt: skip
         self._minibatch = line.spec.plan.minibatch_size

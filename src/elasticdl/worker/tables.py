@@ -99,6 +99,10 @@ def hold_rows(model: nn.Module, image: Image, place: Path) -> Image:
     """
     if not has_tables(model) and not any((place / name).exists() for name in (ROWS, EXPORTED)):
         return image
+    foreign: Any = getattr(model, "hold_rows", None)  # a model of another framework knows itself what it has
+    if foreign is not None:
+        held: Image = foreign(image, place)
+        return held
     from elasticdl.embedding import holding  # needs the native core
 
     return holding.hold_rows(model, image, place)

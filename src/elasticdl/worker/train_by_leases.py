@@ -1,4 +1,4 @@
-"""A torch model in the lease modes: the whole job of a worker, in the order it happens."""
+"""A model in the lease modes: the whole job of a worker, in the order it happens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ import torch
 from torch import nn
 
 from elasticdl.checkpoint import image as images
-from elasticdl.checkpoint.export import export
 from elasticdl.checkpoint.image import Image
 from elasticdl.data.mode import Mode
 from elasticdl.data.plan import Plan, plan_of
-from elasticdl.embedding import rule
-from elasticdl.embedding.attached import Attached
-from elasticdl.embedding.foresight import Foresight
 from elasticdl.embedding.source import Trained
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.contract import Contract
-from elasticdl.model.torch_trainee import TorchTrainee
+from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
 from elasticdl.ps.dense import Layout
 from elasticdl.ps.lookups import Lookups
@@ -30,7 +26,7 @@ from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import JobSpec, PsMode
 from elasticdl.testing.faults import Faults
 from elasticdl.worker.assembly import Line, described, first_image, run_of
-from elasticdl.worker.hybrid import Clients
+from elasticdl.worker.hybrid import AttachedLayers, Clients, attached_of
 from elasticdl.worker.lease_evaluation import LeaseEvaluation
 from elasticdl.worker.lease_feed import LeaseFeed
 from elasticdl.worker.lease_line import LeaseLine
@@ -50,15 +46,14 @@ def train_by_leases(line: Line) -> str:
     seed_everything(spec.plan.seed)
     model = contract.build_model().to(device)
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
-    callbacks = contract.callbacks()
-    attached = Attached(model, spec.ps.embeddings, spec.ps.embedding_bytes)
-    attached.leave(optimizer)
+    callbacks = contract.callbacks(plan.steps_per_epoch)
+    attached = attached_of(spec, model, optimizer)
     clients = Clients(spec, line.link)
     lookups = Lookups(clients.open(), 0 if spec.ps.mode is PsMode.SYNC else spec.ps.depth)
     state = State(model, callbacks)
-    trainee = TorchTrainee(model, optimizer, contract.loss, lambda: _on_gradients(model, callbacks, lookups.clock))
+    trainee = contract.trainee(model, optimizer, lambda: _on_gradients(model, callbacks, lookups.clock))
     layout = Layout.of(trainee.variables())
-    lookups.declare([*attached.specs, layout.table(rule.of(optimizer))])
+    lookups.declare([*attached.specs, layout.table(attached.rule)])
     first = first_image(spec, line.link.directory.checkpoints(spec), run_of(line))
     if first is not None:
         images.restore(first, model, None)
@@ -69,12 +64,12 @@ def train_by_leases(line: Line) -> str:
             prepare=lambda: _prepare(line, plan, attached, lookups, layout, trainee, first, evaluation.records),
             evaluate=evaluation.run,
             save=_saving(line, plan, state, clients),
-            export=lambda path: _export(Path(path), spec, state, attached, clients, lookups, feed, device),
+            export=lambda path: _export(Path(path), spec, contract, state, attached, clients, lookups, feed, device),
             stop=lambda why: _stop(master, why),
         )
         training = LeaseTraining(
             spec, line.link, leases, feed, trainee, Layers(attached, lookups), lookups, deeds, callbacks,
-            lambda step: _rate(contract, optimizer, step), lambda batch: tensors.on_device(batch, device),
+            lambda step: contract.rate(optimizer, step), lambda batch: tensors.on_device(batch, device),
             Faults.parse(line.env.faults, line.env.worker),
         )  # fmt: skip
         model.train()
@@ -111,10 +106,10 @@ class State:
 
 
 class Layers:
-    """The embedding layers of a torch model in training."""
+    """The embedding layers of a model in training."""
 
-    def __init__(self, attached: Attached, lookups: Lookups) -> None:
-        self._foresight = Foresight(attached.layers)
+    def __init__(self, attached: AttachedLayers, lookups: Lookups) -> None:
+        self._foresight = attached.foresight()
         source = Trained(lookups)
         source.creates = True
         attached.attach(source)
@@ -127,7 +122,7 @@ class Layers:
 
 
 def _prepare(
-    line: Line, plan: Plan, attached: Attached, lookups: Lookups, layout: Layout, trainee: TorchTrainee,
+    line: Line, plan: Plan, attached: AttachedLayers, lookups: Lookups, layout: Layout, trainee: Trainee,
     first: Image | None, validation_records: int,
 ) -> None:  # fmt: skip
     """Rows came back with the ps where there is a checkpoint; what is not among them begins as the model was built."""
@@ -156,7 +151,8 @@ def _saving(line: Line, plan: Plan, state: State, clients: Clients) -> Callable[
 
 
 def _export(
-    path: Path, spec: JobSpec, state: State, attached: Attached, clients: Clients, lookups: Lookups,
+    path: Path, spec: JobSpec, contract: Contract, state: State, attached: AttachedLayers, clients: Clients,
+    lookups: Lookups,
     feed: LeaseFeed, device: torch.device,
 ) -> None:  # fmt: skip
     assert spec.model is not None
@@ -170,12 +166,7 @@ def _export(
         "records": feed.plan.total_records,
     }
     with attached.whole(lookups.client, clients.rows):
-        export(state.model, sample, path, described)
-
-
-def _rate(contract: Contract, optimizer: torch.optim.Optimizer, step: int) -> float:
-    scheduled = contract.learning_rate(step)
-    return float(optimizer.param_groups[0]["lr"]) if scheduled is None else scheduled
+        contract.export(state.model, sample, path, described)
 
 
 def _on_gradients(model: nn.Module, callbacks: Sequence[Callback], step: int) -> None:

@@ -96,6 +96,32 @@ def test_a_cut_waits_for_copies_elsewhere_and_nobody_waits_for_each_other(launch
     assert pushed
 
 
+def test_the_next_cut_does_not_wait_for_the_disk(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship, may_write = launch(2), threading.Event()
+    ship.push(range(2000))
+    ship.cut(1)
+    ship.push([1])
+    write = cuts.write
+
+    def slowly(path: Path, held: cuts.Copy) -> manifest.FileEntry:
+        assert may_write.wait(60)
+        return write(path, held)
+
+    monkeypatch.setattr(cuts, "write", slowly)
+    first, wanted = ship.begin(2), rows_of(*ship.holdings.values())
+    writing = threading.Thread(target=ship.finish, args=(first,))
+    writing.start()
+    ship.push([2])
+    second, later = ship.begin(3), rows_of(*ship.holdings.values())
+    may_write.set()
+    writing.join()
+    ship.push([3])
+    path = ship.finish(second)
+
+    assert rows_of(*restored(ship.directory / manifest.name_of(2), 1)[0].values()) == wanted
+    assert rows_of(*restored(path, 3)[0].values()) == later
+
+
 def test_a_checkpoint_shares_what_did_not_change_and_stays_when_others_go(launch: Launch) -> None:
     ship = launch(2)
     ship.push(range(3000))
