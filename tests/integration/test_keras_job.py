@@ -147,6 +147,26 @@ def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, m
     served = json.loads(python(SERVE, str(job.output)))
     assert len(served) == 2 and served[0] != served[1]
 
+    # The rows of the checkpoint and those of the export are the same, for a job without ps, too.
+    found = []
+    for number, place in enumerate((job.directory.root / "checkpoints", job.output)):
+        again = Job(jobs.home, f"{mode}-{number}")
+        arguments = ["evaluate", "--detach", "--job_name", again.name, "--threads", "1", "--num_workers", "1"]
+        arguments += ["--model_zoo", str(Path(__file__).parent), "--model_def", "tiny_keras.forward"]
+        arguments += [
+            "--data_format",
+            "python",
+            "--validation_data",
+            "made-up",
+            "--checkpoint_dir_for_init",
+            str(place),
+        ]
+        jobs.launch(again, arguments)
+        assert again.result()["phase"] == "succeeded", again.story()
+        found.append(again.document()["metrics"])
+    assert found[0] == found[1]
+    assert found[0]["auc"] > 0.8
+
 
 LIST = """
 import json, sys
