@@ -26,7 +26,7 @@ class Clicks:
 
     def __getitem__(self, index):
         random = np.random.default_rng(self.first + index)
-        user, item, tag = (int(random.integers(most)) for most in (40, 60, 5))
+        user, item, tag = (int(random.integers(most)) for most in (20, 60, 5))
         clicked = (user % 5 == tag) or random.random() < 0.05
         ids = np.array([number(f"user {user}"), number(f"item {item}"), number(f"tag {tag}")])
         return ids, np.float32(clicked)
@@ -56,7 +56,7 @@ def loss(labels, predictions):
     return nn.functional.binary_cross_entropy_with_logits(predictions, labels)
 
 
-def optimizer(parameters, lr=0.02):
+def optimizer(parameters, lr=0.03):
     return torch.optim.Adam(parameters, lr=lr)
 
 

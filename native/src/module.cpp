@@ -74,10 +74,14 @@ void load(Table& table, Ids ids, Matrix values, Matrix state, uint32_t now) {
   table.load(ids.data(), ids.shape(0), values.data(), state.data(), now);
 }
 
-size_t put(Table& table, Ids ids, Matrix values, uint32_t now) {
+Vector<uint8_t> put(Table& table, Ids ids, Matrix values, uint32_t now) {
   expect_shape("values", values, ids.shape(0), table.settings().columns);
-  nb::gil_scoped_release released;
-  return table.put(ids.data(), ids.shape(0), values.data(), now);
+  std::vector<uint8_t> made(ids.shape(0));
+  {
+    nb::gil_scoped_release released;
+    table.put(ids.data(), ids.shape(0), values.data(), now, made.data());
+  }
+  return array(std::move(made));
 }
 
 Vector<uint8_t> find(Table& table, Ids ids) {

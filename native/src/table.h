@@ -105,20 +105,18 @@ class Table {
     });
   }
 
-  // Make rows with these values where there are none. Returns how many.
-  size_t put(const int64_t* ids, size_t n, const float* values, uint32_t now) {
+  // Make rows with these values where there are none; `made` says which.
+  void put(const int64_t* ids, size_t n, const float* values, uint32_t now, uint8_t* made) {
     const uint32_t columns = settings_.columns;
-    size_t made = 0;
     visit(ids, n, Access::kMake, now, [&](size_t i, int64_t, char* row, RowMeta*) {
+      made[i] = row != nullptr;
       if (row == nullptr) return;  // there is one
       const float* value = values + i * columns;
       if (settings_.half)
         for (uint32_t c = 0; c < columns; ++c) reinterpret_cast<uint16_t*>(row)[c] = narrowed(value[c]);
       else
         std::memcpy(row, value, 4 * columns);
-      ++made;
     });
-    return made;
   }
 
   // Which ids have a row.

@@ -131,7 +131,7 @@ def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell
     chances = re.findall(r"tag (\d): +(\d+)%", shell.said("python predict.py"))
 
     assert shell.metric("training", "accuracy") > 0.9
-    assert weights["user.stored.ids"].shape == (40,) and weights["user.stored.rows"].shape == (40, 8)
+    assert weights["user.stored.ids"].shape == (20,) and weights["user.stored.rows"].shape == (20, 8)
     assert max(chances, key=lambda chance: int(chance[1]))[0] == "3"
 
 

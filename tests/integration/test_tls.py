@@ -17,9 +17,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from elasticdl.errors import AccessDenied, MasterUnreachable
+from elasticdl.ps.keys import Keys, keys_of
 from elasticdl.rpc.client import MasterClient
-from elasticdl.spec import SecuritySpec
+from elasticdl.spec import PsId, SecuritySpec
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from tests import native
 from tests.integration.job import Job, Jobs
 
 YEAR = datetime.timedelta(days=365)
@@ -205,3 +207,32 @@ def test_a_key_of_another_certificate_is_refused_before_the_launch(tmp_path: Pat
     done = Job(tmp_path / "home", "wrong").command("run", *options(mixed), str(script))
 
     assert (done.returncode, "key" in done.stderr) == (2, True)
+
+
+def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(jobs: Jobs, tmp_path: Path) -> None:
+    native.require()
+    from elasticdl.ps.line import Lines, PsUnreachable
+    from elasticdl.ps.wire import Kind, Message
+
+    ours = Authority.make("ours").issue(tmp_path / "ours")
+    job = jobs.train("curve", 1, "--num_ps_pods=1", *options(ours), slow=True)
+    job.wait_members(1, step=1)
+    keys = job.directory.root / "ps-keys.json"
+    done = job.command("scale", job.name, "--ps", "2")
+    assert done.returncode == 0, done.stderr
+    job.wait_event("slots-moved")
+    status = job.wait(lambda s: [ps.slots for ps in s.ps] == [512, 512], "both hold slots")
+
+    assert mode(keys) == 0o600
+    for known, is_answered in ((keys_of(job.directory.root), True), (None, False), (Keys.make(), False)):
+        lines = Lines({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known)
+        try:
+            lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0))
+        except PsUnreachable:
+            assert not is_answered
+        else:
+            assert is_answered
+        finally:
+            lines.close()
+    job.stop()
+    job.wait_gone()

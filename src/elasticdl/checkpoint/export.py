@@ -28,7 +28,7 @@ PROGRAM_FILE = "model.pt2"
 class Program(NamedTuple):
     """Files that run without ElasticDL, or why there are none."""
 
-    files: Sequence[str]  # the first is the one to load
+    files: Sequence[str]  # the first is the one to load; with a reason, what there is instead
     reason: str | None = None
 
 
@@ -58,7 +58,7 @@ def export_with(
         files = {store.MODEL_FILE: tensors.write(place / store.MODEL_FILE, weights)}
         written = program(place)
         files |= {name: _entry(place / name) for name in written.files}
-        main = written.files[0] if written.files else None
+        main = written.files[0] if written.files and written.reason is None else None
         description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
         store.write_manifest(place / output.DESCRIPTION_FILE, document)

@@ -103,11 +103,15 @@ def _make_home(jobs: Path) -> None:
 def _create(directory: JobDirectory, spec: JobSpec) -> None:
     if directory.root.exists():
         directory.create_again(spec)
-        return
-    try:
-        directory.create(spec)
-    except FileExistsError as exc:
-        raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
+    else:
+        try:
+            directory.create(spec)
+        except FileExistsError as exc:
+            raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
+    if spec.ps.wish and spec.security.is_on:
+        from elasticdl.ps import keys
+
+        keys.Keys.make().write(directory.root / keys.FILE)
 
 
 def _await_acceptance(directory: JobDirectory) -> None:

@@ -13,10 +13,11 @@ from elasticdl.embedding import moving, rule
 from elasticdl.embedding.foresight import Foresight
 from elasticdl.embedding.layer import Layer
 from elasticdl.embedding.moving import Which
-from elasticdl.embedding.source import Source, whole
+from elasticdl.embedding.source import Source
 from elasticdl.errors import ModelError
 from elasticdl.ps.lookups import Tables
 from elasticdl.ps.optimizer import Optimizer
+from elasticdl.ps.row_files import gather
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 
@@ -83,9 +84,8 @@ class Attached:
         own = [layer for layer in self.layers if all(layer is not one.layer for one in self.moved)]
         device = next(self.model.parameters()).device
         for one in self.moved:
-            plain = one.plain
-            weight = whole(tables, one.layer.table, plain.num_embeddings, plain.embedding_dim, _PIECE)
-            moving.put_back(self.model, one, torch.from_numpy(weight).to(device))
+            (spec,) = [spec for spec in self.specs if spec.name == one.layer.table]
+            moving.put_back(self.model, one, torch.from_numpy(gather(tables, spec)).to(device))
         for layer in own:
             layer.store(*rows(layer.table))
             layer.to(device)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
 from elasticdl.errors import ModelError
 from elasticdl.ps.lookups import Found, Lookups, Tables, flat
+from elasticdl.ps.plan import Route
+from elasticdl.ps.row_files import RowFiles
+from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.wire import Floats, Ids
+from elasticdl.spec import PsId
 
 
 class Source(Protocol):
@@ -49,11 +51,16 @@ class Looked:
         )
 
 
-def whole(tables: Tables, table: str, rows: int, columns: int, most: int = 1 << 16) -> Floats:
-    """The rows of all ids below `rows`."""
-    values = np.empty((rows, columns), np.float32)
-    for start in range(0, rows, most):
-        ids = np.arange(start, min(start + most, rows))
-        found = Looked(tables).find(table, ids)
-        values[start : start + most] = found.rows[found.plan.inverse]
-    return values
+class Filed:
+    """Rows in the files of an export, mapped rather than read."""
+
+    def __init__(self, files: RowFiles) -> None:
+        self._files = files
+        self._route = Route.of(SlotMap.first([PsId("ps-0")]))
+
+    def find(self, table: str, ids: Ids) -> Found:
+        plan = self._route.plan(flat(table, ids))
+        return Found(plan, self._files.lookup(table, plan.ids))
+
+    def give(self, table: str, found: Found, gradients: Floats) -> None:
+        raise ModelError(f"table {table}: its rows are read from an export. Received: a backward pass")

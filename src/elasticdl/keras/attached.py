@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from elasticdl.ps.lookups import Tables
     from elasticdl.ps.table import TableSpec
 
-_PIECE = 1 << 16  # rows in one request
-
 
 class KerasAttached:
     """The layers of one model that have tables."""
@@ -64,15 +62,13 @@ class KerasAttached:
     @contextmanager
     def whole(self, tables: Tables, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
         """While the model is exported: where its rows are to be had."""
-        from elasticdl.embedding.source import whole
+        from elasticdl.ps.row_files import gather
 
-        sizes = {spec.name: (spec.rows, spec.columns) for spec in self.specs}
+        specs = {spec.name: spec for spec in self.specs}
 
         def found(table: str) -> tuple[Ids, Floats]:
-            count, columns = sizes[table]
-            if count is None:
-                return rows(table)
-            return np.arange(count), whole(tables, table, count, columns, _PIECE)
+            count = specs[table].rows
+            return rows(table) if count is None else (np.arange(count), gather(tables, specs[table]))
 
         self._module.rows = found
         try:

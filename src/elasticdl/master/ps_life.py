@@ -103,7 +103,11 @@ def lose(job: Job, ps: Ps, state: PsState, reason: str, now: float) -> Actions:
         return announce(job)
     copies = fleet.replicas.get(ps.id)
     fate = (
-        f"; {copies} has copies of its {held} slots" if copies else f"; its {held} slots are restored" if held else ""
+        f"; {copies} has copies of its {held} slots"
+        if copies
+        else f"; its {held} slots are to be restored"
+        if held
+        else ""
     )
     return [job.note(now, "ps-lost", worker=ps.id, reason=reason + fate), *announce(job)]
 

@@ -91,7 +91,8 @@ def mirror_broken(job: Job, event: MirrorBroken, now: float) -> Actions:
 
 def _done(job: Job, task: TaskGiven, rows: int, pause_s: float, rolled_back: int, now: float) -> Actions:
     job.ledger.fleet.finish(task)
-    job.ledger.budget.worked()
+    if task.kind == RESTORE:
+        job.ledger.budget.worked()
     about = {
         MOVE: f"{len(task.slots)} slots to {task.other}, {rows:,} rows sent",
         MIRROR: f"{task.other} has copies of all slots, {rows:,} rows sent",

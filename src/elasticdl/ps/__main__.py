@@ -11,6 +11,7 @@ from elasticdl import log
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keeper import Keeper
+from elasticdl.ps.keys import keys_of
 from elasticdl.ps.link import Copies, Link
 from elasticdl.ps.server import Server
 from elasticdl.ps.tasks import Performer, Tasks
@@ -35,11 +36,14 @@ def main() -> int:
     counter = directory.counters / env.ps
     holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
+    keys = keys_of(directory.root)
     server = Server(
         holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s,
-        answers=Keeper(holdings).answers,
+        answers=Keeper(holdings).answers, keys=keys,
     )  # fmt: skip
-    link = _attend(env, spec, holdings, server, token, crashed := list[Exception]())
+    faults = Faults.parse(env.faults, env.ps)
+    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys)
+    link = _attend(env, spec, holdings, server, performer, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:
         return _failed(link, crashed[0])
@@ -49,11 +53,9 @@ def main() -> int:
 
 
 def _attend(
-    env: PsEnv, spec: JobSpec, holdings: Holdings, server: Server, token: str, crashed: list[Exception]
+    env: PsEnv, spec: JobSpec, holdings: Holdings, server: Server, performer: Performer, crashed: list[Exception]
 ) -> Link:
     """Say Hello to the master, and do from here on what it says."""
-    directory = JobDirectory(env.job_directory)
-    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, Faults.parse(env.faults, env.ps))
 
     def crash(exc: Exception) -> None:
         crashed.append(exc)

@@ -14,51 +14,21 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines, PsUnreachable, check
+from elasticdl.ps.pending import Pending as Pending
+from elasticdl.ps.pending import Request, Share
 from elasticdl.ps.plan import Plan, Route
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_ROWS, Floats, Ids, Kind, Message, Part, Status, Transport
 from elasticdl.spec import PsId
 
-Place = slice | NDArray[np.int64]
-
 _RETRY_S = 0.2  # requests that nobody could take are tried again so often, also without news
-
-
-class Share(NamedTuple):
-    """What one ps gets of one plan, and where in the plan its rows belong."""
-
-    table: str
-    ids: Ids
-    rows: Floats
-    plan: int
-    place: Place
-
-
-class Request(NamedTuple):
-    ps: PsId
-    message: Message
-    shares: tuple[Share, ...]
-
-
-class Pending:
-    """Requests without an answer; `rows` is filled by the replies to a pull, plan by plan."""
-
-    __slots__ = ("clocks", "is_stale", "open", "rows")
-
-    def __init__(self, rows: Sequence[Floats | None] = ()) -> None:
-        self.open = 0  # requests
-        self.rows = list(rows)
-        self.clocks: dict[PsId, int] = {}
-        self.is_stale = False
 
 
 class Client:
@@ -233,10 +203,10 @@ class Client:
                 self._tried_at = now
                 self._try_again()
             replies = self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
-            is_news = self._listen()
-            for reply in replies:
+            is_news = False
+            for reply in replies:  # before the news: an answer counts, also of one that is lost by now
                 is_news |= self._take(reply)
-            if is_news:
+            if self._listen() or is_news:
                 heard_at = time.monotonic()
 
     def _silent(self, pending: Pending) -> list[PsId]:
@@ -295,6 +265,9 @@ class Client:
             self._route = Route.of(fleet.map)
         known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
         gone = {name for name, address in self._lines.addresses.items() if known.get(name) != address}
+        while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
+            for reply in replies:
+                self._take(reply)
         for name in gone:
             self._lines.disconnect(name)
             self._numbers.pop(name, None)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +22,8 @@ from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, SpecError
 from elasticdl.ps import _native
 from elasticdl.ps.chain import Chain, unpack
-from elasticdl.ps.holdings import Holdings, flags
-from elasticdl.ps.marks import Document, Flags, Marks
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.marks import Document, Flags, Marks, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_IDS, Floats, Ids, Part
@@ -31,6 +33,7 @@ INDEX = f"{DIRECTORY}/index.json"
 
 _log = logging.getLogger(__name__)
 
+_COPYING = min(8, os.cpu_count() or 1)  # threads
 _BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
 
 
@@ -55,6 +58,7 @@ class Copy(NamedTuple):
 class Restored(NamedTuple):
     rows: int
     applied: int  # pushes that were in the rows of the ps that owned these slots at the cut
+    cut: str  # what a keeper needs to know to build upon it
 
 
 def copy(holdings: Holdings, whole: Flags, others: Flags, since: int) -> tuple[Copy, int]:
@@ -64,12 +68,17 @@ def copy(holdings: Holdings, whole: Flags, others: Flags, since: int) -> tuple[C
     """
     tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]] = {spec: [] for spec in holdings.specs}
     changed = 0
-    for slots, generation in ((whole, 0), (others, since)):
-        if not slots.any():
-            continue
-        for spec, (values, state) in holdings.changed(slots, generation):
-            tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
-            changed += len(values.ids) * (slots is others)
+
+    def collected(stripe: int) -> list[list[Any]]:
+        wanted = ((whole, 0), (others, since))
+        here = range(stripe, stripe + 1)
+        return [list(holdings.changed(slots, start, here)) if slots.any() else [] for slots, start in wanted]
+
+    with ThreadPoolExecutor(_COPYING) as pool:  # all wait for this, and the core needs no GIL for it
+        for all_rows, some_rows in pool.map(collected, range(_native.STRIPES)):
+            for spec, (values, state) in (*all_rows, *some_rows):
+                tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
+            changed += sum(len(values.ids) for _, (values, _) in some_rows)
     return Copy(tables, Standing(holdings.marks(whole | others), holdings.clock)), changed
 
 
@@ -143,7 +152,7 @@ def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restor
         with _open(directory / _path(cut.name)) as opened:
             standing = Standing(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
             resume(holdings, standing, unpack(cut.owned) & wanted)
-    return Restored(rows, sum(cut.applied for cut in newest))
+    return Restored(rows, sum(cut.applied for cut in newest), chain.cut)
 
 
 def tables(directory: Path) -> dict[TableSpec, int]:

@@ -38,6 +38,7 @@ class Begun(NamedTuple):
     base: str  # the cut it builds upon; "" for none
     step: int
     taken: Mapping[PsId, Taken]
+    addresses: Mapping[PsId, str]
 
     @property
     def pause_s(self) -> float:
@@ -50,15 +51,16 @@ class Begun(NamedTuple):
 
 
 class Cutter:
-    """For one thread at a time. `fleet` gives the newest that is known."""
+    """For two threads: one begins, and need not wait for the other, which finishes. `fleet` is the newest known."""
 
     def __init__(self, fleet: Callable[[], Fleet], token: str, timeout_s: float, keys: Keys | None = None) -> None:
         self._fleet = fleet
-        self._lines = Lines({}, token, timeout_s, keys=keys)
-        self._connected: dict[PsId, str] = {}
+        self._copying = Lines({}, token, timeout_s, keys)
+        self._writing = Lines({}, token, timeout_s, keys)
 
     def close(self) -> None:
-        self._lines.close()
+        self._copying.close()
+        self._writing.close()
 
     def begin(self, step: int, base: Path | None) -> Begun:
         """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
@@ -67,18 +69,18 @@ class Cutter:
         copy again. Raises PsUnreachable, PsRefused.
         """
         before = _to_build_upon(base)
-        until, wait_s = time.monotonic() + self._lines.timeout_s, _FIRST_S
+        until, wait_s = time.monotonic() + self._copying.timeout_s, _FIRST_S
         while True:
             cut = secrets.token_hex(8)
             wanted = Cut(cut=cut, base=before.cut if before else "", number=_number(before))
-            members = self._members()
+            addresses = _owners(self._fleet())
             message = Message(Kind.CUT, 0, text=wanted.model_dump_json().encode())
-            replies = self._lines.ask_all(dict.fromkeys(members, message))
+            replies = _asked(self._copying, addresses, dict.fromkeys(addresses, message))
             taken = {name: Taken.model_validate_json(reply.text) for name, reply in replies.items()}
             if _have_each_slot_once(taken):
-                return Begun(cut, wanted.base, step, taken)
+                return Begun(cut, wanted.base, step, taken, addresses)
             if time.monotonic() > until:
-                raise PsUnreachable(f"slots kept changing hands for {self._lines.timeout_s:g} s: no cut of all of them")
+                raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no cut of all of them")
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_S)
 
@@ -106,7 +108,7 @@ class Cutter:
         )
         chain = Chain.grown(before, begun.cut, begun.step, files)
         entries = self._written(begun, directory, files)
-        if base is not None:
+        if base is not None and before is not None:
             known = manifest.read(base / manifest.FILE).files
             for old in chain.files[: -len(files)]:
                 _link(base / cuts.DIRECTORY / old.name, directory / old.name)
@@ -114,18 +116,6 @@ class Cutter:
         entries[Path(cuts.INDEX).name] = file.write_plain(place / cuts.INDEX, chain.model_dump_json(indent=1).encode())
         staging.sync(directory)
         return {f"{cuts.DIRECTORY}/{name}": entry for name, entry in entries.items()}
-
-    def _members(self) -> list[PsId]:
-        """Those that own slots, each with a line to it."""
-        fleet = self._fleet()
-        for name in fleet.map.members:
-            address = fleet.addresses.get(name)
-            if address is None or name in fleet.lost:
-                raise PsUnreachable(f"{name} is lost: no cut without its slots")
-            if self._connected.get(name) != address:
-                self._lines.connect(name, address)
-                self._connected[name] = address
-        return fleet.map.members
 
     def _written(self, begun: Begun, directory: Path, files: tuple[CutFile, ...]) -> dict[str, FileEntry]:
         """Ask until all have written theirs."""
@@ -136,7 +126,7 @@ class Cutter:
                 for ps, name in waiting.items()
             }
             try:
-                replies = self._lines.ask_all(asked)
+                replies = _asked(self._writing, begun.addresses, asked)
             except PsRefused as exc:
                 raise CheckpointFailed(str(exc)) from exc
             for name, reply in replies.items():
@@ -147,6 +137,20 @@ class Cutter:
                 return entries
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_S)
+
+
+def _owners(fleet: Fleet) -> dict[PsId, str]:
+    """Where those are that own slots."""
+    for name in fleet.map.members:
+        if name in fleet.lost or name not in fleet.addresses:
+            raise PsUnreachable(f"{name} is lost: no cut without its slots")
+    return {name: fleet.addresses[name] for name in fleet.map.members}
+
+
+def _asked(lines: Lines, addresses: Mapping[PsId, str], messages: Mapping[PsId, Message]) -> dict[PsId, Message]:
+    for name in messages:
+        lines.connect(name, addresses[name])
+    return lines.ask_all(messages)
 
 
 def _to_build_upon(base: Path | None) -> Chain | None:

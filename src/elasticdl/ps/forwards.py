@@ -14,7 +14,8 @@ from typing import NamedTuple
 import zmq
 
 from elasticdl.ps import wire
-from elasticdl.ps.holdings import Answer, Holdings, Mirror
+from elasticdl.ps.answer import Answer, Mirror
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import connected, send
 from elasticdl.ps.slots import SlotMap

@@ -1,14 +1,14 @@
 """A ps's part in a cut: rows are copied while nobody is let in, and written while everybody is.
 
-CUT copies and is answered at once; KEPT names the directory, and is asked again until the file is written: whoever
-waits hears at once when this ps is gone, and no thread that serves workers waits for the disk.
+CUT is answered when the copy is made. KEPT names the directory, and is asked again until the file is written: whoever
+waits hears soon when this ps is gone, and no thread that serves workers waits for the disk.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -22,12 +22,14 @@ from elasticdl.ps import chain, cuts
 from elasticdl.ps.chain import Packed
 from elasticdl.ps.cuts import Copy
 from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.marks import Flags
+from elasticdl.ps.marks import Flags, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Message
 
 Text = TypeVar("Text", bound=BaseModel)
 
+_UNWRITTEN = 2  # copies: one waits for its turn, and the next is made
+_REMEMBERED = 4  # written cuts that may be asked for
 _DENSE = 0.5  # an increment of so many of the rows: the next cut is whole, and the files before it are free
 
 
@@ -83,38 +85,56 @@ class Keeper:
         self._holdings = holdings
         self._lock = threading.Lock()  # of all that follows
         self._known: dict[str, _Known] = {}  # oldest first
-        self._copy: tuple[str, Copy] | None = None  # the newest, until it is written
+        self._copies: dict[str, Copy] = {}  # oldest first; until they are written, or given up
         self._written: dict[str, Future[FileEntry]] = {}
-        self._writer = ThreadPoolExecutor(1, "ps-keeper")
+        self._taken: dict[str, Future[Taken]] = {}  # the newest
+        self._copier, self._writer = ThreadPoolExecutor(1, "ps-copier"), ThreadPoolExecutor(1, "ps-writer")
 
     @property
-    def answers(self) -> Mapping[Kind, Callable[[Message], Message]]:
+    def answers(self) -> Mapping[Kind, Callable[[Message], Message | None]]:
         return {Kind.CUT: self._cut, Kind.KEPT: self._kept}
+
+    def resume(self, cut: str, slots: Sequence[int]) -> None:
+        """These slots were restored from this cut: the next may build upon it. Before anyone pulls or pushes there."""
+        with self._lock:
+            since = self._holdings.turn()
+            known = self._known.get(cut)
+            owned = flags(slots)
+            # A slot that came to the others later is of their generation or a newer one: that finds it, too.
+            self._known[cut] = known._replace(owned=known.owned | owned) if known else _Known(owned, since, False)
 
     def close(self) -> None:
         """Wait for what is being written."""
+        self._copier.shutdown()
         self._writer.shutdown()
 
-    def _cut(self, message: Message) -> Message:
+    def _cut(self, message: Message) -> Message | None:
+        """Not on the thread that serves it: those whom the gate waits for may need that one."""
         wanted = _parsed(Cut, message)
         with self._lock:
-            self._copy = None  # nobody asked for it to be written: it was given up
-            self._written = {cut: future for cut, future in self._written.items() if not future.done()}
-            known = self._known.get(wanted.base)
-            started = time.monotonic()
-            with self._holdings.closed():
-                owned = self._holdings.held
-                before = None if known is None or known.is_dense else known.owned
-                whole = chain.whole(owned, before, wanted.number)
-                others = owned & (1 - whole)
-                copy, changed = cuts.copy(self._holdings, whole, others, known.since if known else 0)
-                since, applied = self._holdings.turn(), self._holdings.applied
-            pause_s = time.monotonic() - started
+            if wanted.cut not in self._taken:
+                self._taken = {wanted.cut: self._copier.submit(self._take, wanted)}
+                self._written = dict(list(self._written.items())[-_REMEMBERED:])
+            future = self._taken[wanted.cut]
+        return self._reply(message, future.result()) if future.done() else None
+
+    def _take(self, wanted: Cut) -> Taken:
+        known = self._known.get(wanted.base)
+        started = time.monotonic()
+        with self._holdings.closed():
+            owned = self._holdings.held
+            before = None if known is None or known.is_dense else known.owned
+            whole = chain.whole(owned, before, wanted.number)
+            others = owned & (1 - whole)
+            copy, changed = cuts.copy(self._holdings, whole, others, known.since if known else 0)
+            since, applied = self._holdings.turn(), self._holdings.applied
+        pause_s = time.monotonic() - started
+        with self._lock:
             self._forget_before(wanted.base)
             self._known[wanted.cut] = _Known(owned, since, self._is_dense(owned, others, changed))
-            self._copy = (wanted.cut, copy)
+            self._copies = dict([*self._copies.items(), (wanted.cut, copy)][-_UNWRITTEN:])
         packed = {"owned": chain.pack(owned), "whole": chain.pack(whole)}
-        return self._reply(message, Taken(pause_s=pause_s, rows=copy.rows, applied=applied, **packed))
+        return Taken(pause_s=pause_s, rows=copy.rows, applied=applied, **packed)
 
     def _kept(self, message: Message) -> Message:
         wanted = _parsed(Keep, message)
@@ -122,12 +142,11 @@ class Keeper:
         if path.name != wanted.name:
             raise Refused(f"KEPT: expected the name of a file. Received: {wanted.name}")
         with self._lock:
-            if self._copy is not None and self._copy[0] == wanted.cut:
-                self._written[wanted.cut] = self._writer.submit(_write, path, self._copy[1])
-                self._copy = None
+            if wanted.cut in self._copies:
+                self._written[wanted.cut] = self._writer.submit(_write, path, self._copies.pop(wanted.cut))
             future = self._written.get(wanted.cut)
         if future is None:
-            raise Refused(f"there is no cut {wanted.cut} here: this ps is a new one, or another cut was made since")
+            raise Refused(f"there is no cut {wanted.cut} here: this ps is a new one, or others were made since")
         if not future.done():
             return self._reply(message, Kept())
         try:

@@ -16,6 +16,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from elasticdl.errors import PermanentError, SpecError
+from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import write_private
 
 FILE = "ps-keys.json"  # in the job directory
@@ -61,6 +62,20 @@ class Keys(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Keys(server_public={self.server_public!r})"
+
+
+def prepare(spec: JobSpec, directory: Path) -> Keys | None:
+    """For whoever starts the ps of a job: make its keys where the job asks for security and has none yet."""
+    if not spec.security.is_on:
+        return None
+    if not (directory / FILE).exists():
+        Keys.make().write(directory / FILE)
+    return load(spec, directory)
+
+
+def load(spec: JobSpec, directory: Path) -> Keys | None:
+    """For its ps and workers. None: the job asks for no security, and the token is all there is."""
+    return Keys.read(directory / FILE) if spec.security.is_on else None
 
 
 class Door:
@@ -119,3 +134,9 @@ def _checked(key: str) -> str:
     if len(z85.decode(key.encode())) != 32:
         raise ValueError("a key of CURVE has 32 bytes")
     return key
+
+
+def keys_of(job: Path) -> Keys | None:
+    """The keys in a job's directory; None where its ps take whoever has the token."""
+    path = job / FILE
+    return Keys.read(path) if path.exists() else None

@@ -10,6 +10,8 @@ slot it has no id in may be marked by a later part of the same push, or never.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,13 @@ Flags = NDArray[np.uint8]  # one for each slot
 Document = NDArray[np.int64]
 
 _ONE = np.uint64(1)
+
+
+def flags(slots: Sequence[int]) -> Flags:
+    """These slots, as the native core takes them."""
+    found = np.zeros(SLOTS, np.uint8)
+    found[list(slots)] = 1
+    return found
 
 
 class _Marks:

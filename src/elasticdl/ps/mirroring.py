@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from elasticdl.ps.holdings import Holdings, Mirror
+from elasticdl.ps.answer import Mirror
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.line import Lines
 from elasticdl.ps.moving import Moved, Transfer, forgetting
 from elasticdl.ps.slots import SLOTS, number_of

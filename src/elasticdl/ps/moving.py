@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.line import Lines, PsUnreachable
-from elasticdl.ps.marks import Flags
+from elasticdl.ps.marks import Flags, flags
 from elasticdl.ps.slots import SlotMap, number_of
 from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part
 from elasticdl.spec import PsId

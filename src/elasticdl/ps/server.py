@@ -16,14 +16,16 @@ from types import MappingProxyType
 import zmq
 
 from elasticdl.ps import wire
+from elasticdl.ps.answer import Answer
 from elasticdl.ps.forwards import Forwards, Line
-from elasticdl.ps.holdings import Answer, Holdings
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keys import Door, Keys
 from elasticdl.ps.line import send, token_digest
 from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Malformed, Message, Status
 
-Answering = Callable[[Message], Message]
+# The replies to kinds that others answer than the holdings. None: not yet; it is asked again, a moment later.
+Answers = Mapping[Kind, Callable[[Message], Message | None]]
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +45,10 @@ class Server:
         threads: int,
         port: int = 0,
         copy_timeout_s: float = 10.0,
-        answers: Mapping[Kind, Answering] = MappingProxyType({}),
+        answers: Answers = MappingProxyType({}),
         keys: Keys | None = None,
     ) -> None:
-        """`answers` are of kinds that others answer than the holdings; with `keys` nobody else gets a word in."""
+        """With `keys` nobody without them gets a word in."""
         self._holdings = holdings
         self._answers = answers
         self._keys = keys
@@ -128,46 +130,42 @@ class Server:
             _log.warning("a message that is none: %s", exc)
             thread.answer(way, Answer(Message(Kind.REPLY, 0, status=Status.REFUSED, text=f"malformed: {exc}".encode())))
             return
-        if not hmac.compare_digest(message.token, self._token):
+        if hmac.compare_digest(message.token, self._token):
+            answer = self._answer(message)
+        else:
             with self._lock:
                 self._denied += 1
-            thread.answer(way, Answer(_refusal(message, "wrong token")._replace(status=Status.DENIED)))
-        elif thread.held_back and not message.copy_of:
-            thread.held_back.append((way, message))  # in their order: else there might always be another one
-        elif (answer := self._answer(message, thread)) is None:
+            answer = Answer(Message(Kind.REPLY, message.request, status=Status.DENIED, text=b"wrong token"))
+        if answer is None:
             thread.held_back.append((way, message))
         else:
             thread.answer(way, answer)
 
-    def _answer(self, message: Message, thread: _Thread) -> Answer | None:
-        """None: not now. Whoever closes the gate waits for copies, so no thread may wait for it that copies need."""
+    def _answer(self, message: Message) -> Answer | None:
+        """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
         try:
-            if message.kind not in self._answers:
-                return self._holdings.serve(message, wait=not self._holdings.is_paired)
-            if thread.forwards:  # it may want to close the gate
-                return None
-            return Answer(self._answers[message.kind](message))
+            if message.kind in self._answers:
+                reply = self._answers[message.kind](message)
+                return Answer(reply) if reply else None
+            return self._holdings.serve(message, wait=not self._holdings.is_paired)
         except Refused as exc:
-            return Answer(_refusal(message, str(exc)))
+            why = str(exc)
         except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
             _log.exception("%s: an error of ours", message.kind.name)
-            return Answer(_refusal(message, f"{message.kind.name}: an error of this ps: {exc!r}"))
+            why = f"{message.kind.name}: an error of this ps: {exc!r}"
+        return Answer(Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode()))
 
     def _settle(self, thread: _Thread) -> None:
-        """Answer what the copy has by now, and what was held back."""
+        """Answer what the copy has by now, and what was held back by the gate."""
         for way, reply in thread.forwards.settled():
             send(thread.socket, [*way, *wire.encode(reply)])
         while thread.held_back:
             way, message = thread.held_back[0]
-            answer = self._answer(message, thread)
+            answer = self._answer(message)
             if answer is None:
                 return
             thread.held_back.popleft()
             thread.answer(way, answer)
-
-
-def _refusal(message: Message, why: str) -> Message:
-    return Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode())
 
 
 class _Thread:

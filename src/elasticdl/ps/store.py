@@ -179,8 +179,9 @@ class Store:
             self.apply(list(one.means()), one.rate, one.step, now)
         return bool(waiting)
 
-    def put(self, part: Part, now: int) -> int:
-        return self.table(part.table).put(part.ids, part.rows, now)
+    def put(self, part: Part, now: int) -> Part:
+        """Make rows where there are none; those that were made."""
+        return _some(part, self.table(part.table).put(part.ids, part.rows, now))
 
     def load(self, parts: Sequence[Part], now: int) -> None:
         """Rows as they are at another ps: for each piece values, then state."""

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
+from elasticdl.checkpoint import manifest
 from elasticdl.errors import ElasticDLError
-from elasticdl.ps import _native, counter
+from elasticdl.ps import _native, counter, cuts
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines
 from elasticdl.ps.mirroring import mirror
 from elasticdl.ps.moving import move
@@ -29,13 +31,20 @@ class Performer:
     """`counters` is where every ps of the job counts what it has acknowledged."""
 
     def __init__(
-        self, holdings: Holdings, token: str, timeout_s: float, counters: Path, faults: Faults | None = None
+        self,
+        holdings: Holdings,
+        token: str,
+        timeout_s: float,
+        counters: Path,
+        faults: Faults | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._holdings = holdings
         self._token = token
         self._timeout_s = timeout_s
         self._counters = counters
         self._faults = faults or Faults()
+        self._keys = keys
 
     def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
         """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
@@ -55,7 +64,7 @@ class Performer:
             return pb.SlotsMoved(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
-        lines = Lines(fleet.addresses, self._token, self._timeout_s)
+        lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
         try:
             if task.mirror:
                 moved = mirror(self._holdings, PsId(task.target), lines)
@@ -70,10 +79,8 @@ class Performer:
         """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
         before = self._holdings.map.owner[slots[0]]
         rows, applied = 0, 0
-        if directory:
-            from elasticdl.ps import cuts  # type: ignore[attr-defined,unused-ignore]
-
-            rows, applied = cuts.restore(self._holdings, Path(directory), slots)
+        if directory and _has_rows(Path(directory)):
+            rows, applied, _ = cuts.restore(self._holdings, Path(directory), slots)
         self._holdings.set_map(fleet.map)
         if before == self._holdings.name:
             return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
@@ -85,6 +92,11 @@ class Performer:
             return max(0, counter.read(self._counters / lost).applied - applied)
         except (OSError, struct.error):
             return NOBODY_KNOWS
+
+
+def _has_rows(checkpoint: Path) -> bool:
+    """Whether it was written with tables on the ps: there may have been none by then."""
+    return cuts.INDEX in manifest.read(checkpoint / manifest.FILE).files
 
 
 class Tasks:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from elasticdl.errors import SpecError
 
-Moment = Literal["begin", "computed", "reduced", "applied", "given", "performed"]
+Moment = Literal["begin", "computed", "pushed", "reduced", "applied", "given", "performed"]
 
 _FAULT = re.compile(r"(?P<worker>[\w-]+)@(?P<step>\d+):(?P<moment>\w+)=(?P<action>\w+)")
 

@@ -14,15 +14,18 @@ import torch
 from torch import nn
 
 from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.export import Program
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
 from elasticdl.embedding.holding import rows_of
 from elasticdl.embedding.source import Looked, Source, Trained
 from elasticdl.errors import SpecError
+from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.keys import keys_of
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
 from elasticdl.ps.optimizer import Optimizer
@@ -32,7 +35,25 @@ from elasticdl.spec import JobSpec
 from elasticdl.worker.link import Link
 from elasticdl.worker.tables import NoTables
 
+MOST_BYTES = 1 << 30  # of all tables together in a model; an export of more has them beside it
+
 _log = logging.getLogger(__name__)
+
+
+class Ps(Protocol):
+    """Where tables lie."""
+
+    def open(self) -> Tables:
+        """A client for one thread."""
+
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        """As `NoTables.begin_cut`."""
+
+    def rows(self, table: str) -> tuple[Ids, Floats]:
+        """All ids and rows of a table, for an export."""
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        """As `NoTables.shards`."""
 
 
 class Foreseeing(Protocol):
@@ -66,22 +87,14 @@ class HybridTables(NoTables):
     def __init__(
         self,
         attached: AttachedLayers,
-        open_client: Callable[[], Tables],
+        ps: Ps,
         depth: int,
         is_cut: Callable[[int], bool] = lambda step: False,
-        *,
-        rows: Callable[[str], tuple[Ids, Floats]],
-        begin_cut: Callable[[int, Path], Beside] = lambda step, directory: lambda place: {},
     ) -> None:
-        """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment.
-
-        `rows` gives all ids and rows of a table, for an export.
-        """
+        """`is_cut(step)`: whether the rows are to hold exactly the updates of so many steps at some moment."""
         self.attached = attached
-        self._open_client = open_client
-        self.client = client = open_client()
-        self._rows = rows
-        self._begin_cut = begin_cut
+        self._ps = ps
+        self.client = client = ps.open()
         self.lookups = Lookups(client, depth)
         self.looks_ahead = depth > 0
         self._is_cut = is_cut
@@ -125,17 +138,20 @@ class HybridTables(NoTables):
 
     def attach(self, model: nn.Module) -> None:
         other = self.attached.like(model)
-        client = self._open_client()
+        client = self._ps.open()
         client.declare(self.attached.specs)
         other.attach(Looked(client))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        with self.attached.whole(self.client, self._rows):
+        with self.attached.whole(self.client, self._ps.rows):
             yield
 
     def begin_cut(self, step: int, directory: Path) -> Beside:
-        return self._begin_cut(step, directory)
+        return self._ps.begin_cut(step, directory)
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        return self._ps.shards()
 
 
 class Clients:
@@ -154,14 +170,16 @@ class Clients:
         link.wait_fleet(spec.timing.orphan_s)
         with self._lock:
             fleet = link.wait_fleet(0.0)
-            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport)
+            keys = keys_of(link.directory.root)
+            client = Client(fleet, link.token, spec.timing.reply_s, transport=spec.ps.transport, keys=keys)
             self._clients.append(client)
             return client
 
     def begin_cut(self, step: int, directory: Path) -> Beside:
         # Each cut has lines of its own: the next may begin in this thread while another writes this one.
         spec, link = self._spec, self._link
-        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s)
+        keys = keys_of(link.directory.root)
+        cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s, keys)
         begun = cutter.begin(step, _newest(directory))
 
         def finish(place: Path) -> dict[str, FileEntry]:
@@ -173,14 +191,42 @@ class Clients:
 
     def rows(self, table: str) -> tuple[Ids, Floats]:
         """All rows of a table, in the checkpoint that was written at the end."""
+        return rows_of(self._last(), table)
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        last = self._last()
+        size = sum(rows * 4 * table.columns for table, rows in cuts.tables(last).items())
+        if size <= MOST_BYTES:
+            return None
+        why = f"its tables are {size / 1e9:.1f} GB and lie in files of their own: {row_files.INDEX} names them"
+        return lambda place: Program(tuple(row_files.export(last, place, self._spec.plan.seed)), why)
+
+    def _last(self) -> Path:
         newest = _newest(self._link.directory.checkpoints(self._spec))
         assert newest is not None, "an export follows a checkpoint"
-        return rows_of(newest, table)
+        return newest
 
     def _told(self, fleet: Fleet) -> None:
         with self._lock:
             for client in self._clients:
                 client.use(fleet)
+
+
+class Here:
+    """Tables of this process."""
+
+    def __init__(self, tables: Local) -> None:
+        self._tables = tables
+        self.rows = tables.rows
+
+    def open(self) -> Local:
+        return self._tables
+
+    def begin_cut(self, step: int, directory: Path) -> Beside:
+        return lambda place: {}
+
+    def shards(self) -> None:
+        return None
 
 
 def _newest(directory: Path) -> Path | None:
@@ -203,10 +249,7 @@ def open_tables(
         )
         return NoTables()
     _log.info("on ps: %s", ", ".join(f"{table.name} by {table.optimizer.rule}" for table in attached.specs))
-    clients = Clients(spec, link)
-    return HybridTables(
-        attached, clients.open, spec.ps.depth, is_cut, rows=clients.rows, begin_cut=clients.begin_cut
-    )  # fmt: skip
+    return HybridTables(attached, Clients(spec, link), spec.ps.depth, is_cut)
 
 
 def attached_of(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimizer) -> AttachedLayers:
@@ -225,5 +268,4 @@ def attached_of(spec: JobSpec, model: nn.Module, optimizer: torch.optim.Optimize
 def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> NoTables:
     attached = Attached(model, "none", 0)
     attached.leave(optimizer)
-    tables = Local(seed)
-    return HybridTables(attached, lambda: tables, 0, rows=tables.rows)
+    return HybridTables(attached, Here(Local(seed)), 0)

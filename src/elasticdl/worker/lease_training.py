@@ -189,6 +189,7 @@ class LeaseTraining:
         if not math.isfinite(loss):
             raise LossNotFinite(f"the loss became {loss} in batch {work.start}:{work.stop} of the plan's records")
         self._push(work, gradients)
+        self._faults.strike(self._steps, "pushed")
         self._steps += 1
         self._records += batch.size
         self._link.trained(self._lookups.clock, self._records, loss, self._step_s, self._rate(self._lookups.clock))

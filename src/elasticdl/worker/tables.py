@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from elasticdl.checkpoint.export import Program
 from elasticdl.checkpoint.image import Image
 from elasticdl.checkpoint.store import ROWS, Beside
 from elasticdl.errors import ModelError
 from elasticdl.spec import JobSpec, Strategy
 from elasticdl.worker.link import Link
+
+EXPORTED = "rows.json"  # of an export with tables in files of their own, as in ps/row_files.py
 
 
 class NoTables:
@@ -58,6 +61,10 @@ class NoTables:
         """The model with all its rows in it, for an export."""
         yield
 
+    def shards(self) -> Callable[[Path], Program] | None:
+        """Writes the tables into an export, where they are too large for the model to hold; else None."""
+        return None
+
 
 def open_tables(
     spec: JobSpec, link: Link, model: nn.Module, optimizer: torch.optim.Optimizer, is_cut: Callable[[int], bool]
@@ -85,11 +92,11 @@ def local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) 
 
 
 def hold_rows(model: nn.Module, image: Image, place: Path) -> Image:
-    """Let layers hold their rows themselves: those of an export, or of a checkpoint in the directory `place`.
+    """Let layers have the rows of an export, or of a checkpoint, in the directory `place`.
 
     Returns the image with the weights of plain layers that were on ps.
     """
-    if not has_tables(model) and not (place / ROWS).exists():
+    if not has_tables(model) and not any((place / name).exists() for name in (ROWS, EXPORTED)):
         return image
     foreign: Any = getattr(model, "hold_rows", None)  # a model of another framework knows itself what it has
     if foreign is not None:

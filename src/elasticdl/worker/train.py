@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from elasticdl.checkpoint.export import export_with
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
@@ -132,5 +133,9 @@ def _export(
         "step": step,
         "records": plan.records_until(step),
     }
+    shards = tables.shards()
+    if shards is not None:
+        export_with(shards, model, Path(path), extra)
+        return
     with tables.whole():
         contract.export(model, sample, Path(path), extra)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import MappingProxyType
 
 from elasticdl.ps import wire
 from elasticdl.ps.client import Client
@@ -14,7 +15,7 @@ from elasticdl.ps.mirroring import mirror, unmirror
 from elasticdl.ps.moving import Moved, move
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.plan import Plan
-from elasticdl.ps.server import Server
+from elasticdl.ps.server import Answers, Server
 from elasticdl.ps.slots import Move, SlotMap, balance
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.terms import ANY, Terms
@@ -80,9 +81,19 @@ class Cluster:
             for name, target in zip(names, [*names[1:], names[0]], strict=True):
                 mirror(self.holdings[name], target, lines)
 
-    def restart(self, name: PsId, copy_timeout_s: float) -> None:
+    def restart(
+        self,
+        name: PsId,
+        *,
+        threads: int = 2,
+        copy_timeout_s: float = 10.0,
+        answers: Answers = MappingProxyType({}),
+    ) -> None:
         """The same ps behind another address."""
-        self.servers[name] = Server(self.holdings[name], TOKEN, "127.0.0.1", threads=2, copy_timeout_s=copy_timeout_s)
+        self.servers[name].close()
+        self.servers[name] = Server(
+            self.holdings[name], TOKEN, "127.0.0.1", threads=threads, copy_timeout_s=copy_timeout_s, answers=answers
+        )
 
     def kill(self, name: PsId) -> None:
         """Without a word."""

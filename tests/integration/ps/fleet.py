@@ -14,10 +14,11 @@ from elasticdl.checkpoint.manifest import Manifest
 from elasticdl.ps import cuts
 from elasticdl.ps.cutting import Begun, Cutter
 from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.keeper import Keeper
 from elasticdl.ps.line import Lines
+from elasticdl.ps.marks import flags
 from elasticdl.ps.moving import move
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.server import Server
@@ -74,8 +75,12 @@ def agree(found: Rows, wanted: Rows) -> None:
 class Ship:
     """Some ps, the map, and the directory of checkpoints."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int, threads: int = 2) -> None:
         self.directory = directory
+        self.threads = threads
+        self.start(count)
+
+    def start(self, count: int) -> None:
         self.holdings: dict[PsId, Holdings] = {}
         self.keepers: dict[PsId, Keeper] = {}
         self.servers: dict[PsId, Server] = {}
@@ -92,9 +97,18 @@ class Ship:
         self.holdings[name] = declared(Holdings(name, seed=3))
         self.keepers[name] = Keeper(self.holdings[name])
         self.servers[name] = Server(
-            self.holdings[name], "token", "127.0.0.1", threads=2, answers=self.keepers[name].answers
+            self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].answers
         )
         return name
+
+    def restart(self, path: Path, count: int, pushes: Counter[int], number: int) -> None:
+        """All ps are gone; so many others go on from a checkpoint, at which these pushes had come."""
+        self.close()
+        self.start(count)
+        for name, holdings in self.holdings.items():
+            slots = self.map.slots_of(name)
+            self.keepers[name].resume(cuts.restore(holdings, path, slots).cut, slots)
+        self.newest, self.pushes, self.number = path, Counter(pushes), number
 
     def fleet(self) -> Fleet:
         return Fleet(self.map, {name: server.address for name, server in self.servers.items()}, {})

@@ -106,7 +106,7 @@ def test_a_ps_that_comes_back_under_its_name_is_asked_again(start: Start) -> Non
     plans = {"sums": client.plan(np.arange(100))}
     cluster.servers[PsId("ps-0")].close()
     pending = client.begin_pull(plans)
-    cluster.restart(PsId("ps-0"), copy_timeout_s=30.0)
+    cluster.restart(PsId("ps-0"))
     client.use(cluster.fleet)
 
     assert (client.pulled(plans, pending)["sums"] == 0.0).all()

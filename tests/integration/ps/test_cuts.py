@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -19,6 +20,15 @@ IDS = st.lists(st.integers(-60, 60), min_size=1, max_size=20)
 SLOTS = st.lists(st.integers(0, 1023), min_size=1, max_size=600, unique=True)
 
 
+class Kept(NamedTuple):
+    """How it was at a cut."""
+
+    pushes: Counter[int]
+    rows: Rows
+    number: int  # of the last push
+    sent: list[int]  # its ids
+
+
 class Cuts(RuleBasedStateMachine):
     """Pushes, moves and cuts in any order; each checkpoint that is still there is as it was."""
 
@@ -27,14 +37,14 @@ class Cuts(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.ship = Ship(self.directory, count)
         self.step = 0
-        self.begun: tuple[Begun, Counter[int], Rows, int] | None = None
-        self.kept: dict[Path, tuple[Counter[int], Rows, int]] = {}
-        self.sent: dict[int, list[int]] = {}
+        self.begun: tuple[Begun, Kept] | None = None
+        self.kept: dict[Path, Kept] = {}
+        self.sent: list[int] = []  # last
 
     @rule(ids=IDS)
     def push(self, ids: list[int]) -> None:
         self.ship.push(ids)
-        self.sent[self.ship.number] = ids
+        self.sent = ids
 
     @precondition(lambda self: len(self.ship.holdings) < 4)
     @rule()
@@ -51,14 +61,15 @@ class Cuts(RuleBasedStateMachine):
         """A cut that another may replace before it is written."""
         self.step += 1
         rows = rows_of(*self.ship.holdings.values())
-        self.begun = (self.ship.begin(self.step), Counter(self.ship.pushes), rows, self.ship.number)
+        kept = Kept(Counter(self.ship.pushes), rows, self.ship.number, self.sent)
+        self.begun = (self.ship.begin(self.step), kept)
 
     @precondition(lambda self: self.begun is not None)
     @rule()
     def finish(self) -> None:
         assert self.begun is not None
-        begun, *state = self.begun
-        self.kept[self.ship.finish(begun)] = (*state,)  # type: ignore[assignment]
+        begun, kept = self.begun
+        self.kept[self.ship.finish(begun)] = kept
         self.begun = None
 
     @rule()
@@ -77,15 +88,23 @@ class Cuts(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 4))
     def restore(self, data: st.DataObject, count: int) -> None:
         path = data.draw(st.sampled_from(sorted(self.kept)))
-        pushes, rows, number = self.kept[path]
+        pushes, rows, number, sent = self.kept[path]
 
         found, slot_map = restored(path, count)
 
         assert rows_of(*found.values()) == rows
         agree(rows, expected(pushes))
         if number:
-            self.ship.send(number, self.sent[number], found, slot_map)
+            self.ship.send(number, sent, found, slot_map)
             assert rows_of(*found.values()) == rows, "this push is in the rows already"
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def restart(self, data: st.DataObject, count: int) -> None:
+        path = data.draw(st.sampled_from(sorted(self.kept)))
+        pushes, _, number, self.sent = self.kept[path]
+        self.ship.restart(path, count, pushes, number)
+        self.begun = None
 
     @invariant()
     def each_row_is_with_one_ps(self) -> None:
@@ -95,8 +114,8 @@ class Cuts(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "ship"):
             try:
-                for path, (_, rows, _) in self.kept.items():
-                    assert rows_of(*restored(path, 2)[0].values()) == rows
+                for path, kept in self.kept.items():
+                    assert rows_of(*restored(path, 2)[0].values()) == kept.rows
             finally:
                 self.ship.close()
                 shutil.rmtree(self.directory)

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elasticdl.checkpoint import manifest, staging
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed
 from elasticdl.ps import cuts
+from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
-from elasticdl.ps.line import PsUnreachable
+from elasticdl.ps.line import Lines, PsUnreachable
+from elasticdl.ps.mirroring import mirror
 from elasticdl.spec import PsId
-from tests.integration.ps.fleet import Ship, expected, restored, rows_of
+from tests.integration.ps.fleet import TABLES, Ship, expected, restored, rows_of
 
 Launch = Callable[..., Ship]
 
@@ -24,8 +27,8 @@ Launch = Callable[..., Ship]
 def launch(tmp_path: Path) -> Iterator[Launch]:
     ships: list[Ship] = []
 
-    def begin(count: int) -> Ship:
-        ships.append(Ship(tmp_path, count))
+    def begin(count: int, threads: int = 2) -> Ship:
+        ships.append(Ship(tmp_path, count, threads))
         return ships[-1]
 
     yield begin
@@ -61,6 +64,62 @@ def test_a_push_is_wholly_in_a_cut_or_wholly_out_of_it(launch: Launch) -> None:
             assert rows_of(*found.values()) != before
             assert cuts.chain_of(path).newest[0].applied == number
     assert seen == sorted(seen) and seen[-1] > seen[0]
+
+
+def test_a_cut_waits_for_copies_elsewhere_and_nobody_waits_for_each_other(launch: Launch) -> None:
+    ship, ids, stop = launch(2, threads=1), np.arange(300), threading.Event()
+    lines = Lines(ship.fleet().addresses, "token", 30.0)
+    mirror(ship.holdings[PsId("ps-0")], PsId("ps-1"), lines)
+    mirror(ship.holdings[PsId("ps-1")], PsId("ps-0"), lines)
+    lines.close()
+    client = Client(ship.fleet(), "token", 30.0)
+    client.declare(TABLES)
+    pushed = []
+
+    def train() -> None:
+        plans = {"sums": client.plan(ids)}
+        while not stop.is_set():
+            number = len(pushed) + 1
+            sums = {"sums": np.ones((300, 2), np.float32)}
+            assert client.pushed(client.begin_push(plans, sums, sender=1, number=number, rate=1.0, step=number))
+            pushed.append(number)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    paths = [ship.cut(step) for step in range(1, 8)]
+    stop.set()
+    thread.join()
+    client.close()
+
+    found, _ = restored(paths[-1], 3)
+    assert {len(values) for values in rows_of(*found.values()).values()} == {300}
+    assert pushed
+
+
+def test_the_next_cut_does_not_wait_for_the_disk(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship, may_write = launch(2), threading.Event()
+    ship.push(range(2000))
+    ship.cut(1)
+    ship.push([1])
+    write = cuts.write
+
+    def slowly(path: Path, held: cuts.Copy) -> manifest.FileEntry:
+        assert may_write.wait(60)
+        return write(path, held)
+
+    monkeypatch.setattr(cuts, "write", slowly)
+    first, wanted = ship.begin(2), rows_of(*ship.holdings.values())
+    writing = threading.Thread(target=ship.finish, args=(first,))
+    writing.start()
+    ship.push([2])
+    second, later = ship.begin(3), rows_of(*ship.holdings.values())
+    may_write.set()
+    writing.join()
+    ship.push([3])
+    path = ship.finish(second)
+
+    assert rows_of(*restored(ship.directory / manifest.name_of(2), 1)[0].values()) == wanted
+    assert rows_of(*restored(path, 3)[0].values()) == later
 
 
 def test_a_checkpoint_shares_what_did_not_change_and_stays_when_others_go(launch: Launch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.line import PsUnreachable
+from elasticdl.ps.keeper import Cut, Keeper
+from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.table import TableSpec
+from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
-from tests.integration.ps.cluster import TABLES, Cluster, pull, push
+from tests.integration.ps.cluster import TABLES, TOKEN, Cluster, pull, push
 from tests.integration.ps.conftest import Start
 
 SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
@@ -77,7 +80,6 @@ def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None
     client.declare([SUMS])
     cluster.mirror()
     cluster.kill(PsId("ps-1"))
-    cluster.servers[PsId("ps-0")].close()
     cluster.restart(PsId("ps-0"), copy_timeout_s=0.3)
     client = cluster.client()
     client.declare([SUMS])
@@ -124,6 +126,101 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     client.use(cluster.fleet)
 
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -2.0)
+
+
+def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare(TABLES)
+    cluster.mirror()
+    ids, plan = np.arange(100), client.plan(np.arange(50))
+    pull(client, {"users": plan})  # makes rows, which the copy has not before somebody pushes
+    client.put("users", ids, np.full((100, 4), 7.0, np.float32))
+    before = client.plan(ids)
+    rows = pull(client, {"users": before})["users"][before.inverse]
+    cluster.kill(PsId("ps-1"))
+    cluster.promote(PsId("ps-1"))
+    client.use(cluster.fleet)
+
+    after = client.plan(ids)
+    assert rows[:, 0].tolist() == [1.0] * 50 + [7.0] * 50
+    assert (pull(client, {"users": after})["users"][after.inverse] == rows).all()
+
+
+def test_slots_move_between_two_that_hold_each_others_copies(start: Start) -> None:
+    cluster, batches = start(2), 80
+    cluster.mirror()
+    failures: list[BaseException] = []
+    client = cluster.client()
+
+    def train() -> None:
+        try:
+            client.declare([SUMS])
+            sums = {"sums": np.ones((IDS, 2), np.float32)}
+            for number in range(1, batches + 1):
+                push(client, {"sums": client.plan(np.arange(IDS))}, sums, number=number)
+        except BaseException as exc:
+            failures.append(exc)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    one, two, moves = PsId("ps-0"), PsId("ps-1"), 0
+    while thread.is_alive():
+        moves += len(cluster.rebalance([[one], [one, two], [two], [two, one]][moves % 4]))
+    thread.join()
+
+    assert not failures, failures
+    assert moves > 2
+    cluster.kill(one)
+    cluster.promote(one)
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(batches))
+
+
+def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) -> None:
+    cluster, workers, batches = start(2), 2, 60
+    names = list(cluster.holdings)
+
+    keepers = {name: Keeper(cluster.holdings[name]) for name in names}
+    for name, keeper in keepers.items():  # one thread each: it must serve the other's copy whatever it waits for
+        cluster.restart(name, threads=1, answers=keeper.answers)
+    cluster.mirror()
+    failures: list[BaseException] = []
+
+    def train(worker: int) -> None:
+        try:
+            client = cluster.client(timeout_s=8.0)
+            client.declare([SUMS])
+            plans, sums = {"sums": client.plan(np.arange(IDS))}, {"sums": np.ones((IDS, 2), np.float32)}
+            pending = []
+            for step in range(1, batches + 1):
+                pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
+                if len(pending) > 3:
+                    client.pushed(pending.pop(0))
+            for one in pending:
+                client.pushed(one)
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=train, args=(worker,)) for worker in range(workers)]
+    for thread in threads:
+        thread.start()
+    cuts = 0
+    with contextlib.closing(Lines(cluster.addresses, TOKEN, 8.0)) as lines:
+        while any(thread.is_alive() for thread in threads):
+            cuts += 1
+            text = Cut(cut=str(cuts), base="", number=cuts).model_dump_json().encode()
+            lines.ask_all(dict.fromkeys(names, Message(Kind.CUT, 0, text=text)))
+    for thread in threads:
+        thread.join()
+    for keeper in keepers.values():
+        keeper.close()
+
+    assert not failures, failures
+    assert cuts > 3
+    assert all(holdings.mirror for holdings in cluster.holdings.values()), "no copy was given up"
+    cluster.kill(names[0])
+    cluster.promote(names[0])
+    assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(workers * batches))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from elasticdl.checkpoint import image, manifest, staging, store, tensors, values
+from elasticdl.checkpoint import file, image, manifest, staging, store, tensors, values
 from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, ModelError, SpecError
 
 
@@ -324,3 +325,28 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path, monkeypatch: py
 
     with pytest.raises(CheckpointCorrupt, match="another format than 1"):
         store.read(path)
+
+
+def rows_beside(place: Path) -> dict[str, FileEntry]:
+    (place / "ps").mkdir()
+    return {"ps/ps-0-1.safetensors": file.write_plain(place / "ps" / "ps-0-1.safetensors", b"rows")}
+
+
+def test_what_ps_wrote_beside_belongs_to_the_checkpoint(tmp_path: Path) -> None:
+    path = store.write(tmp_path, small_image(), {}, keep=3, beside=rows_beside)
+
+    assert_same(store.read(path)[0], small_image())
+    (path / "ps" / "ps-0-1.safetensors").write_bytes(b"sowr")
+    with pytest.raises(CheckpointCorrupt, match=r"ps-0-1\.safetensors is corrupt"):
+        store.read(path)
+
+
+def test_rows_that_cannot_be_written_leave_no_checkpoint(tmp_path: Path) -> None:
+    first = store.write(tmp_path, small_image(1), {}, keep=3)
+
+    def fails(place: Path) -> dict[str, FileEntry]:
+        raise CheckpointFailed("ps-1: cannot write")
+
+    with pytest.raises(CheckpointFailed, match="ps-1"):
+        store.write(tmp_path, small_image(2), {}, keep=3, beside=fails)
+    assert list(tmp_path.iterdir()) == [first]

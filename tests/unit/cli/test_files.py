@@ -113,7 +113,9 @@ def test_without_jobs_a_person_is_told_how_to_begin(elasticdl: Run) -> None:
     assert json.loads(elasticdl("jobs", "--json").stdout) == []
 
 
-@pytest.mark.parametrize("verb", [["status"], ["logs"], ["stop"], ["scale", "--workers=2"], ["timeline"]])
+@pytest.mark.parametrize(
+    "verb", [["status"], ["logs"], ["stop"], ["scale", "--workers=2"], ["scale", "--ps=2"], ["timeline"]]
+)
 def test_an_unknown_job_is_refused_with_the_nearest_name(elasticdl: Run, verb: list[str]) -> None:
     ended("digits", RESULT)
 
@@ -160,6 +162,23 @@ def test_logs_name_the_writer_of_each_line(elasticdl: Run) -> None:
     assert elasticdl("logs", "digits", "--worker=0").stdout == "one\ntwo\n"
     assert elasticdl("logs", "digits", "--master").stdout == "hello\n"
     assert "has no worker-7; did you mean 'worker-0'?" in elasticdl("logs", "digits", "--worker=7").stderr
+
+
+def test_logs_of_a_ps_are_found_by_its_id_or_its_number(elasticdl: Run) -> None:
+    directory = ended(result=RESULT)
+    directory.log("ps-0").write_text("serving\n")
+
+    assert (
+        elasticdl("logs", "digits", "--ps=ps-0").stdout == elasticdl("logs", "digits", "--ps=0").stdout == "serving\n"
+    )
+    assert "has no ps-7; did you mean 'ps-0'?" in elasticdl("logs", "digits", "--ps=7").stderr
+    assert "exclude each other" in elasticdl("logs", "digits", "--ps=0", "--master").stderr
+
+
+def test_scaling_to_nothing_in_particular_is_refused(elasticdl: Run) -> None:
+    ended("over", RESULT)
+
+    assert "Give --workers N, --ps N, or both" in elasticdl("scale", "over").stderr
 
 
 def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:

@@ -148,3 +148,15 @@ def test_predictions_are_not_mixed_with_what_lies_there(elasticdl: Run, zoo: Pat
     assert result.exit_code == 2
     assert f"output {output} holds model.json" in result.stderr
     assert "name another with --output" in result.stderr
+
+
+def test_a_job_with_ps_without_the_native_core_is_refused_with_the_fix(
+    elasticdl: Run, zoo: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticdl.cli.preflight.find_spec", lambda name: None)
+
+    code, message = train(elasticdl, zoo, f"--training_data={zoo}/train.csv", "--num_ps_pods=1")
+
+    assert code == 2
+    assert "no native core" in message and "install a C++ compiler" in message
+    assert left_behind(home) == []

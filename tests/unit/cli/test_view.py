@@ -117,3 +117,48 @@ def test_the_end_is_told_at_once(status: pb.JobStatus) -> None:
 )
 def test_durations_read_at_a_glance(seconds: float, expected: str) -> None:
     assert words.duration(seconds) == expected
+
+
+def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus) -> None:
+    assert " ps," not in text(view.job(status)), "a job without ps has nothing to tell"
+    beat = pb.PsBeat(rows=120_000, bytes=3 << 20, lock_wait_s=0.25, staleness=[1, 2, 9])
+    status.ps.add(id="ps-0", pid=21, state="serving", since=1002, slots=512, replica="ps-1", requests_per_s=1234)
+    status.ps[0].beat.CopyFrom(beat)
+    status.ps.add(id="ps-1", state="lost", since=1010, reason="preempted")
+    status.wished_ps, status.ps_mode = 2, "hybrid"
+
+    shown = text(view.ps(status))
+
+    heading, _, lost, serving = (line.split() for line in shown.splitlines())
+    assert heading == ["1", "ps,", "2", "wished,", "hybrid"]
+    assert lost[:2] == ["ps-1", "lost"]
+    assert serving == [
+        "ps-0",
+        "21",
+        "serving",
+        "10",
+        "s",
+        "512",
+        "120,000",
+        "3.0",
+        "MiB",
+        "1,234",
+        "0.25",
+        "s",
+        "2-3",
+        "ps-1",
+    ]
+    assert "2 workers, 1 ps" in plain.progress_line(status)
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (2 << 40, "2,048.0 GiB")]
+)
+def test_a_size_is_told_in_the_unit_that_fits(size: int, told: str) -> None:
+    assert words.size(size) == told
+
+
+def test_a_ps_lost_is_one_line() -> None:
+    event = pb.EventStatus(at=1008, kind="ps-lost", worker="ps-1", reason="preempted: killed by SIGKILL")
+
+    assert plain.event_line(event) == "00:16:48 ps-1 lost: preempted: killed by SIGKILL"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elasticdl.errors import CheckpointCorrupt
 from elasticdl.ps.chain import LONGEST, Chain, CutFile, pack, unpack, whole
-from elasticdl.ps.holdings import flags
+from elasticdl.ps.marks import flags
 from elasticdl.ps.slots import SLOTS
 from elasticdl.spec import PsId
 

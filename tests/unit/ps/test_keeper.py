@@ -14,9 +14,10 @@ from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, SpecError
 from elasticdl.ps import cuts
 from elasticdl.ps.chain import Chain, CutFile, pack
-from elasticdl.ps.holdings import Holdings, flags
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.keeper import Cut, Keep, Keeper, Kept, Taken
+from elasticdl.ps.marks import flags
 from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.slots import SLOTS, SlotMap
 from elasticdl.ps.store import Refused
@@ -55,7 +56,12 @@ class Single:
     def cut(self, cut: str, base: str = "") -> Taken:
         number = self.chain.number + 1 if self.chain else 1
         text = Cut(cut=cut, base=base, number=number).model_dump_json().encode()
-        return Taken.model_validate_json(self.keeper.answers[Kind.CUT](Message(Kind.CUT, 1, text=text)).text)
+        return Taken.model_validate_json(self._answer(Message(Kind.CUT, 1, text=text)).text)
+
+    def _answer(self, message: Message) -> Message:
+        while (reply := self.keeper.answers[message.kind](message)) is None:
+            pass
+        return reply
 
     def keep(self, cut: str, name: str = "rows") -> Kept:
         text = Keep(cut=cut, directory=str(self.directory / "ps"), name=name).model_dump_json().encode()
@@ -64,7 +70,7 @@ class Single:
         return kept
 
     def _kept(self, text: bytes) -> Kept:
-        return Kept.model_validate_json(self.keeper.answers[Kind.KEPT](Message(Kind.KEPT, 1, text=text)).text)
+        return Kept.model_validate_json(self._answer(Message(Kind.KEPT, 1, text=text)).text)
 
     def written(self, cut: str, base: str = "") -> Taken:
         """A cut with all that makes it a checkpoint."""
@@ -166,8 +172,34 @@ def test_a_cut_builds_upon_the_one_it_names_though_another_came_between(tmp_path
     found = fresh()
     cuts.restore(found, tmp_path, ALL)
     assert rows(found) == rows(single.holdings)
-    with pytest.raises(Refused, match="there is no cut given up here"):
-        single.keep("given up")
+
+
+def test_of_cuts_that_nobody_writes_two_are_kept(tmp_path: Path) -> None:
+    single = Single(tmp_path)
+    (tmp_path / "ps").mkdir()
+    for cut in "abc":
+        single.cut(cut)
+
+    with pytest.raises(Refused, match="there is no cut a here: this ps is a new one, or others were made since"):
+        single.keep("a")
+    assert single.keep("b", "b").bytes and single.keep("c", "c").bytes
+    assert single.keep("b", "b").bytes, "it may be asked again"
+
+
+def test_a_ps_that_was_restored_builds_upon_what_it_was_restored_from(tmp_path: Path) -> None:
+    before = Single(tmp_path)
+    before.push(list(range(2000)))
+    before.written("a")
+    after = Single(tmp_path)
+    after.chain, after.entries = before.chain, before.entries
+    after.keeper.resume(cuts.restore(after.holdings, tmp_path, ALL).cut, ALL)
+    after.push([1, 5000])
+
+    assert after.written("b", base="a").rows < 400
+    found = fresh()
+    cuts.restore(found, tmp_path, ALL)
+    assert rows(found) == rows(after.holdings)
+    assert len(rows(found)) == 2001
 
 
 def test_slots_that_arrive_while_a_cut_is_made_are_whole_in_the_next(tmp_path: Path) -> None:

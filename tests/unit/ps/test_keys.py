@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import SpecError
+from elasticdl.ps import keys
 from elasticdl.ps.keys import Keys
+from elasticdl.spec.job import JobSpec, ModelSpec, SecuritySpec
 
 
 def test_keys_come_back_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
-    keys, path = Keys.make(), tmp_path / "keys.json"
+    made, path = Keys.make(), tmp_path / "keys.json"
 
-    keys.write(path)
+    made.write(path)
 
-    assert Keys.read(path) == keys
+    assert Keys.read(path) == made
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -43,7 +45,24 @@ def test_missing_keys_are_named(tmp_path: Path) -> None:
         Keys.read(tmp_path / "ps-keys.json")
 
 
-def test_secrets_do_not_show() -> None:
-    keys = Keys.make()
+def test_a_job_that_asks_for_security_has_the_same_keys_everywhere(tmp_path: Path) -> None:
+    security = SecuritySpec(certificate="a", key="b", authority="c")
+    spec = JobSpec(name="job", model=ModelSpec(definition="m.f"), security=security)
 
-    assert keys.server_secret not in f"{keys} {keys!r}" and keys.client_secret not in f"{keys} {keys!r}"
+    made = keys.prepare(spec, tmp_path)
+
+    assert made is not None
+    assert keys.prepare(spec, tmp_path) == keys.load(spec, tmp_path) == made
+
+
+def test_a_job_without_security_has_no_keys(tmp_path: Path) -> None:
+    spec = JobSpec(name="job", model=ModelSpec(definition="m.f"))
+
+    assert keys.prepare(spec, tmp_path) is None and keys.load(spec, tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_secrets_do_not_show() -> None:
+    made = Keys.make()
+
+    assert made.server_secret not in f"{made} {made!r}" and made.client_secret not in f"{made} {made!r}"

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.ps import _native
-from elasticdl.ps.holdings import Answer, Holdings, Mirror, flags
+from elasticdl.ps.answer import Answer, Mirror
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.marks import flags
 from elasticdl.ps.slots import SLOTS, Move, SlotMap
 from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part, Status
 from elasticdl.spec import PsId

@@ -241,8 +241,8 @@ def test_rows_are_put_where_there_are_none(storage: Literal["float32", "bfloat16
     table.load(array([4]), np.full((1, 2), 9.0, np.float32), np.full((1, 2), 7.0, np.float32))
 
     assert table.find(array([3, 4])).tolist() == [0, 1]
-    assert table.put(array([3, 4, 5]), np.array([[1, 2], [3, 4], [5, 6]], np.float32)) == 2
-    assert table.put(array([3, 5]), np.zeros((2, 2), np.float32)) == 0
+    assert table.put(array([3, 4, 5]), np.array([[1, 2], [3, 4], [5, 6]], np.float32)).tolist() == [1, 0, 1]
+    assert table.put(array([3, 5]), np.zeros((2, 2), np.float32)).tolist() == [0, 0]
     assert everything(table) == {
         3: ([1.0, 2.0], [0.5, 0.5]), 4: ([9.0, 9.0], [7.0, 7.0]), 5: ([5.0, 6.0], [0.5, 0.5]),
     }  # fmt: skip

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from elasticdl.ps import counter
-from elasticdl.ps.holdings import Holdings, Mirror
+from elasticdl.ps.answer import Mirror
+from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.terms import Terms, bucket, staleness
 from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part, Status

@@ -24,7 +24,7 @@ from elasticdl.embedding.attached import Attached  # noqa: E402
 from elasticdl.model import tensors  # noqa: E402
 from elasticdl.ps.local import Local  # noqa: E402
 from elasticdl.worker.alone import Alone  # noqa: E402
-from elasticdl.worker.hybrid import HybridTables  # noqa: E402
+from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
 from elasticdl.worker.tables import NoTables, hold_rows  # noqa: E402
 
 WORDS, ITEMS, RECORDS = 50, 20, 240
@@ -66,8 +66,7 @@ def trained(kind: Any, *, moved: bool, ranks: int = 1, depth: int = 0) -> tuple[
     if moved:
         attached = Attached(model, "all", 0)
         attached.leave(optimizer)
-        local = Local(seed=0)
-        tables = HybridTables(attached, lambda: local, depth, rows=local.rows)
+        tables = HybridTables(attached, Here(Local(seed=0)), depth)
     plan = Plan(
         records=RECORDS,
         global_batch=24,

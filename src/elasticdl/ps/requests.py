@@ -1,0 +1,53 @@
+"""What requests between ps say, checked."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from elasticdl.ps.marks import Document, Flags, flags
+from elasticdl.ps.slots import SLOTS, SlotMap
+from elasticdl.ps.store import Refused, Store
+from elasticdl.ps.wire import Message
+
+_LAST = 1 << 62  # above every number, clock and step
+
+
+def check_numbers(message: Message) -> None:
+    if not math.isfinite(message.rate):
+        raise Refused(f"learning rate: expected a finite number. Received: {message.rate}")
+    numbers = (message.batch, message.clock, message.step)
+    if max(numbers) >= _LAST:
+        raise Refused(f"number, clock and step: expected less than {_LAST}. Received: {numbers}")
+
+
+def slot_map(message: Message, above: int) -> SlotMap:
+    """The map in the text, which must be newer than the one we have."""
+    try:
+        found = SlotMap.load(json.loads(message.text))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise Refused(f"{message.kind.name}: expected a map: {exc}") from exc
+    if found.version <= above:
+        raise Refused(f"{message.kind.name}: expected a map above {above}. Received: {found.version}")
+    return found
+
+
+def marks(message: Message) -> Document:
+    if len(message.parts) != 1:
+        raise Refused(f"TAKE: expected the marks as ids of one part. Received: {len(message.parts)} parts")
+    return message.parts[0].ids
+
+
+def load_marks(store: Store, document: Document) -> None:
+    try:
+        store.load_marks(document)
+    except ValueError as exc:
+        raise Refused(f"TAKE: {exc}") from exc
+
+
+def slots(message: Message) -> Flags:
+    """Those that are the ids of its parts."""
+    found: list[int] = [slot for part in message.parts for slot in part.ids.tolist()]
+    if not all(0 <= slot < SLOTS for slot in found):
+        raise Refused(f"{message.kind.name}: expected slots below {SLOTS}")
+    return flags(found)

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.launcher.child import inherited
+from elasticdl.spec import PsId
+from elasticdl.spec.env import PsEnv
+
+
+def test_a_ps_finds_out_who_it_is_from_what_it_was_started_with() -> None:
+    env = PsEnv(Path("/jobs/ctr"), PsId("ps-3"), "127.0.0.1", faults="ps-3@2:given=SIGKILL")
+
+    assert PsEnv.from_environ(env.to_environ()) == env
+
+
+def test_a_ps_that_is_started_by_hand_says_what_is_missing() -> None:
+    with pytest.raises(SpecError, match="ELASTICDL_PS is not set: a ps is started by the launcher"):
+        PsEnv.from_environ({"ELASTICDL_JOB_DIRECTORY": "/jobs/ctr", "ELASTICDL_ADDRESS": "127.0.0.1"})
+
+
+def test_who_a_ps_is_is_never_inherited() -> None:
+    env = PsEnv(Path("/jobs/ctr"), PsId("ps-3"), "127.0.0.1")
+
+    assert inherited({**env.to_environ(), "HOME": "/root"}) == {"HOME": "/root"}
