@@ -11,6 +11,7 @@ import traceback
 
 from elasticdl import log
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keeper import Keeper
 from elasticdl.ps.keys import keys_of
@@ -65,7 +66,13 @@ def _attend(
         link.end("crashed")
 
     tasks = Tasks(performer.perform, lambda done: link.moved(done), crash)
-    link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, Copies(holdings).use)
+    copies = Copies(holdings)
+
+    def use(fleet: Fleet) -> None:
+        performer.use(fleet)  # first: what is left to do may wait for its task to end
+        copies.use(fleet)
+
+    link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, use)
     tasks.start()
     threading.Thread(target=_expire, args=(holdings,), name="ps-expiry", daemon=True).start()
     on_terminate(link.leave)

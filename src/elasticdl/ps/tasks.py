@@ -46,6 +46,8 @@ class Performer:
         self._counters = counters
         self._faults = faults or Faults()
         self._keys = keys
+        self._lock = threading.Lock()  # of the lines of the task under way
+        self._lines: Lines | None = None
         self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
 
     def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
@@ -60,13 +62,20 @@ class Performer:
         self._faults.strike(fleet.version, "performed")
         return done
 
+    def use(self, fleet: Fleet) -> None:
+        """News of the fleet, from any thread: a task does not wait for a ps that is lost."""
+        with self._lock:
+            if self._lines is not None:
+                self._lines.lose(fleet.lost)
+
     def _do(self, task: pb.FleetTask, fleet: Fleet) -> pb.SlotsMoved:
         if task.promote:
             rows = self._holdings.promote(PsId(task.promote), fleet.map)
             return pb.SlotsMoved(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
-        lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
+        with self._lock:
+            lines = self._lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
         try:
             if task.mirror:
                 moved = mirror(self._holdings, PsId(task.target), lines)
@@ -74,7 +83,9 @@ class Performer:
             else:
                 moved = move(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)
         finally:
-            lines.close()
+            with self._lock:
+                self._lines = None
+                lines.close()
         return pb.SlotsMoved(rows=moved.rows, pause_s=moved.pause_s)
 
     def _restore(self, directory: str, slots: Sequence[int], fleet: Fleet) -> pb.SlotsMoved:
