@@ -18,6 +18,7 @@ pytest.importorskip("tensorflow")
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
 MODEL = ["--model_zoo", str(ZOO), "--model_def", "mnist_functional_api.mnist_functional_api.custom_model"]
+ROWS = ["--model_zoo", str(Path(__file__).parent), "--model_def", "tiny_keras.forward", "--data_format", "python"]
 RECORDS, BATCH, STEPS = 330, 32, 11
 
 # Digits that can be told apart by where they are bright, as the Examples of the tutorial.
@@ -59,6 +60,23 @@ print(json.dumps(served.tolist()))
 """
 
 
+LIST = """
+import json, sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], framework="numpy") as file:
+    print(json.dumps(list(file.keys())))
+"""
+
+SERVE = """
+import json, sys
+sys.modules["elasticdl"] = None
+import tensorflow as tf
+program = tf.saved_model.load(sys.argv[1])
+words = tf.ragged.constant([[10**12 + 3, 10**12 + 4], []], dtype=tf.int64)
+print(json.dumps(program.serve({"user": tf.constant([1, 2], tf.int64), "words": words}).numpy().tolist()))
+"""
+
+
 def python(script: str, *arguments: str) -> str:
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     argv = [sys.executable, "-c", script, *arguments]
@@ -83,6 +101,23 @@ def killed(tmp_path_factory: pytest.TempPathFactory, records: Path) -> Iterator[
     started = Jobs(tmp_path_factory.mktemp("killed"))
     yield train(started, "killed", records, 2, "--validation_data", str(records), faults="worker-1@5:computed=SIGKILL")
     started.end()
+
+
+@pytest.fixture(scope="module")
+def with_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A hybrid job with rows on ps."""
+    started = Jobs(tmp_path_factory.mktemp("hybrid"))
+    yield train_rows(started, "hybrid")
+    started.end()
+
+
+def train_rows(jobs: Jobs, mode: str) -> Job:
+    job = Job(jobs.home, mode)
+    arguments = ["train", "--detach", "--job_name", mode, "--threads", "1", *ROWS, "--training_data", "made-up"]
+    arguments += ["--validation_data", "made-up", "--num_epochs", "12", "--minibatch_size", "16", "--num_workers", "2"]
+    arguments += ["--num_ps_pods", "2", "--ps_mode", mode, "--embedding_on_ps", "all", "--min_workers", "1"]
+    arguments += ["--distribution_strategy", "ParameterServerStrategy", "--output", str(job.output)]
+    return jobs.launch(job, arguments, "worker-1@20:computed=SIGKILL")
 
 
 def train(jobs: Jobs, name: str, records: Path, workers: int, *options: str, faults: str = "") -> Job:
@@ -128,14 +163,8 @@ def test_the_export_predicts_without_elasticdl_what_a_prediction_job_predicts(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["hybrid", "async"])
-def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, mode: str) -> None:
-    job = Job(jobs.home, mode)
-    arguments = ["train", "--detach", "--job_name", mode, "--threads", "1", "--model_zoo", str(Path(__file__).parent)]
-    arguments += ["--model_def", "tiny_keras.forward", "--data_format", "python", "--training_data", "made-up"]
-    arguments += ["--validation_data", "made-up", "--num_epochs", "12", "--minibatch_size", "16", "--num_workers", "2"]
-    arguments += ["--num_ps_pods", "2", "--ps_mode", mode, "--embedding_on_ps", "all", "--min_workers", "1"]
-    arguments += ["--distribution_strategy", "ParameterServerStrategy", "--output", str(job.output)]
-    jobs.launch(job, arguments, "worker-1@20:computed=SIGKILL")
+def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, with_rows: Job, mode: str) -> None:
+    job = with_rows if mode == "hybrid" else train_rows(jobs, mode)
 
     result = job.result()
     assert (result["phase"], result["exit_code"]) == ("succeeded", 0), f"{result}\n{job.story()}"
@@ -148,18 +177,17 @@ def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, m
     assert len(served) == 2 and served[0] != served[1]
 
 
-LIST = """
-import json, sys
-from safetensors import safe_open
-with safe_open(sys.argv[1], framework="numpy") as file:
-    print(json.dumps(list(file.keys())))
-"""
+@pytest.mark.timeout(600)
+def test_a_job_without_ps_evaluates_the_rows_of_a_checkpoint_and_of_an_export_alike(jobs: Jobs, with_rows: Job) -> None:
+    with_rows.digest()
+    found = []
+    for name, place in (("checkpoint", with_rows.directory.root / "checkpoints"), ("export", with_rows.output)):
+        job = Job(jobs.home, name)
+        arguments = ["evaluate", "--detach", "--job_name", name, "--threads", "1", "--num_workers", "1", *ROWS]
+        arguments += ["--validation_data", "made-up", "--checkpoint_dir_for_init", str(place)]
+        jobs.launch(job, arguments)
+        assert job.result()["phase"] == "succeeded", job.story()
+        found.append(job.document()["metrics"])
 
-SERVE = """
-import json, sys
-sys.modules["elasticdl"] = None
-import tensorflow as tf
-program = tf.saved_model.load(sys.argv[1])
-words = tf.ragged.constant([[10**12 + 3, 10**12 + 4], []], dtype=tf.int64)
-print(json.dumps(program.serve({"user": tf.constant([1, 2], tf.int64), "words": words}).numpy().tolist()))
-"""
+    assert found[0] == found[1]
+    assert found[0]["auc"] > 0.8

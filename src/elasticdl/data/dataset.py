@@ -27,6 +27,11 @@ class Metadata:
     records: int
     name: str
 
+    @property
+    def column_names(self) -> list[str]:
+        """As model files of the original know it."""
+        return list(self.columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

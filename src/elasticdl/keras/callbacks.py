@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -20,6 +20,17 @@ _INSTEAD = {
     keras.callbacks.BackupAndRestore: "--checkpoint_steps",
     keras.callbacks.TensorBoard: "nothing: the job has event files of its own",
 }
+
+
+class LearningRateScheduler(keras.callbacks.Callback):
+    """Sets the rate of every step to `schedule(step)`."""
+
+    def __init__(self, schedule: Callable[[int], float]) -> None:
+        super().__init__()
+        self._schedule = schedule
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = self._schedule(batch)
 
 
 class KerasCallbacks(Callback):

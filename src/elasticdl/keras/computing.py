@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from elasticdl.errors import ModelError
 from elasticdl.keras import layers
 from elasticdl.keras.pulls import Pulls
-from elasticdl.keras.runtime import tf
+from elasticdl.keras.runtime import global_seed_generator, tf
 
 if TYPE_CHECKING:
     from elasticdl.embedding.source import Source
@@ -53,7 +53,9 @@ class Variables(NamedTuple):
                 statistics[name] = variable
             else:
                 frozen[name] = variable
-        seeds = [generator.state for layer in layers.of(model) for generator in layer._seed_generators]
+        generators = [generator for layer in layers.of(model) for generator in layer._seed_generators]
+        # The last is Keras's own, for whoever asks keras.random without a seed.
+        seeds = [generator.state for generator in (*generators, global_seed_generator())]
         return cls(trained, statistics, frozen, seeds)
 
 

@@ -16,7 +16,7 @@ from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.errors import ModelError
-from elasticdl.keras import attached, metrics, moving, placing, saving
+from elasticdl.keras import attached, earlier, metrics, moving, placing, saving
 from elasticdl.keras import dataset as datasets
 from elasticdl.keras.callbacks import KerasCallbacks
 from elasticdl.keras.computing import told_structures
@@ -69,7 +69,7 @@ class KerasContract(Contract):
         if not isinstance(built, keras.optimizers.Optimizer):
             raise self._wrong(terms.KERAS_OPTIMIZER, built)
         optimizer = KerasOptimizer(module, built)
-        if optimizer.scheduled(0) is not None and self.has(terms.LEARNING_RATE):
+        if optimizer.is_scheduled and self.has(terms.LEARNING_RATE):
             raise ModelError(
                 f"{self.place.file}: learning_rate(step) and the schedule of the optimizer say two things; keep one"
             )
@@ -96,8 +96,8 @@ class KerasContract(Contract):
 
     def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
         assert isinstance(optimizer, KerasOptimizer)
-        scheduled = optimizer.scheduled(step)
-        return super().rate(optimizer, step) if scheduled is None else scheduled
+        rate = self.learning_rate(step)
+        return optimizer.rate(step) if rate is None else rate
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """The mean loss of a batch that is evaluated."""
@@ -156,4 +156,5 @@ class KerasContract(Contract):
 
 def load(model: ModelSpec, kind: JobKind, wanted: Placing) -> KerasContract:
     """Import the Keras model file of a job and check all its functions; one ModelError tells all problems."""
+    earlier.install()
     return replace(contracts.loaded(KerasContract, model, kind), placing=wanted)

@@ -67,7 +67,8 @@ class KerasModule(nn.Module):
 
     def forward(self, features: Any) -> Any:
         """Predictions, as tensors of TensorFlow."""
-        return self.computation.predict(features, self._statistics())
+        found = self.computation.predict(features, self._statistics())
+        return tuple(found) if isinstance(found, list) else found
 
     def settle(self) -> Any:
         """The Keras model, with the statistics in it."""

@@ -54,10 +54,13 @@ class KerasOptimizer(torch.optim.Optimizer):
             variable.assign(to_tensor(value, variable.dtype))
         self._mirror()
 
-    def scheduled(self, step: int) -> float | None:
-        """The rate after so many updates, where the optimizer has a schedule."""
-        schedule = self.keras._learning_rate
-        return float(schedule(step)) if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule) else None
+    @property
+    def is_scheduled(self) -> bool:
+        return isinstance(self.keras._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+
+    def rate(self, step: int) -> float:
+        """The rate after so many updates, whoever applied them."""
+        return float(self.keras._learning_rate(step)) if self.is_scheduled else self._rate()
 
     def _mirror(self) -> None:
         self.param_groups[0]["lr"] = self._mirrored = self._rate()

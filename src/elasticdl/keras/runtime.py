@@ -29,6 +29,7 @@ try:
     with _silence():
         import keras
         import tensorflow as tf
+        from keras.src.random.seed_generator import global_seed_generator
 except ImportError as exc:
     raise ModelError(
         f"the model file is written in Keras, but TensorFlow cannot be imported ({exc}): "
@@ -54,4 +55,4 @@ def fix_numerics(threads: int, *, reproducible: bool) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
-__all__ = ["fix_numerics", "keras", "tf"]
+__all__ = ["fix_numerics", "global_seed_generator", "keras", "tf"]

@@ -131,7 +131,7 @@ class Contract:
         """What to measure in an evaluation, by name; always the loss too, where there is one."""
         metrics: dict[str, Metric] = {}
         if self.has(terms.LOSS):
-            metrics[LOSS_METRIC] = BatchMean(LOSS_METRIC, self.loss)
+            metrics[LOSS_METRIC] = self._metric(LOSS_METRIC, self.loss)
         found = self._call(terms.METRICS) if self.has(terms.METRICS) else {}
         if not isinstance(found, dict):
             raise self._wrong(terms.METRICS, found)

@@ -36,13 +36,13 @@ def main() -> int:
     counter = directory.counters / env.ps
     holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
-    keys = keys_of(directory.root)
+    keys, keeper = keys_of(directory.root), Keeper(holdings)
     server = Server(
         holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s,
-        answers=Keeper(holdings).answers, keys=keys,
+        answers=keeper.answers, keys=keys,
     )  # fmt: skip
     faults = Faults.parse(env.faults, env.ps)
-    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys)
+    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys, keeper.resume)
     link = _attend(env, spec, holdings, server, performer, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:

@@ -38,6 +38,7 @@ class Performer:
         counters: Path,
         faults: Faults | None = None,
         keys: Keys | None = None,
+        on_restored: Callable[[str, Sequence[int]], None] = lambda cut, slots: None,
     ) -> None:
         self._holdings = holdings
         self._token = token
@@ -45,6 +46,7 @@ class Performer:
         self._counters = counters
         self._faults = faults or Faults()
         self._keys = keys
+        self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
 
     def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
         """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
@@ -80,7 +82,8 @@ class Performer:
         before = self._holdings.map.owner[slots[0]]
         rows, applied = 0, 0
         if directory and _has_rows(Path(directory)):
-            rows, applied, _ = cuts.restore(self._holdings, Path(directory), slots)
+            rows, applied, cut = cuts.restore(self._holdings, Path(directory), slots)
+            self._on_restored(cut, slots)
         self._holdings.set_map(fleet.map)
         if before == self._holdings.name:
             return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,7 @@ def described(spec: JobSpec, plan: Plan, run: str) -> dict[str, Any]:
         "threads": spec.workers.threads,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
+        "tensorflow": _tensorflow_version(),
         "model_def": spec.model.definition if spec.model else "",
         "model_params": spec.model.params if spec.model else {},
     }
@@ -200,12 +202,18 @@ def _warn_of_other_bits(extra: dict[str, Any], spec: JobSpec) -> None:
         "threads": spec.workers.threads,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
+        "tensorflow": _tensorflow_version(),
     }
     for name, value in now.items():
         if extra.get(name, value) != value:
             _log.warning(
                 "the checkpoint was made with %s %s, now it is %s: the bits will differ", name, extra[name], value
             )
+
+
+def _tensorflow_version() -> str:
+    """Of the one this worker has loaded; empty in a job of torch alone."""
+    return str(getattr(sys.modules.get("tensorflow"), "__version__", ""))
 
 
 def device_of(spec: JobSpec, env: WorkerEnv) -> torch.device:

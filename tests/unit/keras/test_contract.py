@@ -111,3 +111,28 @@ def test_callbacks_of_keras_are_told_of_every_update(tmp_path: Path) -> None:
 def test_callbacks_that_cannot_work_here_say_what_to_use() -> None:
     with pytest.raises(ModelError, match=r"EarlyStopping cannot work here; use elasticdl\.model\.callbacks"):
         KerasCallbacks([keras.callbacks.EarlyStopping()], 1)
+
+
+def test_a_file_may_import_what_it_needs_by_the_names_of_the_original(tmp_path: Path) -> None:
+    source = """
+from elasticdl.python.common.constants import Mode
+from elasticdl.python.elasticdl.callbacks import LearningRateScheduler
+from elasticdl.python.elasticdl.layers.embedding import Embedding
+""" + DENSE.replace("return dataset.map", "assert mode == Mode.TRAINING\n    return dataset.map")
+    source += "\ndef callbacks():\n    return [LearningRateScheduler(lambda version: 0.5 / (1 + version))]\n"
+    contract = contract_of(tmp_path, source, RECORDS)
+    module = contract.build_model()
+    contract.build_optimizer(module)
+    (scheduler,) = contract.callbacks(1)
+
+    scheduler.on_gradients(module, 4)
+
+    assert float(module.keras.optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_a_schedule_counts_the_updates_of_all_workers(tmp_path: Path) -> None:
+    decay = "keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(lr, 1, 0.5))"
+    contract = contract_of(tmp_path, DENSE.replace("keras.optimizers.Adam(lr)", decay), RECORDS)
+    optimizer = contract.build_optimizer(contract.build_model())
+
+    assert [contract.rate(optimizer, step) for step in (0, 3)] == pytest.approx([0.1, 0.0125])
