@@ -88,7 +88,7 @@ def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
         assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
 
 
-def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps(jobs: Jobs) -> None:
+def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_on_with_them(jobs: Jobs) -> None:
     job = start(jobs, "stopped", slow=True, pause_s=0.1)
     job.wait_members(2, step=3)
     job.stop()
@@ -97,6 +97,11 @@ def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps(jobs: Jobs
     assert 3 <= step < STEPS
     (path,) = manifest.checkpoints(job.directory.root / "checkpoints")
     assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(step, abs=1e-3)
+    job.wait_gone()
+
+    again = start(jobs, "stopped", "--resume")
+
+    assert_each_record_counts_once(again)
 
 
 @pytest.mark.parametrize("source", ["export", "checkpoint"])
