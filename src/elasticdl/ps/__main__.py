@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 import traceback
 
 from elasticdl import log
@@ -24,6 +26,7 @@ from elasticdl.spec.env import PsEnv
 from elasticdl.testing.faults import Faults
 
 _log = logging.getLogger(__name__)
+_LOOK_S = 10.0  # between two looks for rows that have expired, at most
 
 
 def main() -> int:
@@ -64,10 +67,18 @@ def _attend(
     tasks = Tasks(performer.perform, lambda done: link.moved(done), crash)
     link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, Copies(holdings).use)
     tasks.start()
+    threading.Thread(target=_expire, args=(holdings,), name="ps-expiry", daemon=True).start()
     on_terminate(link.leave)
     link.open()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
     return link
+
+
+def _expire(holdings: Holdings) -> None:
+    """Drop rows that nobody uses any more, often enough that none is kept much longer than it should be."""
+    while True:
+        time.sleep(min([_LOOK_S, *(spec.ttl_s / 4 for spec in holdings.specs if spec.ttl_s)]))
+        holdings.expire()
 
 
 def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
