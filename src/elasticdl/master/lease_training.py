@@ -143,8 +143,6 @@ def _save(job: Job, now: float) -> Event | None:
     ledger, every = job.ledger, job.spec.checkpoint.steps
     if ledger.training is None or not every or not isinstance(ledger.phase, Running):
         return None
-    if ledger.saver is not None and ledger.membership.is_here(ledger.saver):
-        return None
     done = ledger.training.batches_done
     if done // every <= ledger.saved_at // every or ledger.training.shards.is_drained:
         return None

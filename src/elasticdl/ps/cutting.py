@@ -62,6 +62,11 @@ class Cutter:
         self._copying.close()
         self._writing.close()
 
+    def use(self, fleet: Fleet) -> None:
+        """News of the fleet, from any thread until `close`: nobody waits for a ps that is lost."""
+        self._copying.lose(fleet.lost)
+        self._writing.lose(fleet.lost)
+
     def begin(self, step: int, base: Path | None) -> Begun:
         """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
 

@@ -171,6 +171,7 @@ class Clients:
         self._link = link
         self._lock = threading.Lock()
         self._clients: list[Client] = []
+        self._cutters: list[Cutter] = []  # under way
         link.on_fleet = self._told
 
     def open(self) -> Client:
@@ -189,12 +190,19 @@ class Clients:
         spec, link = self._spec, self._link
         keys = keys_of(link.directory.root)
         cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s, keys)
-        begun = cutter.begin(step, _newest(directory))
+        with self._lock:
+            self._cutters.append(cutter)
+        try:
+            begun = cutter.begin(step, _newest(directory))
+        except BaseException:
+            self._done_with(cutter)
+            raise
 
         def finish(place: Path) -> dict[str, FileEntry]:
-            entries = cutter.finish(begun, place, _newest(directory))
-            cutter.close()
-            return entries
+            try:
+                return cutter.finish(begun, place, _newest(directory))
+            finally:
+                self._done_with(cutter)
 
         return finish
 
@@ -215,10 +223,17 @@ class Clients:
         assert newest is not None, "an export follows a checkpoint"
         return newest
 
+    def _done_with(self, cutter: Cutter) -> None:
+        with self._lock:
+            self._cutters.remove(cutter)
+            cutter.close()
+
     def _told(self, fleet: Fleet) -> None:
         with self._lock:
             for client in self._clients:
                 client.use(fleet)
+            for cutter in self._cutters:
+                cutter.use(fleet)
 
 
 class Here:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
 from elasticdl.checkpoint.store import Beside
-from elasticdl.errors import ElasticDLError
+from elasticdl.errors import CheckpointFailed, ElasticDLError, TransientError
 from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.worker.link import Link
 
@@ -53,6 +53,7 @@ class Saver:
         self._changed = threading.Condition()
         self._pending: tuple[Image, Beside, float] | None = None
         self._is_writing = False
+        self._written = 0  # checkpoints
         self._failure: ElasticDLError | None = None
         threading.Thread(target=self._run, name="elasticdl-saver", daemon=True).start()
 
@@ -65,7 +66,11 @@ class Saver:
                 return
         started = time.monotonic()
         image = self._state.capture()
-        rows = self._begin_cut(image.step, self._directory)
+        try:
+            rows = self._begin_cut(image.step, self._directory)
+        except TransientError as exc:  # a ps is lost, or slots move: training goes on, and so will the next one
+            _log.warning("checkpoint of step %d skipped: %s", image.step, exc)
+            return
         copy_s = time.monotonic() - started
         with self._changed:
             if self._pending is not None:
@@ -76,8 +81,14 @@ class Saver:
     def finish(self) -> None:
         """Write the state as it is now and wait for it. Raises CheckpointFailed."""
         self._wait()
-        self.save()
-        self._wait()
+        until, written = time.monotonic() + self._link.timing.reply_s, self._written
+        while self._written == written:
+            self.save()
+            self._wait()
+            if self._written == written:
+                if time.monotonic() > until:
+                    raise CheckpointFailed("the last checkpoint cannot be written: the ps do not all answer")
+                self._link.wait_end(self._link.timing.heartbeat_s)
 
     @property
     def _is_busy(self) -> bool:
@@ -106,6 +117,9 @@ class Saver:
             try:
                 path = store.write(self._directory, image, self._extra, self._keep, self._best_step(), rows)
                 self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
+                self._written += 1
+            except TransientError as exc:
+                _log.warning("checkpoint of step %d given up: %s", image.step, exc)
             except ElasticDLError as exc:
                 self._failure = exc  # raised in the training thread, at the next step
             finally:
