@@ -4,8 +4,9 @@
 
 A job of real processes: two workers train a DeepFM asynchronously on two ps with replicas. Every worker notes when
 each of its pushes was answered; a gap is the longest time in which none of all workers was, from the command or the
-signal until the fleet has settled again. Beside it the longest gap in as much time in which nothing happens. The peer, TensorFlow's
-ParameterServerStrategy, has a fixed set of ps and ends with the first one that is lost: it has no such number.
+signal until the fleet has settled again. Beside it the longest gap in some seconds in which nothing happens. The peer,
+TensorFlow's ParameterServerStrategy, has a fixed set of ps and ends with the first one that is lost: it has no such
+number.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import table
@@ -136,7 +138,7 @@ def longest_gap(directory: Path, began: float, ended: float) -> float:
     """The longest time between two answered pushes of any worker."""
     times = sorted(float(line) for path in directory.iterdir() for line in path.read_text().split())
     inside = [began, *(at for at in times if began <= at <= ended), ended]
-    return max(later - earlier for earlier, later in zip(inside, inside[1:], strict=False))
+    return max(later - earlier for earlier, later in pairwise(inside))
 
 
 if __name__ == "__main__":

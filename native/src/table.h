@@ -139,13 +139,12 @@ class Table {
       if (from.rows.meta(row).generation < since) return;
       const char* at = from.rows.at(row);
       ids.push_back(id);
-      for (uint32_t c = 0; c < settings_.columns; ++c) {
-        float value;
-        if (settings_.half)
-          value = widened(reinterpret_cast<const uint16_t*>(at)[c]);
-        else
-          std::memcpy(&value, at + 4 * c, 4);
-        values.push_back(value);
+      if (settings_.half) {
+        const uint16_t* halves = reinterpret_cast<const uint16_t*>(at);
+        for (uint32_t c = 0; c < settings_.columns; ++c) values.push_back(widened(halves[c]));
+      } else {
+        const float* floats = reinterpret_cast<const float*>(at);
+        values.insert(values.end(), floats, floats + settings_.columns);
       }
       const float* states = reinterpret_cast<const float*>(at + value_bytes_);
       state.insert(state.end(), states, states + state_floats_);
@@ -155,7 +154,9 @@ class Table {
   // Forget rows in `gone` slots, and those not used since `before`. Returns how many rows that were.
   size_t remove(const uint8_t* gone, uint32_t before) {
     size_t removed = 0;
-    for (auto& stripe : stripes_) {
+    for (uint32_t number = 0; number < kStripes; ++number) {
+      if (gone != nullptr && !before && !has_slot(gone, number)) continue;
+      auto& stripe = stripes_[number];
       std::lock_guard<std::mutex> guard(stripe->lock);
       const size_t before_bytes = stripe->bytes();
       stripe->index.remove_if([&](int64_t id, uint32_t row) {
@@ -182,6 +183,13 @@ class Table {
   size_t counting() const { return sum([](const Stripe& s) { return s.index.size() - s.rows.size(); }); }
 
  private:
+  // Whether one of the `wanted` slots lies in this stripe.
+  static bool has_slot(const uint8_t* wanted, uint32_t stripe) {
+    for (uint32_t slot = 0; slot < kSlots; ++slot)
+      if (wanted[slot] && stripe_of(slot) == stripe) return true;
+    return false;
+  }
+
   // kLook makes nothing; kCreate counts a sighting and makes admitted rows; kUpdate makes rows where every id is
   // admitted at once; kPut makes a row whatever its count; kMake too, but leaves those alone that there are.
   enum class Access { kLook, kCreate, kUpdate, kPut, kMake };
