@@ -26,6 +26,7 @@ from tests.unit.keras.models import contract_of
 
 native.require()
 
+from elasticdl.ps.line import PsUnreachable  # noqa: E402
 from elasticdl.ps.local import Local  # noqa: E402
 from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
 
@@ -234,6 +235,28 @@ def test_a_model_without_ps_has_the_rows_of_files(tmp_path: Path) -> None:
     again.load_state_dict({**module.state_dict(), "words/ids": torch.tensor(found), "words/rows": torch.tensor(rows)})
 
     np.testing.assert_allclose(again.eval()(ids).numpy(), module.eval()(ids).numpy(), rtol=1e-6)
+
+
+class Broken:
+    """A source whose ps are gone."""
+
+    def find(self, table: str, ids: Any) -> Any:
+        raise PsUnreachable(f"{table}: nobody answers")
+
+    def give(self, table: str, found: Any, gradients: Any) -> None:
+        raise AssertionError
+
+
+def test_what_a_pull_raises_is_raised_as_it_was(tmp_path: Path) -> None:
+    contract = contract_of(tmp_path, HEAD + BAGS.replace("INPUT", "None"), LISTS, ON_PS)
+    module = contract.build_model()
+    ids = tf.ragged.constant([[1, 2]], dtype=tf.int64)
+
+    with pytest.raises(ModelError, match="table words: no ps to pull it from yet"):
+        module(ids)
+    module.computation.use(Broken())
+    with pytest.raises(PsUnreachable, match="words: nobody answers"):
+        module.batch_loss(ids, tf.constant([1.0]))
 
 
 def test_only_large_layers_move_by_themselves(tmp_path: Path) -> None:
