@@ -69,7 +69,8 @@ def test_workers_that_join_find_the_rows(jobs: Jobs) -> None:
 
 
 def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None:
-    job = start(jobs, "cut", "--checkpoint_steps", "7", "--keep_checkpoint_max", "20")
+    # Slow enough for each to be written before the next is due.
+    job = start(jobs, "cut", "--checkpoint_steps", "7", "--keep_checkpoint_max", "20", slow=True, pause_s=0.04)
     assert_each_record_counts_once(job)
     checkpoints = manifest.checkpoints(job.directory.root / "checkpoints")
 
@@ -77,6 +78,30 @@ def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None
     for path in checkpoints:
         for table in ("moved", "own"):
             assert rows_of(path, table)[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
+
+
+def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
+    job = start(jobs, "often", "--checkpoint_steps", "1", "--keep_checkpoint_max", "100")
+
+    assert_each_record_counts_once(job)
+    for path in manifest.checkpoints(job.directory.root / "checkpoints"):
+        assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
+
+
+def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_on_with_them(jobs: Jobs) -> None:
+    job = start(jobs, "stopped", slow=True, pause_s=0.1)
+    job.wait_members(2, step=3)
+    job.stop()
+    step = job.result()["checkpoint_step"]
+
+    assert 3 <= step < STEPS
+    (path,) = manifest.checkpoints(job.directory.root / "checkpoints")
+    assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(step, abs=1e-3)
+    job.wait_gone()
+
+    again = start(jobs, "stopped", "--resume")
+
+    assert_each_record_counts_once(again)
 
 
 @pytest.mark.parametrize("source", ["export", "checkpoint"])

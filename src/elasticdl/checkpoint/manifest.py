@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from elasticdl.errors import CheckpointCorrupt
 FORMAT = 1
 FILE = "manifest.json"
 NAME = re.compile(r"checkpoint-(\d{9,})")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,25 @@ def verify(directory: Path, manifest: Manifest) -> None:
             raise CheckpointCorrupt(f"{path} cannot be read: {exc}") from exc
         if found != entry.sha256:
             raise CheckpointCorrupt(f"{path} is corrupt: expected sha256 {entry.sha256}, found {found}")
+
+
+def newest(directory: Path) -> Path | None:
+    """The newest checkpoint in `directory` of which every byte is as it was written; None where there is none at all.
+
+    Others are passed over with a warning. Raises CheckpointCorrupt where not one is usable.
+    """
+    problems: list[str] = []
+    for path in checkpoints(directory):
+        try:
+            verify(path, read(path / FILE))
+        except CheckpointCorrupt as exc:
+            problems.append(str(exc))
+            _log.warning("%s; using the checkpoint before it", exc)
+        else:
+            return path
+    if problems:
+        raise CheckpointCorrupt(f"none of the checkpoints in {directory} is usable: {'; '.join(problems)}")
+    return None
 
 
 def _render(document: dict[str, Any]) -> str:

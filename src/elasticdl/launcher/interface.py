@@ -12,7 +12,7 @@ class Replica:
     """Something to launch. `environ` is added to the environment of whoever submitted the job."""
 
     name: str  # unique in the job, also the name of its log: "worker-3"
-    role: str  # "worker"
+    role: str  # "worker" or "ps"
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
 

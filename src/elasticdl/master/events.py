@@ -279,15 +279,9 @@ class JobEnded(NamedTuple):
     kill: bool
 
 
-Event = (
-    MasterStarted
-    | ReplicasListed
-    | ReplicaStarted
-    | ReplicaExited
-    | Detached
-    | WorkerGreeted
-    | SessionBroken
-    | WorkerReady
+# (worker, sequence) first: sent again after a reconnect, effective once.
+Sequenced = (
+    WorkerReady
     | RoundBroken
     | RoundEntered
     | WorkerLeaving
@@ -298,10 +292,16 @@ Event = (
     | WorkerFailed
     | WorkerSaidGoodbye
     | PlanFound
-    | Exchanged
-    | HeartbeatReceived
-    | ScaleAsked
-    | StopAsked
+)
+
+FromOutside = ReplicasListed | ReplicaStarted | ReplicaExited | Detached | ScaleAsked | StopAsked
+Unnumbered = WorkerGreeted | SessionBroken | Exchanged | HeartbeatReceived
+
+Event = (
+    Sequenced
+    | FromOutside
+    | Unnumbered
+    | MasterStarted
     | WorkerLaunched
     | WorkerFellSilent
     | WorkerReturned
@@ -316,19 +316,4 @@ Event = (
     | SaveAsked
     | JobEnded
     | PsEvent
-)
-
-# (worker, sequence) first: sent again after a reconnect, effective once.
-Sequenced = (
-    WorkerReady
-    | RoundBroken
-    | RoundEntered
-    | WorkerLeaving
-    | SnapshotHeld
-    | CheckpointWritten
-    | WorkerFinished
-    | ModelExported
-    | WorkerFailed
-    | WorkerSaidGoodbye
-    | PlanFound
 )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 import traceback
 
 from elasticdl import log
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keeper import Keeper
 from elasticdl.ps.keys import keys_of
@@ -24,6 +27,7 @@ from elasticdl.spec.env import PsEnv
 from elasticdl.testing.faults import Faults
 
 _log = logging.getLogger(__name__)
+_LOOK_S = 10.0  # between two looks for rows that have expired, at most
 
 
 def main() -> int:
@@ -36,13 +40,13 @@ def main() -> int:
     counter = directory.counters / env.ps
     holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
-    keys = keys_of(directory.root)
+    keys, keeper = keys_of(directory.root), Keeper(holdings)
     server = Server(
         holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s,
-        answers=Keeper(holdings).answers, keys=keys,
+        answers=keeper.answers, keys=keys,
     )  # fmt: skip
     faults = Faults.parse(env.faults, env.ps)
-    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys)
+    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys, keeper.resume)
     link = _attend(env, spec, holdings, server, performer, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:
@@ -62,12 +66,26 @@ def _attend(
         link.end("crashed")
 
     tasks = Tasks(performer.perform, lambda done: link.moved(done), crash)
-    link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, Copies(holdings).use)
+    copies = Copies(holdings)
+
+    def use(fleet: Fleet) -> None:
+        performer.use(fleet)  # first: what is left to do may wait for its task to end
+        copies.use(fleet)
+
+    link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, use)
     tasks.start()
+    threading.Thread(target=_expire, args=(holdings,), name="ps-expiry", daemon=True).start()
     on_terminate(link.leave)
     link.open()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
     return link
+
+
+def _expire(holdings: Holdings) -> None:
+    """Drop rows that nobody uses any more, often enough that none is kept much longer than it should be."""
+    while True:
+        time.sleep(min([_LOOK_S, *(spec.ttl_s / 4 for spec in holdings.specs if spec.ttl_s)]))
+        holdings.expire()
 
 
 def beat(holdings: Holdings, server: Server) -> pb.PsBeat:

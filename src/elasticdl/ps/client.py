@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -46,6 +47,7 @@ class Client:
         self._open: dict[int, tuple[Pending, Request]] = {}  # by the number of the request
         self._parked: list[tuple[Pending, Request]] = []  # for those that are lost, or not known yet
         self._undeclared: dict[PsId, list[tuple[Pending, Request]]] = {}  # until the tables are declared there
+        self._inbox: deque[Message] = deque()
         self._tables: dict[str, TableSpec] = {}
         self._numbers: dict[PsId, dict[str, int]] = {}
         self._tried_at = 0.0
@@ -202,10 +204,13 @@ class Client:
             if self._parked and now >= self._tried_at + _RETRY_S:
                 self._tried_at = now
                 self._try_again()
-            replies = self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
+            if not self._inbox:
+                self._inbox += self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
             is_news = False
-            for reply in replies:  # before the news: an answer counts, also of one that is lost by now
-                is_news |= self._take(reply)
+            # Before the news: an answer counts, also of one that is lost by now. Where one is a refusal it is raised,
+            # and those behind it are for the next who waits.
+            while self._inbox:
+                is_news |= self._take(self._inbox.popleft())
             if self._listen() or is_news:
                 heard_at = time.monotonic()
 

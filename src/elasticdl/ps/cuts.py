@@ -7,7 +7,6 @@ which pushes are in the rows. `ps/index.json` says which files make the cut, see
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +29,6 @@ from elasticdl.ps.wire import NO_IDS, Floats, Ids, Part
 
 DIRECTORY = "ps"
 INDEX = f"{DIRECTORY}/index.json"
-
-_log = logging.getLogger(__name__)
 
 _COPYING = min(8, os.cpu_count() or 1)  # threads
 _BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
@@ -107,26 +104,6 @@ def chain_of(directory: Path) -> Chain:
         raise SpecError(f"{directory}: expected a checkpoint with rows of ps. Received: one of a job without ps")
     _verify(directory, document, [INDEX])
     return Chain.parse((directory / INDEX).read_text(encoding="utf-8"), str(directory / INDEX))
-
-
-def newest(directory: Path) -> Path | None:
-    """The newest checkpoint in `directory` of which every byte is as it was written; None where there is none at all.
-
-    Others are passed over with a warning. Raises CheckpointCorrupt where not one is usable.
-    """
-    problems: list[str] = []
-    for path in manifest.checkpoints(directory):
-        try:
-            manifest.verify(path, manifest.read(path / manifest.FILE))
-            chain_of(path)
-        except CheckpointCorrupt as exc:
-            problems.append(str(exc))
-            _log.warning("%s; using the checkpoint before it", exc)
-        else:
-            return path
-    if problems:
-        raise CheckpointCorrupt(f"none of the checkpoints in {directory} is usable: {'; '.join(problems)}")
-    return None
 
 
 def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restored:

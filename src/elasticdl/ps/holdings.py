@@ -111,7 +111,7 @@ class Holdings:
             "map": self.map.version,
             "slots": int(self._held.sum()),
             "applied": self.applied,
-            "repeated": self.repeated,
+            "repeated": self._tally.repeated,
             "bytes": self._budget.used,
             "mirror": self.mirror.target if self.mirror else "",
             "mirror_failure": self.mirror_failure,
@@ -130,13 +130,7 @@ class Holdings:
 
     @property
     def applied(self) -> int:
-        """Pushes."""
         return self._tally.applied
-
-    @property
-    def repeated(self) -> int:
-        """Pushes that were known already."""
-        return self._tally.repeated
 
     @property
     def clock(self) -> int:
@@ -186,6 +180,10 @@ class Holdings:
     def forget(self, slots: Flags) -> int:
         """Drop rows and marks of these slots."""
         return self._own.forget(slots)
+
+    def expire(self) -> int:
+        """Drop rows that nobody used for longer than their table keeps them; how many that were."""
+        return self._own.expire(self._now())
 
     def declared(self) -> bytes:
         """All our tables in their order, as DECLARE has them."""

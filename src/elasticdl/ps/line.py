@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from itertools import count
 
@@ -73,6 +73,7 @@ class Lines:
         self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
         self._poller = zmq.Poller()
         self._requests = count(1)
+        self._lost: frozenset[PsId] = frozenset()
         self._bell, self._ring = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ring, False)
@@ -106,6 +107,11 @@ class Lines:
         with contextlib.suppress(BlockingIOError):  # it rings already
             os.write(self._ring, b".")
 
+    def lose(self, names: Collection[PsId]) -> None:
+        """These will answer nothing any more: nobody waits for them in `ask`. From any thread, until `close`."""
+        self._lost |= frozenset(names)
+        self.wake()
+
     def send(self, name: PsId, message: Message) -> int:
         """Send at once; its number, which the reply will have. The arrays must not be written to afterwards."""
         request = next(self._requests)
@@ -138,6 +144,8 @@ class Lines:
                 if name := silent.pop(reply.request, None):
                     check(name, reply)
                     found[name] = reply
+            if gone := self._lost.intersection(silent.values()):
+                raise PsUnreachable(f"{', '.join(sorted(gone))}: is lost")
         return {name: found[name] for name in messages}
 
     def ask(self, name: PsId, message: Message) -> Message:

@@ -217,6 +217,11 @@ class Store:
             self._marks.forget(slots)
         return sum(table.remove_slots(slots) for table in list(self.tables))
 
+    def expire(self, now: int) -> int:
+        """Drop rows that were not used for longer than their table says."""
+        kept = [(table, spec.ttl_s) for spec, table in zip(self.specs, list(self.tables), strict=False) if spec.ttl_s]
+        return sum(table.evict(int(now - ttl_s)) for table, ttl_s in kept)
+
     # ---- marks
 
     def marks(self, slots: Flags) -> Document:

@@ -38,6 +38,7 @@ class Performer:
         counters: Path,
         faults: Faults | None = None,
         keys: Keys | None = None,
+        on_restored: Callable[[str, Sequence[int]], None] = lambda cut, slots: None,
     ) -> None:
         self._holdings = holdings
         self._token = token
@@ -45,6 +46,9 @@ class Performer:
         self._counters = counters
         self._faults = faults or Faults()
         self._keys = keys
+        self._lock = threading.Lock()  # of the lines of the task under way
+        self._lines: Lines | None = None
+        self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
 
     def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
         """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
@@ -58,13 +62,20 @@ class Performer:
         self._faults.strike(fleet.version, "performed")
         return done
 
+    def use(self, fleet: Fleet) -> None:
+        """News of the fleet, from any thread: a task does not wait for a ps that is lost."""
+        with self._lock:
+            if self._lines is not None:
+                self._lines.lose(fleet.lost)
+
     def _do(self, task: pb.FleetTask, fleet: Fleet) -> pb.SlotsMoved:
         if task.promote:
             rows = self._holdings.promote(PsId(task.promote), fleet.map)
             return pb.SlotsMoved(rows=rows)
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
-        lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
+        with self._lock:
+            lines = self._lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
         try:
             if task.mirror:
                 moved = mirror(self._holdings, PsId(task.target), lines)
@@ -72,7 +83,9 @@ class Performer:
             else:
                 moved = move(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)
         finally:
-            lines.close()
+            with self._lock:
+                self._lines = None
+                lines.close()
         return pb.SlotsMoved(rows=moved.rows, pause_s=moved.pause_s)
 
     def _restore(self, directory: str, slots: Sequence[int], fleet: Fleet) -> pb.SlotsMoved:
@@ -80,7 +93,8 @@ class Performer:
         before = self._holdings.map.owner[slots[0]]
         rows, applied = 0, 0
         if directory and _has_rows(Path(directory)):
-            rows, applied, _ = cuts.restore(self._holdings, Path(directory), slots)
+            rows, applied, cut = cuts.restore(self._holdings, Path(directory), slots)
+            self._on_restored(cut, slots)
         self._holdings.set_map(fleet.map)
         if before == self._holdings.name:
             return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back

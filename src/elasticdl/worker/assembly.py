@@ -104,7 +104,10 @@ def assemble(
     feed = Feed(dataset, plan, device)
     run = run_of(line)
     directory = line.link.directory.checkpoints(spec)
-    saver = Saver(training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run))
+    saver = Saver(
+        training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run),
+        one_at_a_time=tables.has_rows,
+    )  # fmt: skip
 
     def after_step(seat: Seat) -> None:
         if is_due(spec, training.step) and seat.rank == 0 and training.step < plan.total_steps:

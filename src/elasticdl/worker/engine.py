@@ -112,10 +112,11 @@ class Engine:
         )
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
-        self._tables.after_reduce(step.number)
         buffers = self._shared_buffers(step, seat)
         self._faults.strike(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
+        if self._tables.after_reduce(step.number, is_last=heard.stop):
+            self._meet(seat)
         training.weigh(reduced, heard.losses, heard.records, step.planned)
         enter = heard.agreed(seat.group.size)
         self._donor.before_update(training.gradients.flat(reduced))
@@ -129,6 +130,10 @@ class Engine:
             self._enter(enter)
         elif self._link.is_overdue:
             self.has_left = True  # nobody took over within the grace
+
+    def _meet(self, seat: Seat) -> None:
+        """Until all members are here."""
+        seat.group.allgather(torch.empty(seat.group.size, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
 
     def _completed(self, seat: Seat) -> None:
         gap_s = self.pace.applied()

@@ -84,6 +84,8 @@ class HybridTables(NoTables):
     A push has the logical rank for a sender and the step for a number, so whoever computes it again changes nothing.
     """
 
+    has_rows = True
+
     def __init__(
         self,
         attached: AttachedLayers,
@@ -124,10 +126,17 @@ class HybridTables(NoTables):
         if self._is_cut(step + 1):
             self.lookups.settle()
 
-    def after_reduce(self, step: int) -> None:
+    def after_reduce(self, step: int, *, is_last: bool) -> bool:
         self.lookups.release()
-        if self._is_cut(step + 1):
+        is_cut = self._is_cut(step + 1)
+        # Pushes that were held for the cut before, or that nobody knew to be the last, are not in the rows yet. This
+        # depends on the step alone: whoever has just joined holds nothing, but must meet the others all the same.
+        is_late = self._is_cut(step) if is_cut else is_last
+        if is_late:
+            self.lookups.settle()
+        if is_cut:
             self.lookups.hold()  # until after the next reduction: by then the cut has been made
+        return is_late
 
     def abandon(self) -> None:
         self.lookups.abandon()

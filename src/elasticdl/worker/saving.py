@@ -36,14 +36,20 @@ class Saver:
         directory: Path,
         keep: int,
         extra: dict[str, Any],
+        *,
+        one_at_a_time: bool,
     ) -> None:
-        """`begin_cut` lets the ps copy their rows, which are then written beside the rest."""
+        """`begin_cut` lets the ps copy their rows, which are then written beside the rest.
+
+        `one_at_a_time`: while a checkpoint is written, no other begins; a ps has one copy of its rows at most.
+        """
         self._state = state
         self._begin_cut = begin_cut
         self._link = link
         self._directory = directory
         self._keep = keep
         self._extra = extra
+        self._one_at_a_time = one_at_a_time
         self._changed = threading.Condition()
         self._pending: tuple[Image, Beside, float] | None = None
         self._is_writing = False
@@ -53,6 +59,10 @@ class Saver:
     def save(self) -> None:
         """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
         self._raise_failure()
+        with self._changed:
+            if self._one_at_a_time and self._is_busy:
+                _log.warning("a checkpoint is skipped: the one before is still being written")
+                return
         started = time.monotonic()
         image = self._state.capture()
         rows = self._begin_cut(image.step, self._directory)
@@ -65,9 +75,17 @@ class Saver:
 
     def finish(self) -> None:
         """Write the state as it is now and wait for it. Raises CheckpointFailed."""
+        self._wait()
         self.save()
+        self._wait()
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._pending or self._is_writing)
+
+    def _wait(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or not (self._pending or self._is_writing))
+            self._changed.wait_for(lambda: self._failure or not self._is_busy)
         self._raise_failure()
 
     def _raise_failure(self) -> None:

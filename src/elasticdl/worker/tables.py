@@ -23,6 +23,7 @@ EXPORTED = "rows.json"  # of an export with tables in files of their own, as in 
 class NoTables:
     """A model that lies in the workers, all of it."""
 
+    has_rows = False
     looks_ahead = False
 
     def first_values(self) -> None:
@@ -40,8 +41,9 @@ class NoTables:
     def before_reduce(self, step: int) -> None:
         """All ranks of this worker are computed."""
 
-    def after_reduce(self, step: int) -> None:
-        """All workers were in `before_reduce`."""
+    def after_reduce(self, step: int, *, is_last: bool) -> bool:
+        """All workers were in `before_reduce`. True: they must all have left here before the rows are copied."""
+        return False
 
     def abandon(self) -> None:
         """The step breaks off, and will be computed again."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from elasticdl.checkpoint import manifest, staging
 from elasticdl.checkpoint.manifest import Manifest
-from elasticdl.ps import cuts
+from elasticdl.ps import _native, cuts
 from elasticdl.ps.cutting import Begun, Cutter
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
@@ -120,7 +120,7 @@ class Ship:
 
     def send(self, number: int, ids: Sequence[int], holdings: dict[PsId, Holdings], slot_map: SlotMap) -> None:
         distinct = np.unique(np.array(ids, np.int64))
-        owners = np.array(slot_map.owner)[slots_of(distinct)]
+        owners = np.array(slot_map.owner)[_native.slots(distinct)]
         for name in sorted(set(owners.tolist())):
             mine = distinct[owners == name]
             parts = tuple(Part(n, mine, np.ones((len(mine), t.columns), np.float32)) for n, t in enumerate(TABLES))
@@ -158,12 +158,6 @@ class Ship:
             server.close()
         for keeper in self.keepers.values():
             keeper.close()
-
-
-def slots_of(ids: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    from elasticdl.ps import _native
-
-    return _native.slots(ids)
 
 
 def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, Holdings], SlotMap]:

@@ -232,12 +232,12 @@ def test_a_corrupt_checkpoint_is_passed_over_and_the_one_before_used(
     own = second / "ps" / "ps-1-2.safetensors"
     own.write_bytes(own.read_bytes()[:-1] + b"?")
 
-    assert cuts.newest(ship.directory) == first
+    assert manifest.newest(ship.directory) == first
     assert "ps-1-2.safetensors is corrupt" in caplog.text
     assert set(rows_of(*restored(first, 3)[0].values())["sums"]) == set(pushes["sums"])
     (first / manifest.FILE).unlink()
     with pytest.raises(CheckpointCorrupt, match="none of the checkpoints"):
-        cuts.newest(ship.directory)
+        manifest.newest(ship.directory)
 
 
 def test_a_cut_that_began_with_another_checkpoint_is_refused(launch: Launch, tmp_path: Path) -> None:

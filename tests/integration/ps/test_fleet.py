@@ -190,3 +190,18 @@ def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -
     assert "promoted" in kinds and "restored" not in kinds
     job.stop()
     job.wait_gone()
+
+
+def test_a_ps_that_hangs_is_killed_and_replaced(jobs: Jobs) -> None:
+    job = jobs.train("hangs", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
+    before = wait_serving(job, 2)
+
+    os.kill(before["ps-1"].pid, signal.SIGSTOP)
+    lost = job.wait_event("ps-lost")
+    after = wait_serving(job, 2)
+
+    assert (lost["worker"], lost["reason"][:10]) == ("ps-1", "silent for")
+    assert sorted(after) == ["ps-0", "ps-2"]
+    assert "ps-1" not in job.living()
+    job.stop()
+    job.wait_gone()

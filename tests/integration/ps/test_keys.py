@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
 
 from elasticdl.errors import AccessDenied
+from elasticdl.ps.client import Client
+from elasticdl.ps.cutting import Cutter
+from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keeper import Keeper
 from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines, PsUnreachable
+from elasticdl.ps.mirroring import mirror
 from elasticdl.ps.server import Server
+from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
 
@@ -86,6 +95,33 @@ def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: Se
 def test_the_token_is_asked_for_all_the_same(server: Server, ask: Ask) -> None:
     with pytest.raises(AccessDenied, match="ps-0 refused the token"):
         ask(KEYS, token="guess")
+
+
+def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
+    held = {name: Holdings(name, seed=1) for name in (PS, PsId("ps-1"))}
+    keepers = {name: Keeper(one) for name, one in held.items()}
+    servers = {
+        name: Server(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].answers)
+        for name, one in held.items()
+    }
+    fleet = Fleet(SlotMap.first(list(held)), {name: one.address for name, one in servers.items()}, {})
+    for one in held.values():
+        one.set_map(fleet.map)
+    client, cutter = Client(fleet, "token", 30.0, keys=KEYS), Cutter(lambda: fleet, "token", 30.0, KEYS)
+    lines = Lines(fleet.addresses, "token", 30.0, KEYS)
+    client.declare([TableSpec(name="users", columns=2)])
+    mirror(held[PS], PsId("ps-1"), lines)
+    plans = {"users": client.plan(np.arange(100))}
+    sums = {"users": np.ones((100, 2), np.float32)}
+    assert client.pushed(client.begin_push(plans, sums, sender=1, number=1, rate=1.0, step=1))
+
+    files = cutter.finish(cutter.begin(1, None), tmp_path, None)
+
+    assert len(files) == 3
+    assert held[PsId("ps-1")].status()["copies"]["ps-0"] > 0
+    assert sum(server.denied for server in servers.values()) == 0
+    for closed in (client, cutter, lines, *servers.values(), *keepers.values()):
+        closed.close()
 
 
 def test_bytes_that_are_no_handshake_stop_nobody(server: Server, ask: Ask) -> None:

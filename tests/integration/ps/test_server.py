@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import zmq
@@ -60,6 +62,26 @@ def test_gradients_that_are_not_finite_or_of_another_shape_are_refused_by_name(s
     with pytest.raises(PsRefused, match=r"table users: expected gradients of shape \(2, 4\). Received: \(2, 3\)"):
         push(client, {"users": plan}, {"users": np.ones((2, 3), np.float32)})
     assert (pull(client, {"users": plan})["users"] == 1.0).all()
+
+
+def test_a_push_that_one_ps_refuses_leaves_the_answers_of_the_others(start: Start) -> None:
+    client = start(3).client()
+    client.declare(TABLES)
+    plan = client.plan(np.arange(300))
+    bad, good = np.full((300, 4), np.nan, np.float32), np.ones((300, 4), np.float32)
+    refused = client.begin_push({"users": plan}, {"users": bad}, sender=1, number=1, rate=1.0, step=1)
+    taken = client.begin_push({"users": plan}, {"users": good}, sender=2, number=1, rate=1.0, step=1)
+    told = 0
+    while taken.open:
+        try:
+            client.pushed(taken)
+        except PsRefused:
+            told += 1
+    with pytest.raises(PsRefused) if told < 3 else contextlib.nullcontext():
+        client.pushed(refused)
+
+    assert 1 <= told <= 3
+    assert (pull(client, {"users": plan})["users"] == 0.0).all()
 
 
 def test_tables_that_others_declared_otherwise_are_refused(start: Start) -> None:

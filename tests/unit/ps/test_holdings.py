@@ -49,7 +49,7 @@ def test_a_batch_that_is_pushed_again_counts_once() -> None:
     assert [held.answer(push(batch=4)).status for _ in range(3)] == [Status.OK] * 3
     assert held.answer(push(batch=4, sender=10)).status is Status.OK
     assert looked_up(held) == [[-2.0]]
-    assert (held.applied, held.repeated) == (2, 2)
+    assert (held.applied, held.beat()["repeated"]) == (2, 2)
 
 
 def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went() -> None:
@@ -98,3 +98,20 @@ def test_what_is_wrong_is_refused_by_name() -> None:
         held.answer(push()._replace(kind=Kind.FORGET)).text: b"FORGET: expected slots that are not mine",
     }
     assert all(found == expected for found, expected in told.items()), told
+
+
+def test_rows_that_nobody_uses_expire_where_their_table_says_so() -> None:
+    now = [100.0]
+    held = Holdings(PsId("ps-0"), seed=1, clock=lambda: now[0])
+    held.set_map(SlotMap.first([PsId("ps-0")]))
+    held.declare(b'[{"name": "kept", "columns": 1}, {"name": "short", "columns": 1, "ttl_s": 10}]')
+    for number in range(2):
+        held.answer(Message(Kind.PULL, 0, 1, parts=(Part(number, np.arange(5), NO_ROWS),)))
+    now[0] = 109.0
+    held.answer(Message(Kind.PULL, 0, 1, parts=(Part(1, np.arange(2), NO_ROWS),)))
+    assert held.expire() == 0
+
+    now[0] = 115.0
+    assert held.expire() == 3
+    tables = held.status()["tables"]
+    assert (tables["kept"]["rows"], tables["short"]["rows"]) == (5, 2)

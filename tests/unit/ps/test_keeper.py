@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint import file, manifest
 from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, SpecError
-from elasticdl.ps import cuts
+from elasticdl.ps import _native, cuts
 from elasticdl.ps.chain import Chain, CutFile, pack
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.initializer import Initializer
@@ -79,21 +79,17 @@ class Single:
         number = self.chain.number + 1 if self.chain else 1
         kept = self.keep(cut, f"rows-{number}")
         self.entries[f"ps/rows-{number}"] = FileEntry(kept.bytes, kept.sha256)
-        file = CutFile(
+        entry = CutFile(
             name=f"rows-{number}", ps=HERE, number=number, step=number, **taken.model_dump(exclude={"pause_s"})
         )
-        self.chain = Chain.grown(self.chain, cut, number, (file,))
+        self.chain = Chain.grown(self.chain, cut, number, (entry,))
         self.entries["ps/index.json"] = self._write_index(self.chain)
         document = Manifest("checkpoint", number, 0, self.entries, {}, {})
         (self.directory / manifest.FILE).write_text(document.render())
         return taken
 
     def _write_index(self, chain: Chain) -> FileEntry:
-        import hashlib
-
-        content = chain.model_dump_json().encode()
-        (self.directory / cuts.INDEX).write_bytes(content)
-        return FileEntry(len(content), hashlib.sha256(content).hexdigest())
+        return file.write_plain(self.directory / cuts.INDEX, chain.model_dump_json().encode())
 
 
 def rows(holdings: Holdings, table: str = "users") -> dict[int, list[float]]:
@@ -219,8 +215,6 @@ def test_slots_that_arrive_while_a_cut_is_made_are_whole_in_the_next(tmp_path: P
 
 
 def slots_of(ids: list[int]) -> list[int]:
-    from elasticdl.ps import _native
-
     return _native.slots(np.array(ids, np.int64)).tolist()  # type: ignore[no-any-return]
 
 

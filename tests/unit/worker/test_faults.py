@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from typing import get_args
 
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.testing.faults import Fault, Faults
+from elasticdl.testing.faults import Fault, Faults, Moment
 
 
 def test_a_worker_gets_its_own_faults_only() -> None:
@@ -30,9 +32,8 @@ def test_a_fault_is_written_as_it_is_read() -> None:
     ["worker-1", "worker-1@x:begin=SIGKILL", "worker-1@1:later=SIGKILL", "worker-1@1:begin=SIGNOTHING", "@1:begin=9"],
 )
 def test_a_fault_that_cannot_be_read_is_refused_for_every_worker(text: str) -> None:
-    with pytest.raises(
-        SpecError, match=r"expected worker-N@STEP:begin\|computed\|reduced\|applied\|given\|performed=SIGNAL"
-    ):
+    moments = "|".join(get_args(Moment))
+    with pytest.raises(SpecError, match=re.escape(f"expected worker-N@STEP:{moments}=SIGNAL")):
         Faults.parse(text, "worker-0")
 
 

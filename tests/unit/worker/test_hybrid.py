@@ -24,7 +24,7 @@ from elasticdl.embedding.attached import Attached  # noqa: E402
 from elasticdl.model import tensors  # noqa: E402
 from elasticdl.ps.local import Local  # noqa: E402
 from elasticdl.worker.alone import Alone  # noqa: E402
-from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
+from elasticdl.worker.hybrid import Here, HybridTables, Ps  # noqa: E402
 from elasticdl.worker.tables import NoTables, hold_rows  # noqa: E402
 
 WORDS, ITEMS, RECORDS = 50, 20, 240
@@ -58,15 +58,16 @@ class Records:
         return {"words": self._words[number], "items": self._items[number]}, self._labels[number]
 
 
-def trained(kind: Any, *, moved: bool, ranks: int = 1, depth: int = 0) -> tuple[Model, NoTables]:
+def trained(kind: Any, ps: Ps | None, *, ranks: int = 1, depth: int = 0) -> tuple[Model, NoTables]:
+    """A model after two epochs, its embedding layers on `ps` where there are some."""
     torch.manual_seed(3)
     model = Model()
     optimizer = kind(model.parameters(), lr=0.2)
     tables = NoTables()
-    if moved:
+    if ps is not None:
         attached = Attached(model, "all", 0)
         attached.leave(optimizer)
-        tables = HybridTables(attached, Here(Local(seed=0)), depth)
+        tables = HybridTables(attached, ps, depth)
     plan = Plan(
         records=RECORDS,
         global_batch=24,
@@ -86,11 +87,7 @@ def trained(kind: Any, *, moved: bool, ranks: int = 1, depth: int = 0) -> tuple[
     return model, tables
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
-def test_moved_layers_train_as_plain_ones_do(kind: Any) -> None:
-    plain, _ = trained(kind, moved=False)
-    moved, tables = trained(kind, moved=True)
-
+def assert_same(plain: Model, moved: Model, tables: NoTables) -> None:
     with tables.whole():
         expected, found = plain.state_dict(), moved.state_dict()
         assert set(found) == set(expected)
@@ -98,8 +95,16 @@ def test_moved_layers_train_as_plain_ones_do(kind: Any) -> None:
             assert torch.allclose(found[name], expected[name], rtol=0, atol=1e-6), name
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
+def test_moved_layers_train_as_plain_ones_do(kind: Any) -> None:
+    plain, _ = trained(kind, None)
+    moved, tables = trained(kind, Here(Local(seed=0)))
+
+    assert_same(plain, moved, tables)
+
+
 def test_rows_are_on_their_way_before_they_are_asked_for() -> None:
-    _, tables = trained(torch.optim.SGD, moved=True, ranks=2, depth=2)
+    _, tables = trained(torch.optim.SGD, Here(Local(seed=0)), ranks=2, depth=2)
 
     assert isinstance(tables, HybridTables)
     batches = 2 * 2 * RECORDS // 24

@@ -1,0 +1,227 @@
+"""Samples per second of a DeepFM on parameter servers, beside plain PyTorch and TensorFlow, and by number of workers.
+
+    python benchmarks/ctr_throughput.py [--quick] [--repeats N] [--no-peer] [--json FILE]
+
+26 categorical and 13 numeric columns, 16 columns of factors, a net of 256 and 128. First one worker on one ps, as a
+job of real processes; (a) is the same model in one process with sparse nn.Embedding, (b) Keras on TensorFlow's
+ParameterServerStrategy. Then workers that pull, compute for a fixed time (they sleep, so that few cores show it) and
+push: against the number of workers, on one ps and, where that one is the limit, on two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import table
+from peers import environment
+from ps_processes import SPAWN, TOKEN, fleet
+
+from elasticdl.launcher import process
+from elasticdl.ps.client import Client
+from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.lookups import Lookups
+from elasticdl.ps.optimizer import Optimizer
+from elasticdl.ps.table import TableSpec
+from elasticdl.rpc.client import MasterClient
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import HOME
+from elasticdl.zoo.ctr import clicks
+
+BATCH = 1024
+RECORDS = 200_000
+GOAL_TORCH, GOAL_TENSORFLOW, GOAL_LINEAR = 0.8, 3.0, 0.9
+PEERS = Path(__file__).parent / "peers"
+ZOO = Path(clicks.__file__).parents[1]
+
+COMPUTE_S = 0.25  # of a batch in a simulated worker
+SMALL_BATCH = 256
+TABLES = [
+    TableSpec(name="weights", columns=1, optimizer=Optimizer(rule="adagrad")),
+    TableSpec(name="factors", columns=16, optimizer=Optimizer(rule="adagrad")),
+]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short repetition, up to four workers")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-peer", action="store_true", help="without TensorFlow, installed on the first run")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    repeats = 1 if options.quick else options.repeats
+    peer = None if options.no_peer else environment.tensorflow()
+    with tempfile.TemporaryDirectory() as place:
+        data = Path(place) / "train.clicks"
+        clicks.write(data, 50_000 if options.quick else RECORDS)
+        rows = _one_worker(data, repeats, peer, 30 if options.quick else 100)
+    rows += _many_workers((1, 2, 4) if options.quick else (1, 2, 4, 8, 16), seconds=3 if options.quick else 8)
+    rows += [_saturated(seconds=2 if options.quick else 6, repeats=repeats)]
+    title = f"CTR training: DeepFM, batches of {BATCH:,} ({repeats} repetitions, medians)"
+    table.show(title, rows, notes=[table.machine()])
+    if options.json:
+        table.write(options.json, rows)
+    return 0
+
+
+# ---- one worker, beside the peers
+
+
+def _one_worker(data: Path, repeats: int, peer: Path | None, steps: int) -> list[table.Row]:
+    ours, plain, theirs = [], [], []
+    for _ in range(repeats):
+        ours.append(_job(data))
+        plain.append(max(_peer([sys.executable], "torch_ctr.py", data, steps, threads) for threads in ("1", "2")))
+        told = f"ours {ours[-1]:,.0f}, plain PyTorch {plain[-1]:,.0f}"
+        if peer is not None:
+            theirs.append(_peer([str(peer / "python")], "tensorflow_ctr.py", data, steps))
+            told += f", TensorFlow {theirs[-1]:,.0f}"
+        print(f"{told} samples/s", file=sys.stderr, flush=True)
+    found, torch_rate = statistics.median(ours), statistics.median(plain)
+    rows = [
+        table.Row(
+            "one worker on ps", "samples/s", found, torch_rate, "(a) plain PyTorch, sparse nn.Embedding",
+            f"{found / torch_rate:.2f} of it ≥ {GOAL_TORCH:g}", found >= GOAL_TORCH * torch_rate,
+        )
+    ]  # fmt: skip
+    if theirs:
+        rate = statistics.median(theirs)
+        rows.append(
+            table.Row(
+                "one worker on ps", "samples/s", found, rate, "(b) TensorFlow ParameterServerStrategy with Keras",
+                f"{found / rate:.1f} of it ≥ {GOAL_TENSORFLOW:g}", found >= GOAL_TENSORFLOW * rate,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _job(data: Path) -> float:
+    """Of `elasticdl train` with one worker and one ps, between a fifth and nine tenths of its records."""
+    with tempfile.TemporaryDirectory() as home:
+        environ = {**os.environ, HOME: home}
+        argv = [
+            sys.executable, "-m", "elasticdl.cli", "train", "--detach", "--job_name=ctr", f"--model_zoo={ZOO}",
+            "--model_def=ctr.ctr.deepfm", f"--training_data={data}", f"--minibatch_size={BATCH}", "--num_workers=1",
+            "--num_ps_pods=1", "--num_epochs=2", "--threads=1",
+        ]  # fmt: skip
+        subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
+        directory = JobDirectory(Path(home) / "jobs" / "ctr")
+        seen: list[tuple[float, int]] = []
+        try:
+            with MasterClient.connect(directory, timeout_s=30.0) as master:
+                for status in master.watch(max_hz=20.0):
+                    if status.total_records and 0.2 <= status.records / status.total_records <= 0.9:
+                        seen.append((time.perf_counter(), status.records))
+                    if status.phase == "failed":
+                        raise RuntimeError(status.reason)
+        finally:
+            process.kill_all(directory)
+    (began, first), (ended, last) = seen[0], seen[-1]
+    return (last - first) / (ended - began)
+
+
+def _peer(interpreter: Sequence[str], script: str, data: Path, steps: int, *more: str) -> float:
+    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    argv = [*interpreter, "-W", "ignore", str(PEERS / script), str(data), str(BATCH), str(steps), *more]
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    (rate,) = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("RATE")]
+    return float(rate)
+
+
+# ---- many workers
+
+
+def _many_workers(counts: Sequence[int], seconds: float) -> list[table.Row]:
+    rows, alone = [], 0.0
+    for workers in counts:
+        with fleet(1, threads=2) as ps:
+            rate = _aggregate(ps, workers, COMPUTE_S, seconds)
+        print(f"{workers} workers: {rate:,.0f} samples/s", file=sys.stderr, flush=True)
+        alone = alone or rate
+        linear = workers * alone
+        rows.append(
+            table.Row(
+                f"{workers} workers on 1 ps, {1000 * COMPUTE_S:.0f} ms of compute", "samples/s", rate, linear, "linear",
+                f"{rate / linear:.2f} of it ≥ {GOAL_LINEAR:g}" if workers > 1 else "",
+                rate >= GOAL_LINEAR * linear if workers > 1 else None,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _saturated(seconds: float, repeats: int) -> table.Row:
+    """Workers that only pull and push, on ps of one thread each."""
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(repeats):
+        for count, found in rates.items():
+            with fleet(count, threads=1) as ps:
+                found.append(_aggregate(ps, 4, 0.0, seconds))
+    one, two = statistics.median(rates[1]), statistics.median(rates[2])
+    name = "2 ps, where 1 ps saturates"
+    return table.Row(name, "samples/s", two, one, "1 ps", f"{two / one:.2f} of it > 1", two > one)
+
+
+def _aggregate(ps: Fleet, workers: int, compute_s: float, seconds: float) -> float:
+    """Samples per second of all workers together, once all of them have begun."""
+    pipes = []
+    for number in range(workers):
+        here, there = SPAWN.Pipe()
+        SPAWN.Process(
+            target=_work, args=(ps.message().SerializeToString(), number, compute_s, there), daemon=True
+        ).start()
+        pipes.append(here)
+    for pipe in pipes:
+        pipe.recv()
+    for pipe in pipes:
+        pipe.send(seconds)
+    return sum(pipe.recv() for pipe in pipes)
+
+
+def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> None:
+    """Pull, compute, push, as a worker does: the next batch is pulled and the one before pushed meanwhile."""
+    from elasticdl.rpc import elasticdl_pb2 as pb
+
+    client = Client(Fleet.of(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0)
+    lookups = Lookups(client, depth=2)
+    lookups.declare(TABLES)
+    batches = [
+        clicks.make(np.arange(at, at + SMALL_BATCH), seed=number)[0]["ids"].reshape(-1)
+        for at in range(0, 16 * SMALL_BATCH, SMALL_BATCH)
+    ]
+    step = 0
+
+    def train() -> None:
+        nonlocal step
+        lookups.begin()
+        found = {spec.name: lookups.find(spec.name, batches[step % len(batches)]) for spec in TABLES}
+        lookups.ahead({spec.name: batches[(step + 1) % len(batches)] for spec in TABLES})
+        time.sleep(compute_s)
+        for name, one in found.items():
+            lookups.give(name, one, np.ones_like(one.rows))
+        step += 1
+        lookups.push(sender=number, number=step, rate=0.01, step=step)
+
+    for _ in range(4):
+        train()
+    lookups.settle()
+    connection.send("ready")
+    seconds, done = connection.recv(), 0
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        train()
+        done += SMALL_BATCH
+    lookups.settle()
+    connection.send(done / (time.perf_counter() - started))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

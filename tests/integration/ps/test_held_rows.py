@@ -1,0 +1,100 @@
+"""Rows in a model without ps: from a checkpoint, and from an export whose tables lie in files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests import native
+
+native.require()
+
+import elasticdl.torch as elastic  # noqa: E402
+from elasticdl.checkpoint import image as images  # noqa: E402
+from elasticdl.checkpoint.export import export_with, find_weights  # noqa: E402
+from elasticdl.checkpoint.manifest import read  # noqa: E402
+from elasticdl.spec import JobSpec, ModelSpec  # noqa: E402
+from elasticdl.worker import hybrid  # noqa: E402
+from elasticdl.worker.hybrid import Clients  # noqa: E402
+from elasticdl.worker.tables import hold_rows  # noqa: E402
+from tests.integration.ps.fleet import Ship  # noqa: E402
+
+IDS = torch.tensor([5, -7, 3, 2**40])
+TIMES = torch.tensor([2.0, 1.0, 1.0, 0.0])
+
+
+class Model(nn.Module):
+    """`sums` is a layer of ours, `squares` was a plain one in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = elastic.EmbeddingBag(2, combiner="sum", initializer="zeros")
+        self.squares = nn.Embedding(10, 1)
+        self.dense = nn.Linear(1, 1)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.sums(ids.unsqueeze(1))
+
+
+class Directory:
+    def __init__(self, checkpoints: Path) -> None:
+        self._checkpoints = checkpoints
+
+    def checkpoints(self, spec: JobSpec) -> Path:
+        return self._checkpoints
+
+
+class Link:
+    """What `Clients` needs of a link for an export."""
+
+    on_fleet: Any = None
+
+    def __init__(self, checkpoints: Path) -> None:
+        self.directory = Directory(checkpoints)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    ship = Ship(tmp_path / "checkpoints", 2)
+    ship.push([5, -7, 3])
+    ship.push([5])
+    path = ship.cut(1)
+    ship.close()
+    return path
+
+
+def test_a_model_has_the_rows_of_a_checkpoint(checkpoint: Path) -> None:
+    model = Model()
+    image = images.capture(nn.ModuleDict({"dense": model.dense}), None, 1, 0)
+
+    images.restore(hold_rows(model, image, checkpoint), model, None)
+
+    assert torch.equal(model(IDS), -TIMES.unsqueeze(1).expand(4, 2))
+    assert model.squares.weight[3].item() == pytest.approx(-1.0)
+    assert model.squares.weight[4].item() == 0.0
+
+
+def test_large_tables_are_exported_beside_the_model_and_looked_up_there(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(name="job", model=ModelSpec(definition="model.forward"))
+    clients = Clients(spec, Link(checkpoint.parent))  # type: ignore[arg-type]
+    assert clients.shards() is None, "small ones are in the model"
+    monkeypatch.setattr(hybrid, "MOST_BYTES", 10)
+    shards = clients.shards()
+    assert shards is not None
+    target = tmp_path / "out"
+
+    export_with(shards, nn.ModuleDict({"dense": nn.Linear(1, 1)}), target, {})
+    model = Model()
+    images.restore(hold_rows(model, *find_weights(target)), model, None)
+
+    document = read(target / "model.json")
+    assert document.extra["program"] is None and "rows.json names them" in document.extra["why_no_program"]
+    assert {path.name for path in target.iterdir()} == {"model.json", *document.files}
+    assert torch.equal(model(IDS), -TIMES.unsqueeze(1).expand(4, 2))
+    assert model.squares.weight[3].item() == pytest.approx(-1.0)

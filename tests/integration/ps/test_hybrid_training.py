@@ -1,0 +1,39 @@
+"""Training with rows on real ps: as if they were parameters of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests import native
+
+native.require()
+
+from elasticdl.ps.client import Client  # noqa: E402
+from elasticdl.ps.local import Local  # noqa: E402
+from elasticdl.worker.hybrid import Here  # noqa: E402
+from tests.integration.ps.cluster import Cluster  # noqa: E402
+from tests.unit.worker.test_hybrid import assert_same, trained  # noqa: E402
+
+
+class There(Here):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(Local(seed=0))
+        self._cluster = cluster
+
+    def open(self) -> Client:  # type: ignore[override]
+        return self._cluster.client()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_on_ps_train_as_those_of_a_plain_layer_do(kind: Any, count: int) -> None:
+    cluster = Cluster(count)
+    plain, _ = trained(kind, None)
+
+    moved, tables = trained(kind, There(cluster))
+
+    assert_same(plain, moved, tables)
+    cluster.close()
