@@ -123,18 +123,26 @@ def fill(whole: KerasModule, module: KerasModule) -> None:
 
 
 def hold_rows(module: KerasModule, image: Image, place: Path) -> Image:
-    """The image with the rows of its checkpoint's tables among its weights, for a model that has them itself."""
+    """The image of an export or a checkpoint in `place` with the rows of its tables, for a model that has no ps."""
     from elasticdl.embedding.holding import rows_of  # needs the native core
-    from elasticdl.ps import cuts
+    from elasticdl.embedding.source import Filed
+    from elasticdl.ps import cuts, row_files
 
-    known = {spec.name for spec in cuts.tables(place)}
+    files = row_files.RowFiles(place) if (place / row_files.INDEX).exists() else None
+    known = set(files.tables) if files is not None else {spec.name for spec in cuts.tables(place)}
     names = {id(variable): name for name, variable in module.computation.variables.trained.items()}
     found: dict[str, torch.Tensor] = {}
     for table, layer in module.embeddings.items():
         if table not in known:
             continue
-        ids, rows = rows_of(place, table)
-        if isinstance(layer, Embedding) and layer.takes_any:
+        takes_any = isinstance(layer, Embedding) and layer.takes_any
+        if files is not None and takes_any:
+            layer.is_on_ps = True  # its rows are looked up, if not there
+            module.computation.use(Filed(files))
+            continue
+        ids = np.arange(0 if takes_any else layer.input_dim)
+        ids, rows = rows_of(place, table) if files is None else (ids, files.lookup(table, ids))
+        if takes_any:
             found |= {f"{MODEL}{table}/ids": torch.from_numpy(ids), f"{MODEL}{table}/rows": torch.from_numpy(rows)}
         else:
             weight = to_torch(layer.embeddings)

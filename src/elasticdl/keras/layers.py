@@ -17,10 +17,11 @@ def of(model: Any) -> list[Any]:
 
 
 def names(model: Any, paths: Sequence[str]) -> list[str]:
-    """Names for paths of the model's variables or layers."""
+    """Names for paths of the model's variables or layers. All layers count, also those without variables."""
     made_up = {layer.name for layer in of(model) if naming.is_made_up(layer.name, type(layer).__name__)}
     made_up |= {model.name} if type(model).__name__ == "Functional" else set()
-    return naming.stable(paths, made_up)
+    every = [f"{layer.path or layer.name}/~" for layer in of(model)]
+    return naming.stable([*every, *paths], made_up)[len(every) :]
 
 
 def embeddings(model: Any) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class KerasModule(nn.Module):
     def batch_loss(self, features: Any, labels: Any) -> torch.Tensor:
         """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""
         computation = self.computation
-        computed = Computed(*computation.train(features, labels, computation.seeds(), self._statistics()))
+        with computation.training_pulls.running():
+            computed = Computed(*computation.train(features, labels, computation.seeds(), self._statistics()))
         for buffer, value in zip(self.buffers(), computed.statistics, strict=True):
             buffer.copy_(to_torch(value))
         loss: torch.Tensor = _Bridge.apply(computed, computation.training_pulls, *self.parameters())  # type: ignore[no-untyped-call]
@@ -67,7 +68,8 @@ class KerasModule(nn.Module):
 
     def forward(self, features: Any) -> Any:
         """Predictions, as tensors of TensorFlow."""
-        found = self.computation.predict(features, self._statistics())
+        with self.computation.serving_pulls.running():
+            found = self.computation.predict(features, self._statistics())
         return tuple(found) if isinstance(found, list) else found
 
     def settle(self) -> Any:

@@ -42,6 +42,18 @@ class Pulls:
         self._found: dict[int, Found] = {}
         self._tape: Any | None = None
         self._leaves: list[Any] = []
+        self._failure: Exception | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While the function runs: what a pull raises is raised as it was, not as an error of the graph."""
+        self._failure = None
+        try:
+            yield
+        except tf.errors.OpError as exc:
+            if self._failure is not None:
+                raise self._failure from exc
+            raise
 
     @contextmanager
     def tracing(self, features: Any, tape: Any | None = None) -> Iterator[None]:
@@ -63,9 +75,13 @@ class Pulls:
         number = len(self._calls)
 
         def find(wanted: Ids) -> tuple[Floats, NDArray[np.int32]]:
-            if self.source is None:
-                raise ModelError(f"table {table}: no ps to pull it from yet")
-            found = self.source.find(table, wanted)
+            try:
+                if self.source is None:
+                    raise ModelError(f"table {table}: no ps to pull it from yet")
+                found = self.source.find(table, wanted)
+            except Exception as exc:
+                self._failure = exc
+                raise
             self._found[number] = found
             return np.ascontiguousarray(found.rows, np.float32), np.asarray(found.plan.inverse, np.int32)
 

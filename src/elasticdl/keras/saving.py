@@ -25,16 +25,15 @@ _log = logging.getLogger(__name__)
 
 
 def write(model: Any, features: Any, directory: Path) -> Program:
-    """Both programs, as far as they can be had; `features` is the spec of those of a batch."""
+    """Both programs, or the one that can be had; `features` is the spec of those of a batch."""
     before = _files(directory)
     reasons = [_saved_model(model, features, directory), _keras_file(model, directory / KERAS_FILE)]
     found = sorted(_files(directory) - before, key=lambda name: (name != SAVED_MODEL_FILE, name))
     for name in found:
         _sync(directory / name)
-    reason = "; ".join(reason for reason in reasons if reason)
-    if reason:
-        _log.warning("%s", reason)
-    return Program(found, reason or None)
+    for reason in filter(None, reasons):
+        _log.warning("the export has %s", reason)
+    return Program(found, None if found else "; ".join(reasons))
 
 
 def _saved_model(model: Any, features: Any, directory: Path) -> str:

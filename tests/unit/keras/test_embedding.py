@@ -26,8 +26,9 @@ from tests.unit.keras.models import contract_of
 
 native.require()
 
+from elasticdl.ps.line import PsUnreachable  # noqa: E402
 from elasticdl.ps.local import Local  # noqa: E402
-from elasticdl.worker.hybrid import HybridTables  # noqa: E402
+from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
 
 ON_PS = Placing(on_ps=True, which="all", least_bytes=0)
 
@@ -83,8 +84,7 @@ def trained(
     plan = Plan(records=30, global_batch=10, logical_ranks=1, epochs=3, seed=0, shuffle=True)
     tables = None
     if module.has_table:
-        local = Local(seed=0)
-        tables = HybridTables(module.attached(optimizer), lambda: local, depth, rows=local.rows)
+        tables = HybridTables(module.attached(optimizer), Here(Local(seed=0)), depth)
     device = torch.device("cpu")
     alone = Alone(module, optimizer, dataset, plan, [], contract.learning_rate, device, tables or NoTables())
     losses = []
@@ -209,6 +209,54 @@ def test_layers_that_a_ps_could_not_serve_stay_with_a_note(tmp_path: Path, caplo
 
     assert list(module.on_ps) == ["embedding"]
     assert "narrow stays in the workers: it is frozen" in caplog.text
+
+
+def test_whether_a_layer_moves_changes_the_name_of_no_other(tmp_path: Path) -> None:
+    source = HEAD + PLAIN.replace(', name="narrow"', "")
+    whole = contract_of(tmp_path, source, TWO).build_model()
+    large = Placing(on_ps=True, which="auto", least_bytes=50 * 3 * 4)
+
+    module = contract_of(tmp_path, source, TWO, large).build_model()
+
+    assert list(module.on_ps) == ["embedding"]
+    assert set(whole.state_dict()) - set(module.state_dict()) == {"embedding/embeddings"}
+    assert whole.state_dict()["embedding_1/embeddings"].shape == module.state_dict()["embedding_1/embeddings"].shape
+
+
+def test_a_model_without_ps_has_the_rows_of_files(tmp_path: Path) -> None:
+    source = HEAD + BAGS.replace("INPUT", "None")
+    contract = contract_of(tmp_path, source, LISTS, ON_PS)
+    module, _, tables = trained(contract, LISTS)
+    assert tables is not None
+    ids = tf.ragged.constant([[1, 2], [5], []], dtype=tf.int64)
+    found, rows = tables.client.rows("words")  # type: ignore[attr-defined]
+    again = contract_of(tmp_path, source, LISTS).build_model()
+
+    again.load_state_dict({**module.state_dict(), "words/ids": torch.tensor(found), "words/rows": torch.tensor(rows)})
+
+    np.testing.assert_allclose(again.eval()(ids).numpy(), module.eval()(ids).numpy(), rtol=1e-6)
+
+
+class Broken:
+    """A source whose ps are gone."""
+
+    def find(self, table: str, ids: Any) -> Any:
+        raise PsUnreachable(f"{table}: nobody answers")
+
+    def give(self, table: str, found: Any, gradients: Any) -> None:
+        raise AssertionError
+
+
+def test_what_a_pull_raises_is_raised_as_it_was(tmp_path: Path) -> None:
+    contract = contract_of(tmp_path, HEAD + BAGS.replace("INPUT", "None"), LISTS, ON_PS)
+    module = contract.build_model()
+    ids = tf.ragged.constant([[1, 2]], dtype=tf.int64)
+
+    with pytest.raises(ModelError, match="table words: no ps to pull it from yet"):
+        module(ids)
+    module.computation.use(Broken())
+    with pytest.raises(PsUnreachable, match="words: nobody answers"):
+        module.batch_loss(ids, tf.constant([1.0]))
 
 
 def test_only_large_layers_move_by_themselves(tmp_path: Path) -> None:
