@@ -11,6 +11,8 @@ from elasticdl.spec import PsId, WorkerId
 
 # The first map waits so long at most for those that have not come yet: they get their slots while others train.
 START_WAIT_S = 10.0
+# A replacement waits so long at most until those that have copies of the lost one's slots own them.
+LAUNCH_WAIT_S = 1.0
 # A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost.
 _PATIENCE = 3.0
 
@@ -77,6 +79,10 @@ def _launch(job: Job, now: float) -> Event | None:
         return None
     # One that said why it fails has not ended yet: its exit is counted, and the pause begins there.
     if any(ps.failure and ps.said_goodbye and not ps.exited for ps in fleet.ps.values()):
+        return None
+    # One that starts takes the processors from whoever takes over: it waits a moment for that.
+    lost = [fleet.ps[owner] for owner in fleet.lost_owners() if owner in fleet.replicas]
+    if any(now - ps.since < LAUNCH_WAIT_S for ps in lost):
         return None
     return PsLaunched(fleet.next_id()) if len(fleet.active()) < fleet.wish else None
 

@@ -136,6 +136,8 @@ class Cutter:
                 raise CheckpointFailed(str(exc)) from exc
             for name, reply in replies.items():
                 kept = Kept.model_validate_json(reply.text)
+                if not kept.is_known:
+                    raise PsUnreachable(f"{name}: the ps that made this cut is gone, or has made others since")
                 if kept.bytes:
                     entries[waiting.pop(name)] = FileEntry(kept.bytes, kept.sha256)
             if not waiting:

@@ -64,8 +64,9 @@ class Keep(_Text):
 
 
 class Kept(_Text):
-    """The reply to KEPT. No bytes: not written yet."""
+    """The reply to KEPT. No bytes: not written yet, or not known: this ps is a new one, or has made others since."""
 
+    is_known: bool = True
     bytes: int = 0
     sha256: str = ""
 
@@ -146,7 +147,7 @@ class Keeper:
                 self._written[wanted.cut] = self._writer.submit(_write, path, self._copies.pop(wanted.cut))
             future = self._written.get(wanted.cut)
         if future is None:
-            raise Refused(f"there is no cut {wanted.cut} here: this ps is a new one, or others were made since")
+            return self._reply(message, Kept(is_known=False))
         if not future.done():
             return self._reply(message, Kept())
         try:
