@@ -104,14 +104,14 @@ def _one_worker(data: Path, repeats: int, peer: Path | None, steps: int) -> list
     return rows
 
 
-def _job(data: Path) -> float:
+def _job(data: Path, *more: str) -> float:
     """Of `elasticdl train` with one worker and one ps, between a fifth and nine tenths of its records."""
     with tempfile.TemporaryDirectory() as home:
         environ = {**os.environ, HOME: home}
         argv = [
             sys.executable, "-m", "elasticdl.cli", "train", "--detach", "--job_name=ctr", f"--model_zoo={ZOO}",
             "--model_def=ctr.ctr.deepfm", f"--training_data={data}", f"--minibatch_size={BATCH}", "--num_workers=1",
-            "--num_ps_pods=1", "--num_epochs=2", "--threads=1",
+            "--num_ps_pods=1", "--num_epochs=2", *more,
         ]  # fmt: skip
         subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
         directory = JobDirectory(Path(home) / "jobs" / "ctr")

@@ -32,13 +32,29 @@ inline std::vector<int64_t> unique(const int64_t* ids, size_t n, int32_t* invers
   return found;
 }
 
-// out[inverse[i]] += rows[i], in the order of i; the same sums on every run.
-inline void segment_sum(const float* rows, const int32_t* inverse, size_t n, uint32_t columns, float* out, size_t groups) {
-  std::memset(out, 0, groups * columns * 4);
+// The number of columns is known where a table has one of the usual ones: then a row is a few instructions.
+template <uint32_t kColumns>
+inline void sum_rows(const float* rows, const int32_t* inverse, size_t n, uint32_t any_columns, float* out) {
+  const uint32_t columns = kColumns ? kColumns : any_columns;
+  constexpr size_t kAhead = 16;
   for (size_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) __builtin_prefetch(out + static_cast<size_t>(inverse[i + kAhead]) * columns, 1, 3);
     float* __restrict to = out + static_cast<size_t>(inverse[i]) * columns;
     const float* __restrict from = rows + i * columns;
     for (uint32_t c = 0; c < columns; ++c) to[c] += from[c];
+  }
+}
+
+// out[inverse[i]] += rows[i], in the order of i; the same sums on every run.
+inline void segment_sum(const float* rows, const int32_t* inverse, size_t n, uint32_t columns, float* out, size_t groups) {
+  std::memset(out, 0, groups * columns * 4);
+  switch (columns) {
+    case 1: return sum_rows<1>(rows, inverse, n, columns, out);
+    case 8: return sum_rows<8>(rows, inverse, n, columns, out);
+    case 16: return sum_rows<16>(rows, inverse, n, columns, out);
+    case 32: return sum_rows<32>(rows, inverse, n, columns, out);
+    case 64: return sum_rows<64>(rows, inverse, n, columns, out);
+    default: return sum_rows<0>(rows, inverse, n, columns, out);
   }
 }
 

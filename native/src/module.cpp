@@ -132,15 +132,17 @@ void sum_segments(Matrix rows, Inverse inverse, MatrixOut out) {
   expect(inverse.shape(0) == rows.shape(0), "inverse: expected one number for each row");
   expect(out.shape(1) == rows.shape(1), "out: expected as many columns as rows has");
   nb::gil_scoped_release released;
-  for (size_t i = 0; i < inverse.shape(0); ++i)
-    expect(inverse.data()[i] >= 0 && static_cast<size_t>(inverse.data()[i]) < out.shape(0),
-           "inverse: expected numbers below " + std::to_string(out.shape(0)));
+  bool fits = true;
+  for (size_t i = 0; i < inverse.shape(0); ++i) fits &= static_cast<uint32_t>(inverse.data()[i]) < out.shape(0);
+  expect(fits, "inverse: expected numbers below " + std::to_string(out.shape(0)));
   segment_sum(rows.data(), inverse.data(), rows.shape(0), static_cast<uint32_t>(rows.shape(1)), out.data(), out.shape(0));
 }
 
 nb::tuple plan_ids(Ids ids, Owners owner, uint32_t owners) {
   expect(owner.shape(0) == kSlots, "owner: expected one for each of " + std::to_string(kSlots) + " slots");
-  for (size_t s = 0; s < kSlots; ++s) expect(owner.data()[s] < owners, "owner: expected numbers below the number of ps");
+  bool fits = true;
+  for (size_t s = 0; s < kSlots; ++s) fits &= owner.data()[s] < owners;
+  expect(fits, "owner: expected numbers below the number of ps");
   Plan made;
   {
     nb::gil_scoped_release released;

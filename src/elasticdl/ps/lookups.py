@@ -63,7 +63,7 @@ class _Ahead:
     def __init__(self, client: Tables, ids: Mapping[str, Sequence[Ids]]) -> None:
         self._client = client
         self._asked = ids
-        self._plans = {table: client.plan(np.concatenate(arrays)) for table, arrays in ids.items()}
+        self._plans = _planned(client, {table: np.concatenate(arrays) for table, arrays in ids.items()})
         self.pending = client.begin_pull(self._plans)
         self._rows: dict[str, Floats] | None = None
 
@@ -78,6 +78,15 @@ class _Ahead:
                 return Found(plan._replace(inverse=plan.inverse[start : start + len(ids)]), self._rows[table])
             start += len(asked)
         return None
+
+
+def _planned(client: Tables, ids: Mapping[str, Ids]) -> dict[str, Plan]:
+    """A plan for each table; one serves all that are asked for the same ids."""
+    plans: dict[str, Plan] = {}
+    for table, mine in ids.items():
+        same = next((other for other in plans if np.array_equal(ids[other], mine)), None)
+        plans[table] = client.plan(mine) if same is None else plans[same]
+    return plans
 
 
 class Lookups:
