@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos bench sanitize test-cluster test-control clean
+.PHONY: setup demo test check format proto chaos convergence bench sanitize test-cluster test-control clean
 
 setup: $(STAMP)
 
@@ -36,6 +36,9 @@ proto: setup
 chaos: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
 
+convergence: setup
+	$(BIN)/python -m pytest -m slow -s tests/convergence
+
 sanitize:
 	mkdir -p build
 	for kind in address,undefined thread; do \
@@ -53,7 +56,7 @@ test-control:
 	.venv-control/bin/python -m pytest tests/unit/data tests/unit/master tests/unit/rpc tests/unit/spec tests/unit/cli tests/unit/launcher
 
 bench: setup
-	for name in rescale overhead reproducible dispatch ps_rows ps_memory; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in rescale overhead reproducible dispatch ps_rows ps_memory ctr_throughput ps_elastic; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf .venv .venv-control build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

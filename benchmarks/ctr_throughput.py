@@ -45,7 +45,7 @@ ZOO = Path(clicks.__file__).parents[1]
 
 COMPUTE_S = 0.25  # of a batch in a simulated worker
 SMALL_BATCH = 256
-PS_SHARE = 0.2
+PS_SHARE, WORKERS = 0.1, 12
 TABLES = [
     TableSpec(name="weights", columns=1, optimizer=Optimizer(rule="adagrad")),
     TableSpec(name="factors", columns=16, optimizer=Optimizer(rule="adagrad")),
@@ -165,7 +165,7 @@ def _saturated(seconds: float, repeats: int) -> table.Row:
     for _ in range(repeats):
         for count, found in rates.items():
             with fleet(count, threads=1, share=PS_SHARE) as ps:
-                found.append(_aggregate(ps, 4, 0.0, seconds))
+                found.append(_aggregate(ps, WORKERS, 0.0, seconds))
     one, two = statistics.median(rates[1]), statistics.median(rates[2])
     name = f"2 ps, where 1 ps saturates, each with {PS_SHARE:.0%} of a processor"
     return table.Row(name, "samples/s", two, one, "1 ps", f"{two / one:.2f} of it > 1", two > one)

@@ -276,7 +276,7 @@ class Table {
     if (seen < settings_.admit_after && access < Access::kPut) return *place = Index::kCounting | seen;
     const uint32_t row = stripe.rows.add();
     *place = row;
-    begin(stripe.rows.at(row), id);
+    if (access != Access::kPut) begin(stripe.rows.at(row), id);  // else all of it is written at once
     changed(stripe.rows.meta(row) = {0, 0});
     return row;
   }

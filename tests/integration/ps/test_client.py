@@ -7,12 +7,14 @@ import time
 
 import numpy as np
 import pytest
+import zmq
 
 from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.line import PsUnreachable
+from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.terms import Terms
+from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, pull, push
 from tests.integration.ps.conftest import Start
@@ -125,3 +127,15 @@ def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -
 
     news.join()
     assert time.monotonic() - started >= 1.5, "news are a reason to wait on"
+
+
+def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
+    silent = zmq.Context.instance().socket(zmq.ROUTER)
+    port = silent.bind_to_random_port("tcp://127.0.0.1")
+    lines = Lines({PsId("ps-0"): f"127.0.0.1:{port}"}, "token", timeout_s=60.0)
+    threading.Thread(target=lambda: (silent.recv_multipart(), lines.lose({PsId("ps-0")})), daemon=True).start()
+
+    with pytest.raises(PsUnreachable, match="ps-0: is lost"):
+        lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0))
+    lines.close()
+    silent.close(linger=0)

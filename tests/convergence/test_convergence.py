@@ -1,0 +1,105 @@
+"""What is learnt does not depend on how many workers learn it, nor on their coming and going: `make convergence`.
+
+Wide & Deep on ps, in hybrid and in asynchronous mode. Runs with two workers and different seeds show how far results
+spread by themselves; four workers, and two that become four and two again, must lie within that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from elasticdl.zoo.ctr import clicks
+from tests import native
+from tests.integration.job import Jobs
+
+native.require()
+
+CRITEO = Path(__file__).parents[3] / "shared" / "data" / "ctr" / "criteo_dac_137k.tsv.xz"
+ZOO = Path(clicks.__file__).parents[1]
+REPEATS = 3
+LEAST_SPREAD = 0.004  # of the AUC: three runs may be alike by chance
+
+
+class Data(NamedTuple):
+    train: Path
+    test: Path
+    best_logloss: float  # 0: nobody knows
+    records: int
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    place = tmp_path_factory.mktemp("made-up")
+    clicks.write(place / "train.clicks", 100_000, seed=1)
+    best = clicks.write(place / "test.clicks", 20_000, seed=2)
+    return Data(place / "train.clicks", place / "test.clicks", best, 100_000)
+
+
+@pytest.fixture(scope="module")
+def criteo(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    if not CRITEO.exists():
+        pytest.skip("the click log of Criteo is not here")
+    place = tmp_path_factory.mktemp("criteo")
+    found = clicks.read_criteo(CRITEO)
+    cut = len(found) * 4 // 5  # in the order of time
+    (place / "train.clicks").write_bytes(found[:cut].tobytes())
+    (place / "test.clicks").write_bytes(found[cut:].tobytes())
+    return Data(place / "train.clicks", place / "test.clicks", 0.0, cut)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    started = Jobs(tmp_path)
+    yield started
+    started.end()
+
+
+def trained(jobs: Jobs, name: str, data: Data, mode: str, workers: int, seed: int, elastic: bool = False) -> Any:
+    """The metrics of a job at its end."""
+    from tests.integration.job import Job
+
+    job = jobs.launch(
+        Job(jobs.home, name),
+        [
+            "train", "--detach", "--job_name", name, "--model_zoo", str(ZOO), "--model_def", "ctr.ctr.wide_and_deep",
+            "--training_data", str(data.train), "--validation_data", str(data.test), "--global_batch_size", "1024",
+            "--minibatch_size", "256", "--logical_ranks", "4", "--num_workers", str(workers), "--max_workers", "4",
+            "--num_ps_pods", "2", "--ps_mode", mode, "--seed", str(seed), "--threads", "1",
+        ],
+    )  # fmt: skip
+    if elastic:
+        for share, wish in ((0.2, 4), (0.6, 2)):
+            job.wait(lambda s, share=share: s.records > share * data.records, f"{share:.0%} of the records")
+            job.scale(wish)
+    result = job.result()
+    assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
+    assert result["records"] == result["total_records"]
+    job.wait_gone()
+    print(f"{name}: {result['metrics']}", flush=True)
+    return result["metrics"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", ["hybrid", "async"])
+@pytest.mark.parametrize("source", ["made_up", "criteo"])
+def test_the_auc_does_not_depend_on_the_workers(
+    jobs: Jobs, request: pytest.FixtureRequest, source: str, mode: str
+) -> None:
+    data: Data = request.getfixturevalue(source)
+    runs = [trained(jobs, f"two-{seed}", data, mode, 2, seed) for seed in range(REPEATS)]
+    found = np.array([run["auc"] for run in runs])
+    spread = max(LEAST_SPREAD, float(found.max() - found.min()))
+
+    four = trained(jobs, "four", data, mode, 4, seed=0)
+    elastic = trained(jobs, "elastic", data, mode, 2, seed=0, elastic=True)
+
+    for name, metrics in (("four", four), ("elastic", elastic)):
+        assert found.min() - spread <= metrics["auc"] <= found.max() + spread, (name, metrics, runs)
+        assert metrics["auc"] > 0.65
+        assert metrics["loss"] > data.best_logloss, "better than the truth: the data is not what it should be"

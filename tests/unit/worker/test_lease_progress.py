@@ -1,0 +1,72 @@
+"""How far a lease is, and which batches it has."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.data.dataset import Dataset
+from elasticdl.data.mapped import MappedSource
+from elasticdl.data.plan import Plan
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.worker.lease_feed import LeaseFeed, Work
+from elasticdl.worker.progress import Progress
+
+
+def works_of(feed: LeaseFeed, lease: pb.Lease) -> list[Work]:
+    feed.open(lease)
+    found = []
+    while (work := feed.next()) is not None:
+        found.append(work)
+    return found
+
+
+def feed_of(records: int, minibatch: int) -> LeaseFeed:
+    items = [(np.float32(number), np.float32(0)) for number in range(records)]
+    plan = Plan(records, minibatch, 1, epochs=2, shuffle=True, seed=3)
+    return LeaseFeed(Dataset(MappedSource(items, "items")), plan, minibatch)
+
+
+@given(st.integers(1, 9), st.integers(1, 60), st.integers(0, 5), st.randoms(use_true_random=False))
+def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
+    minibatch: int, size: int, skipped: int, chance: random.Random
+) -> None:
+    done = min(skipped * minibatch, size - 1) // minibatch * minibatch
+    lease = pb.Lease(id=7, start=100, stop=100 + size, done=done, lane=5, number=11)
+    works = works_of(feed_of(300, minibatch), lease)
+    progress, known = Progress(minibatch), done
+    for work in works:
+        progress.begun(work)
+    order = list(works)
+    chance.shuffle(order)
+    ended: set[int] = set(range(done // minibatch))
+    for work in order:
+        told = progress.done(progress.work(work.sender, work.number))
+        ended.add(work.place)
+        first_open = next(place for place in range(len(ended) + 1) if place not in ended)
+        expected = min(first_open * minibatch, size)
+        if told is not None:
+            assert told[0] is lease
+            known = told[1]
+        assert known == expected
+
+    assert known == size
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))
+def test_batches_keep_their_names_wherever_the_lease_goes_on(minibatch: int, size: int, skipped: int) -> None:
+    feed = feed_of(60, minibatch)
+    whole = works_of(feed, pb.Lease(id=1, start=20, stop=20 + size, lane=3, number=50))
+    done = min(skipped * minibatch, (size - 1) // minibatch * minibatch)
+    rest = works_of(feed, pb.Lease(id=2, start=20, stop=20 + size, lane=3, number=50, done=done))
+
+    names = [(work.sender, work.number, work.start, work.stop) for work in whole]
+    assert [(work.sender, work.number, work.start, work.stop) for work in rest] == names[done // minibatch :]
+    assert [work.is_last for work in whole] == [False] * (len(whole) - 1) + [True]
+    for work in whole:
+        batch = feed.batch(work)
+        assert batch is not None
+        assert batch.features.tolist() == feed.plan.positions(work.start, work.stop).tolist()
