@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from elasticdl.checkpoint import manifest
 from elasticdl.errors import CheckpointCorrupt
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
+
+_log = logging.getLogger(__name__)
 
 INDEX = "ps/index.json"  # a checkpoint with rows of ps has this file
 
@@ -30,7 +33,11 @@ def _candidates(spec: JobSpec, directory: JobDirectory) -> Iterator[Path]:
 
 
 def _has_rows(checkpoint: Path) -> bool:
+    """Whether it is whole, too: workers pass over one that is not, and all must begin from the same."""
     try:
-        return INDEX in manifest.read(checkpoint / manifest.FILE).files
-    except CheckpointCorrupt:
+        document = manifest.read(checkpoint / manifest.FILE)
+        manifest.verify(checkpoint, document)
+    except CheckpointCorrupt as exc:
+        _log.warning("%s; looking for rows in the checkpoint before it", exc)
         return False
+    return INDEX in document.files

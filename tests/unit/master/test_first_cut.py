@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from elasticdl.checkpoint.manifest import FileEntry, Manifest, name_of
@@ -15,7 +16,11 @@ def spec(checkpoint: CheckpointSpec, ps: int = 2) -> JobSpec:
 def written(place: Path, step: int, *, rows: bool) -> Path:
     checkpoint = place / name_of(step)
     checkpoint.mkdir(parents=True)
-    files = {"model.safetensors": FileEntry(1, "")} | ({first_cut.INDEX: FileEntry(1, "")} if rows else {})
+    (checkpoint / "ps").mkdir()
+    names = ["model.safetensors", *([first_cut.INDEX] if rows else [])]
+    for name in names:
+        (checkpoint / name).write_bytes(b"x")
+    files = {name: FileEntry(1, hashlib.sha256(b"x").hexdigest()) for name in names}
     manifest = Manifest(kind="checkpoint", step=step, records=0, files=files, meta={}, extra={})
     (checkpoint / "manifest.json").write_text(manifest.render())
     return checkpoint
@@ -27,6 +32,7 @@ def test_a_resumed_job_begins_with_the_newest_checkpoint_that_has_rows(tmp_path:
     written(tmp_path / "checkpoints", 10, rows=True)
     written(tmp_path / "checkpoints", 30, rows=False)
     (written(tmp_path / "checkpoints", 40, rows=True) / "manifest.json").write_text("torn")
+    (written(tmp_path / "checkpoints", 50, rows=True) / first_cut.INDEX).write_text("y")
 
     assert first_cut.find(spec(CheckpointSpec(resume=True)), directory) == str(expected)
     assert first_cut.find(spec(CheckpointSpec()), directory) == "", "a new job begins anew"
