@@ -1,7 +1,8 @@
 """Leases behind the training thread's back: reports go out and the next shard comes in while a batch computes.
 
 One exchange is under way at a time; what was reported meanwhile goes with the next one, the newest word on each lease.
-So batch by batch progress costs the training thread nothing, however slow the master's disk is.
+Progress inside a lease waits a moment for company. So reports batch by batch cost the training thread nothing, however
+slow the master's disk is and however small the batches are.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ class Master(Protocol):
 
 
 class LeaseLine:
-    """`retry_s`: how soon to ask again where others hold all that is left."""
+    """`retry_s`: how soon to ask again where others hold all that is left. `pace_s`: between two words of progress."""
 
-    def __init__(self, master: Master, worker: str, retry_s: float) -> None:
+    def __init__(self, master: Master, worker: str, retry_s: float, pace_s: float = 0.05) -> None:
         self._master = master
         self._worker = worker
         self._retry_s = retry_s
+        self._pace_s = pace_s
+        self._is_hurried = False  # somebody waits until all is reported
         self._requests = count(1)
         self._changed = threading.Condition()
         self._reports: dict[int, pb.LeaseReport] = {}
@@ -75,7 +78,10 @@ class LeaseLine:
     def flush(self, timeout_s: float) -> None:
         """Until the master has every report."""
         with self._changed:
+            self._is_hurried = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._failure or not (self._reports or self._is_busy), timeout=timeout_s)
+            self._is_hurried = False
             self._raise_failure()
 
     def close(self) -> None:
@@ -93,6 +99,7 @@ class LeaseLine:
                 self._is_busy = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._reports or self._wants or self._is_closed)
+                self._changed.wait_for(self._is_urgent, timeout=self._pace_s)
                 if self._is_closed:
                     return
                 reports, self._reports = list(self._reports.values()), {}
@@ -104,6 +111,10 @@ class LeaseLine:
                     self._failure, self._is_busy = exc, False
                     self._changed.notify_all()
                 return
+
+    def _is_urgent(self) -> bool:
+        is_news = any(report.finished or report.failure for report in self._reports.values())
+        return self._wants or self._is_closed or self._is_hurried or is_news
 
     def _exchange(self, reports: list[pb.LeaseReport], wants: bool) -> None:
         reply = self._master.exchange(

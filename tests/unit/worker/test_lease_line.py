@@ -51,7 +51,7 @@ def test_every_lease_is_taken_once_and_the_end_is_known() -> None:
 
 def test_reports_made_while_the_master_is_slow_go_together_with_their_sums() -> None:
     master = Master(1)
-    line = LeaseLine(master, "worker-0", retry_s=0.01)
+    line = LeaseLine(master, "worker-0", retry_s=0.01, pace_s=0.0)
     lease = line.take(SOON_S)
     assert lease is not None
     master.may_answer.clear()
@@ -94,3 +94,18 @@ def test_nothing_comes_while_others_hold_the_rest() -> None:
     master.open = set()
     assert line.take(SOON_S) is None and line.is_drained
     line.close()
+
+
+def test_progress_waits_for_company_and_the_end_of_a_lease_does_not() -> None:
+    master = Master(1)
+    line = LeaseLine(master, "worker-0", retry_s=0.01, pace_s=SOON_S)
+    lease = line.take(SOON_S)
+    assert lease is not None
+    before = len(master.heard)
+    for done in (2, 4, 6):
+        line.report(lease, done)
+    line.report(lease, 10)
+    assert line.take(SOON_S) is None and line.is_drained
+    line.close()
+
+    assert [report.done for request in master.heard[before:] for report in request.reports] == [10]
