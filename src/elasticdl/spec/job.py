@@ -263,6 +263,11 @@ def _fill_in_ps(strategy: Strategy | None, ps: PsSpec) -> tuple[Strategy, PsSpec
         raise ValueError(f"ps.grads_to_wait: only the sync mode waits for pushes; the mode is {ps.mode}")
     if ps.pull_every > 1 and ps.mode is not PsMode.LOCAL:
         raise ValueError(f"ps.pull_every: only the local mode pulls dense variables seldom; the mode is {ps.mode}")
+    if wish and ps.max_staleness and ps.mode is PsMode.HYBRID:
+        raise ValueError(
+            f"ps.max_staleness: {ps.max_staleness} in hybrid mode, where no push can be computed again alone; "
+            "--pipeline_depth bounds how old rows are, or use --ps_mode=async"
+        )
     return strategy, ps.model_copy(update={"wish": wish})
 
 

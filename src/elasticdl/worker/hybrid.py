@@ -20,7 +20,6 @@ from elasticdl.checkpoint.store import Beside
 from elasticdl.embedding.attached import Attached
 from elasticdl.embedding.holding import rows_of
 from elasticdl.embedding.source import Looked, Source, Trained
-from elasticdl.errors import SpecError
 from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
@@ -260,11 +259,6 @@ def _newest(directory: Path) -> Path | None:
 def open_tables(
     spec: JobSpec, link: Link, model: nn.Module, optimizer: torch.optim.Optimizer, is_cut: Callable[[int], bool]
 ) -> NoTables:
-    if spec.ps.max_staleness:
-        raise SpecError(
-            f"ps.max_staleness: expected 0 in hybrid mode, where no push can be computed again alone. Received: "
-            f"{spec.ps.max_staleness}; --pipeline_depth bounds how old rows are, or use --ps_mode=async"
-        )
     attached = attached_of(spec, model, optimizer)
     if not attached.specs:
         _log.warning(

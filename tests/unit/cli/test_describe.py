@@ -87,6 +87,7 @@ def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run,
         (["--num_ps_pods=1", "--ps_replicas=2"], "need two ps; use --num_ps_pods=2"),
         (["--num_ps_pods=1", "--grads_to_wait=2"], "only the sync mode waits for pushes; the mode is hybrid"),
         (["--num_ps_pods=1", "--pull_every=2"], "only the local mode pulls dense variables seldom"),
+        (["--num_ps_pods=1", "--max_staleness=2"], "ps.max_staleness: 2 in hybrid mode"),
         (["--num_ps_pods=1", "--ps_memory=much"], "ps.memory_limit (--ps_memory): use a number of bytes"),
         (["--use_async"], "use --ps_mode=async"),
         (
