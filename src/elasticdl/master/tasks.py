@@ -118,8 +118,10 @@ def _rolled_back(count: int) -> str:
 def _failed(job: Job, task: TaskGiven, why: str, now: float) -> Actions:
     fleet = job.ledger.fleet
     fleet.give_up()
-    pause_s = min(RETRY_S * 2.0**fleet.failed, LONGEST_RETRY_S)
-    fleet.failed, fleet.retry_at = fleet.failed + 1, now + pause_s
+    is_orphaned = task.kind in (MOVE, MIRROR) and not fleet.ps[task.other].answers
+    if not is_orphaned:  # else the loss is why, and the lost one's slots wait for the next task
+        pause_s = min(RETRY_S * 2.0**fleet.failed, LONGEST_RETRY_S)
+        fleet.failed, fleet.retry_at = fleet.failed + 1, now + pause_s
     actions: Actions = [job.note(now, f"{task.kind}-failed", worker=task.performer, reason=why), *_tell(job)]
     if task.kind == RESTORE and fleet.failed >= MOST_RESTORES:
         reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.directory}: {why}"
