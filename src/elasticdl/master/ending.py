@@ -8,7 +8,7 @@ from elasticdl.master import progress
 from elasticdl.master.actions import Action, SignalPs, SignalWorker
 from elasticdl.master.events import Detached, ExportAsked, JobEnded, StopAsked
 from elasticdl.master.job import Job, send
-from elasticdl.master.membership import WorkerState
+from elasticdl.master.membership import Cause, WorkerState
 from elasticdl.master.phase import STOPPED_EXIT_CODE, Outcome, Over, Stopping
 from elasticdl.rpc import elasticdl_pb2 as pb
 
@@ -28,6 +28,22 @@ def end(job: Job, phase: Outcome, reason: str, exit_code: int, now: float, *, ki
     for ps in job.ledger.fleet.here():
         actions.append(SignalPs(ps.id, signal.SIGKILL) if kill else send(ps.id, release=pb.Release()))
     return actions
+
+
+def charge(job: Job, who: str, cause: Cause, now: float, *, was_useful: bool, kind: str) -> Actions:
+    """What the end of a process costs the failure budget; the job ends where nothing is left of it."""
+    budget, relaunch_s = job.ledger.budget, job.spec.timing.relaunch_s
+    if job.is_over or cause.state is WorkerState.LEFT:
+        return []
+    if not cause.crashed:
+        if not was_useful:
+            budget.taken_away(now, relaunch_s)
+        return []
+    budget.crashed(now, relaunch_s)
+    if not budget.is_exhausted:
+        return []
+    reason = f"{kind} failed {budget.spent} times, {budget.limit} are allowed; last {who} {cause.reason}"
+    return end(job, "failed", reason, 1, now)
 
 
 def stop_asked(job: Job, event: StopAsked, now: float) -> Actions:

@@ -6,7 +6,7 @@ import signal
 
 from elasticdl.master import messages
 from elasticdl.master.actions import Action, LaunchWorker, SignalWorker
-from elasticdl.master.ending import end
+from elasticdl.master.ending import charge, end
 from elasticdl.master.events import (
     Exit,
     LeaveOverdue,
@@ -79,18 +79,7 @@ def _exited(job: Job, event: Exit, now: float) -> Actions:
     was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
     cause = cause_of_exit(worker, event.code, event.signal, job.log_of(worker.id))
     actions = lose(job, worker, cause.state, cause.reason, now)
-    budget, relaunch_s = job.ledger.budget, job.spec.timing.relaunch_s
-    if job.is_over or cause.state is WorkerState.LEFT:
-        return actions
-    if not cause.crashed:
-        if not was_useful:
-            budget.taken_away(now, relaunch_s)
-        return actions
-    budget.crashed(now, relaunch_s)
-    if budget.is_exhausted:
-        reason = f"workers failed {budget.spent} times, {budget.limit} are allowed; last {worker.id} {cause.reason}"
-        actions += end(job, "failed", reason, 1, now)
-    return actions
+    return actions + charge(job, worker.id, cause, now, was_useful=was_useful, kind="workers")
 
 
 def lose(job: Job, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:

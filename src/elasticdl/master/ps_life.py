@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from elasticdl.master.actions import Action, LaunchPs, SignalPs
-from elasticdl.master.ending import end
+from elasticdl.master.ending import charge, end
 from elasticdl.master.events import Exit, ReplicaExited, ReplicasListed, ReplicaStarted, ScaleAsked
 from elasticdl.master.fleet import GONE, Ps, PsState
 from elasticdl.master.job import Job, send
@@ -69,18 +69,7 @@ def _exited(job: Job, event: Exit, now: float) -> Actions:
     was_useful = ps.state is not PsState.LAUNCHING
     cause = _cause(job, ps, event)
     actions = lose(job, ps, PsState(cause.state.value), cause.reason, now)
-    budget, relaunch_s = job.ledger.budget, job.spec.timing.relaunch_s
-    if job.is_over or cause.state is WorkerState.LEFT:
-        return actions
-    if not cause.crashed:
-        if not was_useful:
-            budget.taken_away(now, relaunch_s)
-        return actions
-    budget.crashed(now, relaunch_s)
-    if budget.is_exhausted:
-        reason = f"processes failed {budget.spent} times, {budget.limit} are allowed; last {ps.id} {cause.reason}"
-        actions += end(job, "failed", reason, 1, now)
-    return actions
+    return actions + charge(job, ps.id, cause, now, was_useful=was_useful, kind="processes")
 
 
 def _cause(job: Job, ps: Ps, event: Exit) -> Cause:

@@ -253,7 +253,7 @@ class Here:
 
 
 def _newest(directory: Path) -> Path | None:
-    return next(iter(manifest.checkpoints(directory)), None) if directory.exists() else None
+    return next(iter(manifest.checkpoints(directory)), None)
 
 
 def open_tables(

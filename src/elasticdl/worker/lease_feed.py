@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from elasticdl.data.dataset import Batch, Dataset
-from elasticdl.data.interface import Indices
 from elasticdl.data.plan import Plan
 from elasticdl.data.prefetch import Prefetcher
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -44,6 +44,7 @@ class LeaseFeed:
         self._records = Prefetcher(dataset.source, depth=_AHEAD)
         self._records.__enter__()
         self._left: list[Work] = []
+        self._indices = lru_cache(maxsize=4 * _AHEAD)(plan.positions)  # asked for ahead, and again when it is its turn
 
     def close(self) -> None:
         self._records.close()
@@ -62,18 +63,15 @@ class LeaseFeed:
             return None
         if self._dataset.source.can_read_ahead:
             upcoming = self._left[:_AHEAD]
-            self._records.expect([((one.lease.id, one.place), self._indices(one)) for one in upcoming])
+            self._records.expect([((one.lease.id, one.place), self._indices(one.start, one.stop)) for one in upcoming])
         return self._left.pop(0)
 
     def batch(self, work: Work) -> Batch | None:
         """Its records; None where a filter left none of them."""
-        indices = self._indices(work)
+        indices = self._indices(work.start, work.stop)
         records = self._records.take((work.lease.id, work.place), indices)
         return self._dataset.batch_of(records, indices)
 
     def sample(self) -> Batch | None:
         """The first batch of all, for an export."""
         return self._dataset.batch(self.plan.positions(0, min(self._minibatch, self.plan.total_records)))
-
-    def _indices(self, work: Work) -> Indices:
-        return self.plan.positions(work.start, work.stop)

@@ -7,7 +7,6 @@ rows. A push that a ps finds stale is computed again, under the same name. Knows
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import deque
@@ -33,7 +32,6 @@ from elasticdl.worker.lease_line import LeaseLine, Part
 from elasticdl.worker.link import Link
 from elasticdl.worker.progress import Progress
 
-_log = logging.getLogger(__name__)
 _SMOOTHED = 0.1  # share of the newest step in the time of a step
 
 
@@ -68,6 +66,7 @@ class LeaseTraining:
         trainee: Trainee,
         tables: Tables,
         lookups: Lookups,
+        layout: Layout,
         deeds: Deeds,
         callbacks: Sequence[Callback],
         rate: Callable[[int], float],
@@ -88,8 +87,8 @@ class LeaseTraining:
         self._rate = rate
         self._ready = ready
         self._faults = faults
-        self._layout = Layout.of(trainee.variables())
-        self._ids = self._layout.ids
+        self._layout = layout
+        self._ids = layout.ids
         self._dense: Found | None = None
         self._progress = Progress(spec.plan.minibatch_size)
         self._again: deque[Work] = deque()
@@ -188,11 +187,11 @@ class LeaseTraining:
         self._faults.strike(self._steps, "computed")
         if not math.isfinite(loss):
             raise LossNotFinite(f"the loss became {loss} in batch {work.start}:{work.stop} of the plan's records")
-        self._push(work, gradients)
+        rate = self._push(work, gradients)
         self._faults.strike(self._steps, "pushed")
         self._steps += 1
         self._records += batch.size
-        self._link.trained(self._lookups.clock, self._records, loss, self._step_s, self._rate(self._lookups.clock))
+        self._link.trained(self._lookups.clock, self._records, loss, self._step_s, rate)
         self._tell_callbacks(work, loss)
         self._do_what_is_asked()
         return following
@@ -220,7 +219,8 @@ class LeaseTraining:
         self._dense = self._lookups.find(dense.NAME, self._ids)
         self._trainee.set_variables(self._layout.unpack(self._dense.rows[self._dense.plan.inverse]))
 
-    def _push(self, work: Work, gradients: Mapping[str, Any]) -> None:
+    def _push(self, work: Work, gradients: Mapping[str, Any]) -> float:
+        """Send them; the learning rate they are sent with."""
         assert self._dense is not None
         blocks = self._layout.pack(gradients)
         sums = np.empty_like(blocks)
@@ -232,6 +232,7 @@ class LeaseTraining:
         self._lookups.push(sender=work.sender, number=work.number, rate=rate, step=step + 1)
         if self._spec.ps.mode is PsMode.LOCAL:
             self._trainee.update(gradients, rate)
+        return rate
 
     def _pushed(self, sender: int, number: int, is_stale: bool) -> None:
         work = self._progress.work(sender, number)

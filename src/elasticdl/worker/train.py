@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 
-from elasticdl.checkpoint.export import export_with
-from elasticdl.data.dataset import Dataset
+from elasticdl.checkpoint.export import Program, export_with
+from elasticdl.data.dataset import Batch, Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
@@ -63,7 +64,17 @@ def train(line: Line) -> str:
     farewell = finish(
         line,
         assembly,
-        lambda path: _export(path, spec, contract, model, tables, dataset, plan, engine.training.step, device),
+        lambda path: export_model(
+            Path(path),
+            spec,
+            contract,
+            model,
+            tables,
+            dataset.batch(plan.slice_of(0, 0)),
+            device,
+            step=engine.training.step,
+            records=plan.records_until(engine.training.step),
+        ),
     )
     assembly.feed.close()
     if evaluator is not None:
@@ -112,30 +123,38 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
             buffer.copy_(before[name])
 
 
-def _export(
-    path: str,
+class Exported(Protocol):
+    """What is needed of a model's tables."""
+
+    def shards(self) -> Callable[[Path], Program] | None: ...
+    def whole(self) -> AbstractContextManager[None]: ...
+
+
+def export_model(
+    path: Path,
     spec: JobSpec,
     contract: Contract,
     model: torch.nn.Module,
-    tables: NoTables,
-    dataset: Dataset,
-    plan: Plan,
-    step: int,
+    tables: Exported,
+    batch: Batch | None,
     device: torch.device,
+    *,
+    step: int,
+    records: int,
 ) -> None:
+    """The trained model; `batch` is a sample of its features. Tables that are too large for it lie beside it."""
     assert spec.model is not None
-    batch = dataset.batch(np.asarray(plan.slice_of(0, 0)))
     sample: Any = tensors.on_device(batch, device).features if batch is not None else None
     extra = {
         "job": spec.name,
         "model_def": spec.model.definition,
         "model_params": spec.model.params,
         "step": step,
-        "records": plan.records_until(step),
+        "records": records,
     }
     shards = tables.shards()
     if shards is not None:
-        export_with(shards, model, Path(path), extra)
+        export_with(shards, model, path, extra)
         return
     with tables.whole():
-        contract.export(model, sample, Path(path), extra)
+        contract.export(model, sample, path, extra)

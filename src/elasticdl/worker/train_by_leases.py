@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint.export import Program
 from elasticdl.checkpoint.image import Image
 from elasticdl.data.mode import Mode
 from elasticdl.data.plan import Plan, plan_of
 from elasticdl.embedding.source import Trained
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
-from elasticdl.model.contract import Contract
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
 from elasticdl.ps.dense import Layout
@@ -32,7 +32,7 @@ from elasticdl.worker.lease_feed import LeaseFeed
 from elasticdl.worker.lease_line import LeaseLine
 from elasticdl.worker.lease_training import Deeds, LeaseTraining
 from elasticdl.worker.saving import Saver
-from elasticdl.worker.train import open_contract, source_of
+from elasticdl.worker.train import export_model, open_contract, source_of
 from elasticdl.worker.training import seed_everything
 
 
@@ -57,6 +57,7 @@ def train_by_leases(line: Line) -> str:
     first = first_image(spec, line.link.directory.checkpoints(spec), run_of(line))
     if first is not None:
         images.restore(first, model, None)
+    layers = Layers(attached, lookups, clients)
     evaluation = LeaseEvaluation(line, contract, state, attached, clients, device)
     with MasterClient.connect(line.link.directory, spec.timing.rpc_s) as master:
         leases = LeaseLine(master, line.link.worker, spec.timing.heartbeat_s)
@@ -64,11 +65,21 @@ def train_by_leases(line: Line) -> str:
             prepare=lambda: _prepare(line, plan, attached, lookups, layout, trainee, first, evaluation.records),
             evaluate=evaluation.run,
             save=_saving(line, plan, state, clients),
-            export=lambda path: _export(Path(path), spec, contract, state, attached, clients, lookups, feed, device),
+            export=lambda path: export_model(
+                Path(path),
+                spec,
+                contract,
+                model,
+                layers,
+                feed.sample(),
+                device,
+                step=state.step,
+                records=plan.total_records,
+            ),
             stop=lambda why: _stop(master, why),
         )
         training = LeaseTraining(
-            spec, line.link, leases, feed, trainee, Layers(attached, lookups), lookups, deeds, callbacks,
+            spec, line.link, leases, feed, trainee, layers, lookups, layout, deeds, callbacks,
             lambda step: contract.rate(optimizer, step), lambda batch: tensors.on_device(batch, device),
             Faults.parse(line.env.faults, line.env.worker),
         )  # fmt: skip
@@ -106,9 +117,12 @@ class State:
 
 
 class Layers:
-    """The embedding layers of a model in training."""
+    """The embedding layers of a model in training, and their tables at its end."""
 
-    def __init__(self, attached: AttachedLayers, lookups: Lookups) -> None:
+    def __init__(self, attached: AttachedLayers, lookups: Lookups, clients: Clients) -> None:
+        self._attached = attached
+        self._lookups = lookups
+        self._clients = clients
         self._foresight = attached.foresight()
         source = Trained(lookups)
         source.creates = True
@@ -119,6 +133,12 @@ class Layers:
 
     def foresee(self, features: Any) -> Mapping[str, list[Ids]]:
         return self._foresight.ids(features)
+
+    def shards(self) -> Callable[[Path], Program] | None:
+        return self._clients.shards()
+
+    def whole(self) -> AbstractContextManager[None]:
+        return self._attached.whole(self._lookups.client, self._clients.rows)
 
 
 def _prepare(
@@ -148,25 +168,6 @@ def _saving(line: Line, plan: Plan, state: State, clients: Clients) -> Callable[
         (saver.finish if wait else saver.save)()
 
     return save
-
-
-def _export(
-    path: Path, spec: JobSpec, contract: Contract, state: State, attached: AttachedLayers, clients: Clients,
-    lookups: Lookups,
-    feed: LeaseFeed, device: torch.device,
-) -> None:  # fmt: skip
-    assert spec.model is not None
-    batch = feed.sample()
-    sample: Any = tensors.on_device(batch, device).features if batch is not None else None
-    described = {
-        "job": spec.name,
-        "model_def": spec.model.definition,
-        "model_params": spec.model.params,
-        "step": state.step,
-        "records": feed.plan.total_records,
-    }
-    with attached.whole(lookups.client, clients.rows):
-        contract.export(state.model, sample, path, described)
 
 
 def _on_gradients(model: nn.Module, callbacks: Sequence[Callback], step: int) -> None:
