@@ -4,7 +4,8 @@
 
 One ps process, one worker process, a table of a million rows of 16 columns. A cycle pulls the rows of U distinct
 ids and pushes a gradient for each; the next pull is on its way while a push is applied, as in training and as at the
-peer. The core alone does the same without a wire; the limit is a plain gather and scatter of rows of the same size.
+peer. Worker and ps share memory, as they do on one machine; "over the socket" they do not, as between two machines.
+The core alone does the same without a wire; the limit is a plain gather and scatter of rows of the same size.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     measured: dict[tuple[str, int], list[float]] = {}
     peer = None if options.no_peer else environment.tensorflow()
     for _ in range(repeats):
-        for name, rates in (("ours", wire(cycles)), ("core", core(cycles)), ("limit", limit(cycles))):
-            for size, rate in rates.items():
+        for name, measure in RUNS.items():
+            for size, rate in measure(cycles).items():
                 measured.setdefault((name, size), []).append(rate)
                 print(f"{name:6} U = {size:7,}: {rate:6.2f} M rows/s", file=sys.stderr, flush=True)
         if peer is not None:
@@ -83,11 +84,14 @@ def main(arguments: Sequence[str]) -> int:
 def _rows(median: dict[tuple[str, int], float]) -> list[table.Row]:
     rows = []
     for size in SIZES:
-        ours, core_alone, most, theirs = (median.get((name, size)) for name in ("ours", "core", "limit", "peer"))
-        assert ours and core_alone and most
+        ours, socket, core_alone, most = (median[name, size] for name in RUNS)
+        theirs = median.get(("peer", size))
         goal = f"{ours / theirs:.1f} of it ≥ {GOAL_PEER:g}" if theirs else f"≥ {GOAL_PEER:g} of it"
         met = ours >= GOAL_PEER * theirs if theirs else None
         rows.append(table.Row(f"pull + push, U = {size:,}", "M rows/s", ours, theirs, "TensorFlow ps", goal, met))
+        goal = f"{socket / theirs:.1f} of it" if theirs else "–"
+        name = f"pull + push over the socket, U = {size:,}"
+        rows.append(table.Row(name, "M rows/s", socket, theirs, "TensorFlow ps", goal, None))
         goal = f"{core_alone / most:.2f} of it ≥ {GOAL_LIMIT:g}"
         met = core_alone >= GOAL_LIMIT * most
         name = f"the core alone, U = {size:,}"
@@ -123,11 +127,11 @@ def serve(connection: Connection) -> None:
     connection.recv()
 
 
-def wire(cycles: int) -> dict[int, float]:
+def wire(cycles: int, *, shares: bool = True) -> dict[int, float]:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     process.start()
-    client = Client(Fleet(SlotMap.first([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0)
+    client = Client(Fleet(SlotMap.first([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares)
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}
@@ -197,6 +201,9 @@ def _copy(memory: torch.Tensor, places: Sequence[torch.Tensor], count: int) -> N
         torch.index_select(values, 0, place, out=out)
         torch.index_select(memory, 0, place, out=both)
         memory.index_copy_(0, place, both)
+
+
+RUNS = {"ours": wire, "socket": partial(wire, shares=False), "core": core, "limit": limit}
 
 
 # ---- the peer

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hash.h"
+#include "prefetch.h"
 
 namespace elasticdl {
 
@@ -34,8 +35,11 @@ class Index {
     return kAbsent;
   }
 
-  void prefetch(uint64_t mixed) const {
-    if (!entries_.empty()) __builtin_prefetch(&entries_[home(mixed)], 0, 1);
+  ELASTICDL_PREFETCHES void prefetch(uint64_t mixed, bool near) const {
+    if (entries_.empty()) return;
+    const auto* from = reinterpret_cast<const char*>(&entries_[home(mixed)]);
+    elasticdl::prefetch(from, near);
+    elasticdl::prefetch(from + kProbed, near);
   }
 
   // Remove every id for which `is_gone(id, value)`; the others stay reachable.
@@ -77,6 +81,8 @@ class Index {
     }
   };
   static_assert(sizeof(Entry) == 12, "an entry is 12 bytes");
+
+  static constexpr size_t kProbed = 3 * sizeof(Entry);  // most ids are found so far from home; that may be the next line
 
   // The low bits chose slot and stripe; the high ones choose the place, whatever the number of places.
   size_t home(uint64_t mixed) const { return ((mixed >> 32) * entries_.size()) >> 32; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "prefetch.h"
 
 namespace elasticdl {
 
@@ -28,9 +29,10 @@ class Rows {
     return reinterpret_cast<RowMeta*>(metas)[row % kChunkRows];
   }
 
-  void prefetch(uint32_t row, size_t bytes) {
+  ELASTICDL_PREFETCHES void prefetch(uint32_t row, size_t bytes, bool near) {
     const char* from = at(row);
-    for (size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(from + offset, 1, 1);
+    for (size_t offset = 0; offset < bytes; offset += 64) elasticdl::prefetch(from + offset, near);
+    elasticdl::prefetch(&meta(row), near);
   }
 
   uint32_t add() {

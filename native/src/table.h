@@ -204,15 +204,17 @@ class Table {
     Rows rows;
   };
 
-  static constexpr size_t kBlock = 32;
+  static constexpr size_t kBlock = 24;
 
   template <typename Touch>
   void visit(const int64_t* ids, size_t n, Access access, uint32_t now, Touch touch) {
     // Group the ids by stripe, in their order: one pass to count, one to place.
-    thread_local std::vector<uint64_t> mixed;
-    thread_local std::vector<uint32_t> order;
-    mixed.resize(n);
-    order.resize(n);
+    thread_local std::vector<uint64_t> mixed_room;
+    thread_local std::vector<uint32_t> order_room;
+    mixed_room.resize(n);
+    order_room.resize(n);
+    uint64_t* mixed = mixed_room.data();
+    uint32_t* order = order_room.data();
     std::array<uint32_t, kStripes + 1> begin{};
     for (size_t i = 0; i < n; ++i) {
       mixed[i] = mix64(static_cast<uint64_t>(ids[i]));
@@ -222,18 +224,18 @@ class Table {
     std::array<uint32_t, kStripes> next;
     std::copy_n(begin.begin(), kStripes, next.begin());
     for (size_t i = 0; i < n; ++i) order[next[stripe_of(slot_of(mixed[i]))]++] = static_cast<uint32_t>(i);
-    if (access != Access::kLook) check_limit(ids, mixed.data(), order.data(), begin);
+    if (access != Access::kLook) check_limit(ids, mixed, order, begin);
     for (uint32_t s = 0; s < kStripes; ++s)
       if (begin[s] != begin[s + 1])
-        visit_stripe(*stripes_[s], ids, mixed.data(), order.data() + begin[s], begin[s + 1] - begin[s], access, now, touch);
+        visit_stripe(*stripes_[s], ids, mixed, order + begin[s], begin[s + 1] - begin[s], access, now, touch);
   }
 
   // Misses are overlapped: while one block is touched, the index entries and rows of the next are on their way.
   template <typename Touch>
   void visit_stripe(Stripe& stripe, const int64_t* ids, const uint64_t* mixed, const uint32_t* order, size_t n,
                     Access access, uint32_t now, Touch& touch) {
-    const size_t fetched = access == Access::kLook || access == Access::kCreate ? value_bytes_
-                                                                                : value_bytes_ + 4 * state_floats_;
+    const bool near = access == Access::kLook;
+    const size_t fetched = near || access == Access::kCreate ? value_bytes_ : value_bytes_ + 4 * state_floats_;
     std::array<uint32_t, kBlock> found;
     std::unique_lock<std::mutex> guard(stripe.lock, std::try_to_lock);
     if (!guard) {
@@ -243,14 +245,14 @@ class Table {
           std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began).count());
     }
     const size_t before = stripe.bytes();
-    for (size_t i = 0; i < std::min(n, kBlock); ++i) stripe.index.prefetch(mixed[order[i]]);
+    for (size_t i = 0; i < std::min(n, kBlock); ++i) stripe.index.prefetch(mixed[order[i]], near);
     for (size_t start = 0; start < n; start += kBlock) {
       const size_t stop = std::min(n, start + kBlock);
-      for (size_t i = stop; i < std::min(n, stop + kBlock); ++i) stripe.index.prefetch(mixed[order[i]]);
+      for (size_t i = stop; i < std::min(n, stop + kBlock); ++i) stripe.index.prefetch(mixed[order[i]], near);
       for (size_t i = start; i < stop; ++i) {
         const uint32_t row = resolve(stripe, ids[order[i]], mixed[order[i]], access);
         found[i - start] = row;
-        if (!(row & Index::kCounting)) stripe.rows.prefetch(row, fetched);
+        if (!(row & Index::kCounting)) stripe.rows.prefetch(row, fetched, near);
       }
       for (size_t i = start; i < stop; ++i) {
         const uint32_t row = found[i - start];

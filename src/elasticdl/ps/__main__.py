@@ -27,7 +27,7 @@ from elasticdl.spec.env import PsEnv
 from elasticdl.testing.faults import Faults
 
 _log = logging.getLogger(__name__)
-_LOOK_S = 10.0  # between two looks for rows that have expired, at most
+_LOOK_S = 10.0  # between two looks for rows that have expired and workers that have gone, at most
 
 
 def main() -> int:
@@ -74,18 +74,19 @@ def _attend(
 
     link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, use)
     tasks.start()
-    threading.Thread(target=_expire, args=(holdings,), name="ps-expiry", daemon=True).start()
+    threading.Thread(target=_expire, args=(holdings, server), name="ps-expiry", daemon=True).start()
     on_terminate(link.leave)
     link.open()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
     return link
 
 
-def _expire(holdings: Holdings) -> None:
+def _expire(holdings: Holdings, server: Server) -> None:
     """Drop rows that nobody uses any more, often enough that none is kept much longer than it should be."""
     while True:
         time.sleep(min([_LOOK_S, *(spec.ttl_s / 4 for spec in holdings.specs if spec.ttl_s)]))
         holdings.expire()
+        server.memories.sweep()
 
 
 def beat(holdings: Holdings, server: Server) -> pb.PsBeat:

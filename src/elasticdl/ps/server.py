@@ -21,8 +21,9 @@ from elasticdl.ps.forwards import Forwards, Line
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keys import Door, Keys
 from elasticdl.ps.line import send, token_digest
+from elasticdl.ps.shared import Offer, Views
 from elasticdl.ps.store import Refused
-from elasticdl.ps.wire import Kind, Malformed, Message, Status
+from elasticdl.ps.wire import Kind, Malformed, Message, NoMemory, Status
 
 # The replies to kinds that others answer than the holdings. None: not yet; it is asked again, a moment later.
 Answers = Mapping[Kind, Callable[[Message], Message | None]]
@@ -53,6 +54,7 @@ class Server:
         self._answers = answers
         self._keys = keys
         self._token = token_digest(token)
+        self.memories = Views()  # of workers on this machine
         self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
@@ -123,7 +125,10 @@ class Server:
         # Two names lead back: the proxy's, then the worker's.
         way, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
         try:
-            message = wire.decode(buffers)
+            message = wire.decode(buffers, self.memories.find)
+        except NoMemory as exc:
+            thread.answer(way, Answer(Message(Kind.REPLY, exc.request, status=Status.UNSEEN)))
+            return
         except Malformed as exc:
             with self._lock:
                 self._malformed += 1
@@ -144,6 +149,8 @@ class Server:
     def _answer(self, message: Message) -> Answer | None:
         """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
         try:
+            if message.kind is Kind.SHARE:
+                return Answer(self._see(message))
             if message.kind in self._answers:
                 reply = self._answers[message.kind](message)
                 return Answer(reply) if reply else None
@@ -154,6 +161,16 @@ class Server:
             _log.exception("%s: an error of ours", message.kind.name)
             why = f"{message.kind.name}: an error of this ps: {exc!r}"
         return Answer(Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode()))
+
+    def _see(self, message: Message) -> Message:
+        """Look for the memory of a worker, which is on this machine or elsewhere."""
+        try:
+            self.memories.open(Offer.load(message.text))
+        except NoMemory:
+            return Message(Kind.REPLY, message.request, status=Status.UNSEEN)
+        except ValueError as exc:
+            raise Refused(f"SHARE: {exc}") from exc
+        return Message(Kind.REPLY, message.request)
 
     def _settle(self, thread: _Thread) -> None:
         """Answer what the copy has by now, and what was held back by the gate."""

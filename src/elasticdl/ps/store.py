@@ -15,7 +15,7 @@ from elasticdl.ps import _native
 from elasticdl.ps.marks import Document, Flags, Marks
 from elasticdl.ps.slots import SLOTS
 from elasticdl.ps.table import TableSpec, open_table
-from elasticdl.ps.wire import NO_IDS, Floats, Ids, Message, Part
+from elasticdl.ps.wire import NO_IDS, NO_ROWS, Floats, Ids, Message, Part
 
 _LATE = 8  # updates after which no more pushes of an earlier one can be on their way to a copy
 
@@ -36,7 +36,8 @@ class _Waiting:
     def add(self, message: Message, parts: Sequence[Part], rate: float) -> None:
         self.pushes += 1
         self.rate, self.step = rate, max(self.step, message.step)
-        self.parts += parts
+        # Of our own: once the push is answered its memory may be the sender's again.
+        self.parts += [Part(part.table, part.ids.copy(), part.rows.copy()) for part in parts]
 
     def means(self) -> Iterator[Part]:
         """For each table the mean over the pushes, by id."""
@@ -107,10 +108,17 @@ class Store:
     # ---- rows
 
     def pull(self, part: Part, now: int, *, create: bool) -> Part:
-        table = self.table(part.table)
-        rows = np.empty((len(part.ids), table.columns), np.float32)
-        table.pull(part.ids, rows, now, create)
-        return Part(part.table, NO_IDS, rows)
+        """The rows; none where there was room for them in the request."""
+        table, expected = self.table(part.table), (len(part.ids), self.table(part.table).columns)
+        if not part.rows.size:
+            rows = np.empty(expected, np.float32)
+            table.pull(part.ids, rows, now, create)
+            return Part(part.table, NO_IDS, rows)
+        if part.rows.shape != expected or not part.rows.flags.writeable:
+            name = self.specs[part.table].name
+            raise Refused(f"table {name}: expected room of shape {expected}. Received: {part.rows.shape}")
+        table.pull(part.ids, part.rows, now, create)
+        return Part(part.table, NO_IDS, NO_ROWS)
 
     def check(self, parts: Sequence[Part], what: str) -> None:
         """Refuse rows that are of another shape or not finite."""

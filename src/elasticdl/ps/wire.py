@@ -1,15 +1,16 @@
 """What workers and ps say to each other: multipart messages of a fixed header and raw arrays. Pure.
 
 A message is a header frame, then for each part a frame that describes it and its arrays as they lie in memory
-(little-endian). Nothing is copied on the way to a frame or from one.
+(little-endian). Nothing is copied on the way to a frame or from one. Arrays that lie in memory which both sides see
+are not sent: the part says where they are, see shared.py.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,10 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Buffer = Any  # bytes, memoryview, or an array
 
-_MAGIC = b"EDP2"
-# magic, kind, status, parts, map version, copy of, transport, token, request, sender, batch, clock, step, rate
-_HEADER = struct.Struct("<4sBBHIHH16sQQQQQd")
-_PART = struct.Struct("<HBBIII")  # table, frames that follow, transport of the rows, ids, rows, columns
+_MAGIC = b"EDP3"
+# magic, kind, status, parts, map version, copy of, transport, token, request, sender, batch, clock, step, rate, memory
+_HEADER = struct.Struct("<4sBBHIHH16sQQQQQdQ")
+_PART = struct.Struct("<HBBIIIQ")  # table, frames that follow, transport of the rows, ids, rows, columns, at
 _MOST_PARTS = 4096
 
 
@@ -38,6 +39,7 @@ class Kind(IntEnum):
     TAKE = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
     PUT = 9  # make rows with these values where there are none
     FORGET = 10  # drop what you have of the slots that are the ids of the one part
+    SHARE = 11  # a memory of mine, if you can see it: its process and file in `text`
     CUT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
     KEPT = 21  # write that copy to the disk; answered at once, with whether it is done
 
@@ -48,6 +50,7 @@ class Status(IntEnum):
     REFUSED = 2  # the request is wrong; why is in `text`
     DENIED = 3  # wrong token
     STALE = 4  # a push computed with values that are too old: nothing of it was taken
+    UNSEEN = 5  # I do not see the memory you name: send the arrays
 
 
 class Transport(IntEnum):
@@ -62,12 +65,27 @@ class Malformed(ValueError):
     """Frames that are no message of ours."""
 
 
+class NoMemory(LookupError):
+    """The memory that a request names is not seen here, or not any more."""
+
+    def __init__(self, name: int, request: int = 0) -> None:
+        super().__init__(f"memory {name:016x} is not seen here")
+        self.request = request
+
+
+class Arrays(Protocol):
+    """Memory that is seen on both sides, as a `shared.View` is."""
+
+    def arrays(self, at: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]: ...
+
+
 class Part(NamedTuple):
-    """What concerns one table. An answer has rows only, a pull has ids only."""
+    """What concerns one table. An answer has rows only, a pull has ids only, or ids and room for the rows."""
 
     table: int
     ids: Ids
     rows: Floats
+    at: int = 0  # where both arrays lie in the memory of the message; 0: they are sent. Whoever receives them sees 0
 
 
 class Message(NamedTuple):
@@ -85,6 +103,7 @@ class Message(NamedTuple):
     parts: tuple[Part, ...] = ()
     text: bytes = b""
     transport: Transport = Transport.FLOAT32  # of the rows in this message, and in the reply to it
+    memory: int = 0  # in which arrays lie that are not sent
 
 
 NO_IDS: Ids = np.empty(0, np.int64)
@@ -96,11 +115,15 @@ def encode(message: Message) -> list[Buffer]:
     header = _HEADER.pack(
         _MAGIC, message.kind, message.status, len(message.parts), message.version, message.copy_of, transport,
         message.token, message.request, message.sender, message.batch, message.clock, message.step, message.rate,
+        message.memory,
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]
-    for table, ids, rows in message.parts:
+    for table, ids, rows, at in message.parts:
         count, columns = rows.shape
-        frames.append(_PART.pack(table, (len(ids) > 0) + (rows.size > 0), transport, len(ids), count, columns))
+        arrays = 0 if at else (len(ids) > 0) + (rows.size > 0)
+        frames.append(_PART.pack(table, arrays, transport, len(ids), count, columns, at))
+        if at:
+            continue
         if len(ids):
             frames.append(ids)
         if rows.size:
@@ -108,22 +131,33 @@ def encode(message: Message) -> list[Buffer]:
     return frames
 
 
-def decode(frames: Sequence[Buffer]) -> Message:
-    """Raises Malformed for anything that is not exactly a message."""
+def decode(frames: Sequence[Buffer], memory: Callable[[int], Arrays] | None = None) -> Message:
+    """Raises Malformed for anything that is not exactly a message, NoMemory where `memory` does."""
     if len(frames) < 2:
         raise Malformed(f"expected a header and a text. Received: {len(frames)} frames")
     header = _unpack(_HEADER, frames[0], "header")
-    magic, kind, status, count, version, copy_of, transport, token, request, sender, batch, clock, step, rate = header
+    magic, kind, status, count, version, copy_of, transport, token, request = header[:9]
+    sender, batch, clock, step, rate, shared = header[9:]
     if magic != _MAGIC:
-        raise Malformed("the header does not begin with EDP2")
+        raise Malformed("the header does not begin with EDP3")
     if kind not in _KINDS or status not in _STATUSES or transport not in _TRANSPORTS or count > _MOST_PARTS:
         raise Malformed(f"unknown kind {kind}, status {status}, transport {transport}, or {count} parts")
     parts, at = [], 2
     for _ in range(count):
         if at >= len(frames):
             raise Malformed("a part is missing")
-        table, arrays, element, ids, rows, columns = _unpack(_PART, frames[at], "part")
+        table, arrays, element, ids, rows, columns, place = _unpack(_PART, frames[at], "part")
         at += 1
+        if place:
+            if memory is None:
+                raise Malformed("a part lies in shared memory, where nothing is shared")
+            try:
+                parts.append(Part(table, *memory(shared).arrays(place, ids, rows, columns)))
+            except NoMemory as exc:
+                raise NoMemory(shared, request) from exc
+            except ValueError as exc:
+                raise Malformed(f"arrays in shared memory: {exc}") from exc
+            continue
         if arrays != (ids > 0) + (rows * columns > 0) or at + arrays > len(frames) or element not in _TRANSPORTS:
             raise Malformed("the arrays of a part are missing, or of an unknown kind")
         found_ids, found_rows = NO_IDS, np.empty((rows, columns), np.float32) if rows * columns == 0 else NO_ROWS
@@ -139,7 +173,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     text = bytes(memoryview(frames[1]))
     return Message(
         _KINDS[kind], request, version, _STATUSES[status], token, copy_of, sender, batch, clock, step, rate,
-        tuple(parts), text, _TRANSPORTS[transport],
+        tuple(parts), text, _TRANSPORTS[transport], shared,
     )  # fmt: skip
 
 

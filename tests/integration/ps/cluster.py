@@ -57,8 +57,10 @@ class Cluster:
         replicas = {name: mirror.target for name, mirror in mirrors.items() if mirror}
         return Fleet(self.map, self.addresses, replicas, frozenset(self.lost))
 
-    def client(self, token: str = TOKEN, timeout_s: float = 30.0, transport: str = "float32") -> Client:
-        client = Client(self.fleet, token, timeout_s, transport=transport)
+    def client(
+        self, token: str = TOKEN, timeout_s: float = 30.0, transport: str = "float32", *, shares: bool = True
+    ) -> Client:
+        client = Client(self.fleet, token, timeout_s, transport=transport, shares=shares)
         self.clients.append(client)
         return client
 

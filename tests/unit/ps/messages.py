@@ -22,5 +22,5 @@ def parts(draw: st.DrawFn) -> Part:
 MESSAGES = st.builds(
     Message, st.sampled_from(Kind), U64, U32, st.sampled_from(Status), st.binary(min_size=16, max_size=16), COPY,
     U64, U64, U64, U64, st.floats(allow_nan=False), st.lists(parts(), max_size=4).map(tuple), st.binary(max_size=50),
-    st.just(Transport.FLOAT32),
+    st.just(Transport.FLOAT32), U64,
 )  # fmt: skip

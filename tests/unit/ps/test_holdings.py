@@ -29,7 +29,8 @@ def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> Message:
 
 
 def looked_up(held: Holdings) -> list[list[float]]:
-    found: list[list[float]] = held.answer(push()._replace(kind=Kind.LOOK)).parts[0].rows.tolist()
+    look = Message(Kind.LOOK, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
+    found: list[list[float]] = held.answer(look).parts[0].rows.tolist()
     return found
 
 

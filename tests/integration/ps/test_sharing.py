@@ -1,0 +1,103 @@
+"""A worker and a ps on one machine share memory; whatever happens to either, rows are those of the socket."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from elasticdl.ps import shared
+from elasticdl.ps.initializer import Initializer
+from elasticdl.ps.server import Server
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.terms import Terms
+from elasticdl.spec import PsId
+from tests.integration.ps.cluster import TOKEN, pull, push
+from tests.integration.ps.conftest import Start
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has memory without a name")
+
+WIDE = TableSpec(name="wide", columns=8, initializer=Initializer(kind="uniform"))
+ZEROS = TableSpec(name="zeros", columns=8, initializer=Initializer(kind="zeros"))
+COUNT = 3000
+NAME = PsId("ps-0")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_are_the_same_with_and_without_shared_memory(start: Start, count: int) -> None:
+    cluster = start(count)
+    near, far = cluster.client(), cluster.client(shares=False)
+    for client in (near, far):
+        client.declare([WIDE])
+    plan = near.plan(np.arange(COUNT) * 3)
+    first = pull(near, {"wide": plan})["wide"]  # meanwhile the ps have looked
+    kept = pull(near, {"wide": plan})["wide"]
+    assert [server.memories.sweep() for server in cluster.servers.values()] == [1] * count
+
+    gradients = np.random.default_rng(1).standard_normal((COUNT, 8)).astype(np.float32)
+    push(near, {"wide": plan}, {"wide": gradients}, number=1)
+    found, over_the_socket = pull(near, {"wide": plan})["wide"], pull(far, {"wide": plan})["wide"]
+
+    assert (first == kept).all(), "rows that are still looked at are not written over"
+    assert (found == over_the_socket).all()
+    assert np.allclose(found, first - gradients, atol=1e-6)
+
+
+def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> None:
+    cluster = start(1)
+    client = cluster.client()
+    client.declare([ZEROS])
+    plan = client.plan(np.arange(COUNT))
+    for _ in range(2):
+        pull(client, {"zeros": plan})
+    port = int(cluster.servers[NAME].address.rsplit(":", 1)[1])
+    cluster.servers[NAME].close()
+    cluster.servers[NAME] = Server(cluster.holdings[NAME], TOKEN, "127.0.0.1", threads=2, port=port)
+
+    push(client, {"zeros": plan}, {"zeros": np.ones((COUNT, 8), np.float32)}, number=1)
+
+    assert (pull(client, {"zeros": plan})["zeros"] == -1.0).all()
+    assert cluster.servers[NAME].memories.sweep() == 0
+
+
+def test_pushes_that_wait_for_others_are_not_written_over(start: Start) -> None:
+    cluster = start(1, Terms(grads_to_wait=3))
+    client = cluster.client()
+    client.declare([ZEROS])
+    plan = client.plan(np.arange(COUNT))
+    for _ in range(2):
+        pull(client, {"zeros": plan})
+    for number, value in enumerate((1.0, 2.0, 6.0), 1):
+        push(client, {"zeros": plan}, {"zeros": np.full((COUNT, 8), value, np.float32)}, number=number)
+
+    assert np.allclose(pull(client, {"zeros": plan})["zeros"], -3.0), "their mean, each as it was sent"
+
+
+def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
+    cluster = start(2)
+    client = cluster.client()
+    client.declare([ZEROS])
+    cluster.mirror()
+    plan = client.plan(np.arange(COUNT))
+    for _ in range(2):
+        pull(client, {"zeros": plan})
+    for number in (1, 2):
+        push(client, {"zeros": plan}, {"zeros": np.ones((COUNT, 8), np.float32)}, number=number)
+
+    cluster.kill(NAME)
+    cluster.promote(NAME)
+    client.use(cluster.fleet)
+
+    assert (pull(client, {"zeros": plan})["zeros"] == -2.0).all()
+
+
+def test_without_shared_memory_all_is_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(shared.os, "memfd_create")
+    cluster = start(1)
+    client = cluster.client()
+    client.declare([ZEROS])
+    plan = client.plan(np.arange(COUNT))
+    for number in (1, 2):
+        push(client, {"zeros": plan}, {"zeros": np.ones((COUNT, 8), np.float32)}, number=number)
+    assert (pull(client, {"zeros": plan})["zeros"] == -2.0).all()
