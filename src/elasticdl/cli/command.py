@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from elasticdl.spec import Strategy, options
+from elasticdl.spec.load import load_file
 from elasticdl.spec.options import Form
 from elasticdl.spec.refused import REFUSED, REFUSED_BY_RUN
-from elasticdl.spec.text import parse_mapping
+from elasticdl.spec.text import parse_mapping, parse_pairs
 
 LOCAL = "Local"
 STRATEGIES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL)
@@ -115,6 +117,12 @@ def parsed(values: dict[str, Any]) -> dict[str, Any]:
             value = parse_mapping(value, option.flag)
         elif option.form is Form.LIST:
             value = [item.strip() for item in value.split(",")]
+        elif option.form is Form.PAIRS:
+            value = parse_pairs(value, option.flag)
+        elif option.form is Form.VOLUMES:
+            value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
+        elif option.form is Form.FILE:
+            value = load_file(Path(value))
         result[name] = value
     return result
 

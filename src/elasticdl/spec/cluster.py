@@ -1,0 +1,160 @@
+"""What a job asks of a Kubernetes cluster: image, resources, priorities, volumes, places."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(m|[kMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SCALE = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
+
+# A pod of a job is called NAME-worker-12345: 63 letters are all that a label may have.
+NAME_LETTERS = 63 - len("-worker-12345")
+
+
+def amount(quantity: str) -> float:
+    """What a quantity of Kubernetes stands for: 0.5 for 500m, 2**30 for 1Gi."""
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        raise ValueError(f"{quantity!r} is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi{_hint(quantity)}")
+    number, unit = match[1], match[2] or ""
+    return (
+        float(number + unit)
+        if unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
+        else float(number) * _SCALE[unit]
+    )
+
+
+def _hint(quantity: str) -> str:
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?[bB]", quantity):
+        return f": {match[1]}{match[2]}i or {match[1]}{match[2].replace('K', 'k')}"
+    return ""
+
+
+def _quantity(text: str) -> str:
+    amount(text)
+    return text
+
+
+Quantity = Annotated[str, AfterValidator(_quantity)]
+Name = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _resources(given: dict[str, str]) -> dict[str, str]:
+    named = {"nvidia.com/gpu" if name == "gpu" else name: quantity for name, quantity in given.items()}
+    for name in named:
+        if not _RESOURCE.fullmatch(name):
+            raise ValueError(f"{name!r} is no resource; use cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE")
+        if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage"):
+            raise ValueError(f"{name!r} is no resource; a device is written VENDOR/{name}, as nvidia.com/gpu")
+    return named
+
+
+Resources = Annotated[dict[str, Quantity], AfterValidator(_resources)]
+
+
+class RoleSpec(_Part):
+    """What each pod of a role gets."""
+
+    requests: Resources = {}
+    limits: Resources = {}  # of those not named here: memory, storage and devices as requested, cpu without limit
+    priority: str = ""  # high, low, the name of a PriorityClass; for workers also the share that is high, e.g. 0.5
+
+    @property
+    def high_share(self) -> float | None:
+        """The share of workers with high priority, where one is given."""
+        try:
+            return float(self.priority)
+        except ValueError:
+            return None
+
+    @field_validator("priority")
+    @classmethod
+    def _priority_is_one(cls, priority: str) -> str:
+        try:
+            share = float(priority)
+        except ValueError:
+            share = 0.0
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"expected high, low, the name of a PriorityClass, or a share from 0 to 1: {priority}")
+        return priority
+
+    @model_validator(mode="after")
+    def _limits_hold(self) -> Self:
+        for name, limit in self.limits.items():
+            if name in self.requests and amount(limit) < amount(self.requests[name]):
+                raise ValueError(f"{name}: the limit {limit} is below the request {self.requests[name]}")
+        return self
+
+
+class VolumeSpec(_Part):
+    """Something mounted into all pods of a job: a claim or a directory of the node."""
+
+    mount_path: Annotated[str, Field(pattern="^/")]
+    claim_name: Name = ""
+    host_path: str = ""
+    sub_path: str = ""
+    read_only: bool = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.claim_name) == bool(self.host_path):
+            raise ValueError("a volume is either claim_name=… or host_path=…, with mount_path=…")
+        return self
+
+
+class ClusterSpec(_Part):
+    """A job of pods. The master's claims, Secrets and names lie in `namespace`."""
+
+    image: Annotated[str, Field(min_length=1)]
+    namespace: Name = ""  # "": that of the context, filled in when the job is submitted
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pull_secrets: tuple[Name, ...] = ()
+    service_account: Name = ""  # of the master; "": one of the job's own, with just the rights it needs
+    master: RoleSpec = RoleSpec(requests={"cpu": "500m", "memory": "512Mi"})
+    worker: RoleSpec = RoleSpec(requests={"cpu": "1", "memory": "2Gi"})
+    ps: RoleSpec = RoleSpec(requests={"cpu": "1", "memory": "2Gi"})
+    memory_most: Quantity = (
+        "0"  # a pod that ran out of memory comes back with half as much again, up to this; 0: thrice
+    )
+    volumes: tuple[VolumeSpec, ...] = ()
+    state_claim: Name = ""  # where the master keeps its journal; "": in ConfigMaps
+    environ: dict[str, str] = {}
+    environ_secrets: tuple[Name, ...] = ()  # Secrets whose keys become variables
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    spread: Literal["none", "nodes", "zones"] = "nodes"  # pods of a role, where that is possible
+    scheduler: Name = ""  # "": that of the cluster
+    queue: str = ""  # of Kueue
+    is_root: bool = False  # may run as root, for images that must
+    network_policy: bool = True
+    tls: bool = True
+    adjust: dict[str, Any] = {}  # of --cluster_spec: pod, master_pod, worker_pod, ps_pod, service: merged into each
+
+    @field_validator("environ")
+    @classmethod
+    def _names_of_variables(cls, environ: dict[str, str]) -> dict[str, str]:
+        for name in environ:
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a variable")
+        return environ
+
+    @field_validator("adjust")
+    @classmethod
+    def _known_objects(cls, adjust: dict[str, Any]) -> dict[str, Any]:
+        known = ("pod", "master_pod", "worker_pod", "ps_pod", "service")
+        for name, change in adjust.items():
+            if name not in known or not isinstance(change, dict):
+                raise ValueError(f"{name!r}: expected a mapping under one of {', '.join(known)}")
+        return adjust
