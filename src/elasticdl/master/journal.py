@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 _HEADER = struct.Struct("<II")
 _CHUNK_BYTES = 1 << 20
@@ -26,6 +27,17 @@ def is_state(payload: bytes) -> bool:
 
 def frame(payload: bytes) -> bytes:
     return _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+class Kept(Protocol):
+    """What the master needs of a journal, in a file or elsewhere."""
+
+    events: int  # records since the last whole state
+
+    def replay(self) -> Iterator[bytes]: ...
+    def append(self, payloads: list[bytes]) -> None: ...
+    def compact(self, state: bytes) -> None: ...
+    def close(self) -> None: ...
 
 
 class Journal:

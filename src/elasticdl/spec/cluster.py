@@ -142,6 +142,18 @@ class ClusterSpec(_Part):
     tls: bool = True
     adjust: dict[str, Any] = {}  # of --cluster_spec: pod, master_pod, worker_pod, ps_pod, service: merged into each
 
+    def role(self, name: str) -> RoleSpec:
+        found: RoleSpec = getattr(self, name)
+        return found
+
+    def memory_of(self, role: str, raises: int) -> str:
+        """What pods of a role ask for after some of them ran out of memory so often; "": they ask for none."""
+        asked = self.role(role).requests.get("memory", "")
+        if not asked or not raises:
+            return asked
+        most = amount(self.memory_most) or 3 * amount(asked)
+        return f"{int(max(amount(asked), min(amount(asked) * 1.5**raises, most))) >> 20}Mi"
+
     @field_validator("environ")
     @classmethod
     def _names_of_variables(cls, environ: dict[str, str]) -> dict[str, str]:
