@@ -32,7 +32,9 @@ def frame(payload: bytes) -> bytes:
 class Kept(Protocol):
     """What the master needs of a journal, in a file or elsewhere."""
 
-    events: int  # records since the last whole state
+    @property
+    def is_long(self) -> bool:
+        """Whether a whole state should stand for what is in it."""
 
     def replay(self) -> Iterator[bytes]: ...
     def append(self, payloads: list[bytes]) -> None: ...
@@ -61,6 +63,10 @@ class Journal:
         os.ftruncate(self._descriptor, valid)
         os.lseek(self._descriptor, 0, os.SEEK_END)
         _sync_directory(self._path)
+
+    @property
+    def is_long(self) -> bool:
+        return self.events >= COMPACT_EVENTS
 
     def append(self, payloads: list[bytes]) -> None:
         """Group commit: all of them are on disk when this returns."""

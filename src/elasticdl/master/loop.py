@@ -15,7 +15,7 @@ from elasticdl.master import actions as act
 from elasticdl.master import codec, first_cut, ps_events, status
 from elasticdl.master import events as ev
 from elasticdl.master.eventlog import EventLog
-from elasticdl.master.journal import COMPACT_EVENTS, Journal, Kept, is_state
+from elasticdl.master.journal import Journal, Kept, is_state
 from elasticdl.master.membership import Answer
 from elasticdl.master.performing import Performer
 from elasticdl.master.phase import Over
@@ -164,7 +164,7 @@ class Loop:
             for watcher in self._watchers:
                 watcher.set()
         self._notice_end()
-        if self._journal.events >= COMPACT_EVENTS:
+        if self._journal.is_long:
             self._journal.compact(state.dump())
 
     def _perform(self, todo: list[act.Action]) -> None:
