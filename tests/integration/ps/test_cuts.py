@@ -80,7 +80,7 @@ class Cuts(RuleBasedStateMachine):
     @precondition(lambda self: len(self.kept) > 1)
     @rule()
     def prune(self) -> None:
-        oldest = min(self.kept)
+        oldest = min(path for path in self.kept if path != self.ship.newest)  # that one is built upon
         shutil.rmtree(oldest)
         del self.kept[oldest]
 

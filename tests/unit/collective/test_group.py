@@ -73,8 +73,8 @@ def test_a_loss_in_the_middle_of_a_transfer_ends_the_wait(pair: tuple[Group, Gro
     waiter.start()
     while incoming[0] == 0 and not work.is_completed():
         pass  # until the transfer has begun
-    lost.abort()
     assert not work.is_completed(), "the transfer was over before it could be cut: it is too small"
+    lost.abort()
     survivor.abort()  # as the session's thread does when the next round is planned
     waiter.join(_SOON_S)
     assert heard, "the waiter is stuck"
