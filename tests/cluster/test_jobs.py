@@ -1,0 +1,59 @@
+"""Jobs of pods run to their end, whatever happens to their pods, and end with the bits of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.job import ClusterJob
+from tests.cluster.kube import Kube
+from tests.integration.job import EPOCHS, RECORDS, STEPS, Jobs
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bits of the same job as one process of this machine."""
+    started = Jobs(tmp_path_factory.mktemp("undisturbed"))
+    yield started.train("undisturbed", 1).digest()
+    started.end()
+
+
+def test_a_job_of_pods_ends_with_the_bits_of_one_machine(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+    job = ClusterJob(kube, "plain", tmp_path)
+    job.train(2)
+    assert job.digest() == undisturbed
+    result = job.result()
+    assert (result["step"], result["records"]) == (STEPS, EPOCHS * RECORDS)
+    job.delete()
+
+
+def test_a_deleted_worker_is_replaced_and_changes_nothing(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+    job = ClusterJob(kube, "deleted", tmp_path)
+    job.train(2, "--min_workers=1", slow=True)
+    worker = job.wait_members(2, step=3)[1]
+    kube.kubectl("delete", "pod", f"{job.name}-{worker}", "--wait=false")
+    job.wait(lambda: [e for e in job.events() if e["kind"] in ("worker-left", "worker-lost")], "the loss")
+    job.wait_members(2, step=5)
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert job.result()["workers_failed"] == 0
+    job.delete()
+
+
+def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+    job = ClusterJob(kube, "headless", tmp_path)
+    job.train(2, slow=True)
+    job.wait_members(2, step=3)
+    (master,) = job.pods("master")
+    kube.kubectl("delete", "pod", master, "--wait=false")
+    job.wait(lambda: [e for e in job.events() if e["kind"] == "master-restarted"], "the next master")
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert job.result()["master_restarts"] == 1
+    job.delete()
