@@ -45,7 +45,9 @@ class Kube:
         assert self.is_ours
         return _start(*arguments)
 
-    def elasticdl(self, *arguments: str, timeout_s: float = 300.0, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def elasticdl(
+        self, *arguments: str, timeout_s: float = 300.0, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
         environ = {**self.environ, "PYTHONPATH": str(ROOT / "src")}
         done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -102,7 +104,11 @@ def on_this_machine(extra: Sequence[str] = ()) -> dict[str, Any]:
         role: {"spec": {"containers": [{"name": role, "volumeMounts": mounts, "env": environ}]}}
         for role in ("master", "worker", "ps")
     }
-    return {"pod": {"spec": {"volumes": volumes}}, **{f"{role}_pod": change for role, change in containers.items()}}
+    root = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}  # whose files these are
+    return {
+        "pod": {"spec": {"volumes": volumes, "securityContext": root}},
+        **{f"{role}_pod": change for role, change in containers.items()},
+    }
 
 
 def write_adjustments(path: Path, *changes: dict[str, Any]) -> Path:
