@@ -155,7 +155,7 @@ def resource_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dict[s
             "max": seen.max_workers,
         },
         "workersText": f"{ready}/{seen.wished_workers} ({seen.min_workers}-{seen.max_workers})",
-        "ps": sum(one.state == "serving" for one in seen.ps),
+        "ps": {"ready": sum(one.state == "serving" for one in seen.ps), "wanted": seen.wished_ps},
         "step": seen.step,
         "total_steps": seen.total_steps,
         "records": seen.records,
