@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.launcher.resources import memory_of
 from elasticdl.master.actions import Action
 from elasticdl.master.job import Job
 from elasticdl.master.membership import OUT_OF_MEMORY, Cause
@@ -12,13 +13,12 @@ def judged(job: Job, role: str, raises: int, cause_name: str, cause: Cause, now:
 
     `raises`: how often the memory of its role had been raised when this pod was launched.
     """
-    cluster = job.spec.cluster
-    if cause_name != OUT_OF_MEMORY or cluster is None:
+    if cause_name != OUT_OF_MEMORY or job.spec.cluster is None:
         return cause, []
-    had, known = cluster.memory_of(role, raises), job.ledger.raises.get(role, 0)
+    had, known = memory_of(job.spec, role, raises), job.ledger.raises.get(role, 0)
     if raises < known:  # another one of its role has run out before: the next has more already
         return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), []
-    more = cluster.memory_of(role, raises + 1)
+    more = memory_of(job.spec, role, raises + 1)
     if more == had:
         why = f"{cause.reason} (had {had}, the most allowed; raise --{role}_resource_request or --memory_most)"
         return cause._replace(reason=why), []
