@@ -75,7 +75,7 @@ def test_a_missing_client_is_told_with_the_command_that_installs_it_and_only_whe
     program = """
 import sys
 sys.modules["kubernetes"] = None
-import elasticdl.kube.kinds, elasticdl.kube.errors, elasticdl.kube.api
+import elasticdl.kube.kinds, elasticdl.kube.errors, elasticdl.kube.api, elasticdl.kube.watching
 from elasticdl.errors import SpecError
 try:
     elasticdl.kube.api.Api.connect()
