@@ -68,14 +68,19 @@ class Cluster:
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
         labels = manifest.selector(self._spec)
-        for _, after in follow(self._api, ELASTIC_JOB, self._home.namespace, labels, self._stopped):
-            if after is None:
-                continue
-            wished = after.get("spec", {})
-            workers, ps = (int(wished.get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
-            ledger = loop.state.job.ledger
-            if (workers and workers != ledger.wish) or (ps and ledger.fleet.wish and ps != ledger.fleet.wish):
-                submit(ev.ScaleAsked(workers, ps))
+        for changes in follow(self._api, ELASTIC_JOB, self._home.namespace, labels, self._stopped):
+            for _, after in changes:
+                if after is not None and (asked := _asked(after.get("spec", {}), loop)):
+                    submit(asked)
+
+
+def _asked(spec: dict[str, Any], loop: Loop) -> ev.ScaleAsked | None:
+    """What an ElasticJob wishes for, where that is not what the job has."""
+    workers, ps = (int(spec.get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
+    ledger = loop.state.job.ledger
+    if (workers and workers != ledger.wish) or (ps and ledger.fleet.wish and ps != ledger.fleet.wish):
+        return ev.ScaleAsked(workers, ps)
+    return None
 
 
 def _home(api: Api, spec: JobSpec, namespace: str) -> Home:
