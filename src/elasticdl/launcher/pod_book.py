@@ -1,7 +1,7 @@
 """What the launcher knows of its pods, and what of it the master has been told. Pure: changes in, documents out.
 
 The documents are those of `wire`. An `exited` also has `cause` and `why`, and there is one more:
-    {"event": "waiting", "replica", "why"}    its pod does not run yet; again whenever the reason changes
+    {"event": "waiting", "replica", "why", "trouble"}    its pod does not run yet; again whenever the reason changes
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PodBook:
 
     def wait(self, replica: str, why: str) -> list[Document]:
         """It has no pod yet, since `why`."""
-        return self._learn(replica, Waiting(why), None, 0.0)
+        return self._learn(replica, Waiting(why, is_trouble=True), None, 0.0)
 
     def never_was(self, replica: str, number: int, now: float) -> list[Document]:
         """It was not wanted any more before it had a pod."""
@@ -95,8 +95,8 @@ class PodBook:
     def _event(self, replica: str) -> Document:
         life = self._lives[replica]
         match life:
-            case Waiting(why):
-                return {"event": "waiting", "replica": replica, "why": why}
+            case Waiting(why, is_trouble):
+                return {"event": "waiting", "replica": replica, "why": why, "trouble": is_trouble}
             case Running():
                 return {"event": "started", "replica": replica, "pid": PID, "at": _started_at(self._pods[replica])}
         document = {"event": "exited", "replica": replica, "pid": PID, "code": life.code, "signal": life.signal}

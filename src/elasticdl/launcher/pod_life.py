@@ -7,7 +7,7 @@ then exits with (143 after SIGTERM, 137 after SIGKILL, 0 if it left in time) is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,6 +33,7 @@ _SIGNALLED = range(129, 193)  # 128 + the number of the signal, as a shell says 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     why: str  # in the words of the scheduler or of the kubelet
+    is_trouble: bool = field(default=False, compare=False)  # it will not end by itself: people are told at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def read(pod: Pod | None, last: Pod | None = None) -> Life:
         return Exited(None, None, NODE_LOST, _disruption(pod)[1])
     if "running" in _container_state(pod):
         return Running(pod["spec"].get("nodeName", ""))
-    return Waiting(_why_waiting(pod))
+    return _waiting(pod)
 
 
 def _gone(last: Pod | None) -> Exited:
@@ -149,19 +150,19 @@ def _ended_before_deletion(pod: Pod, ended: Pod) -> bool:
     return instant(ended["finishedAt"]) < instant(metadata["deletionTimestamp"]) - grace
 
 
-def _why_waiting(pod: Pod) -> str:
+def _waiting(pod: Pod) -> Waiting:
     if "deletionTimestamp" in pod["metadata"]:
-        return "the pod is being deleted"
+        return Waiting("the pod is being deleted")
     waiting = _container_state(pod).get("waiting", {})
     reason = waiting.get("reason", "")
     if reason and reason not in ("ContainerCreating", "PodInitializing"):
-        return _sentence(reason, waiting.get("message", ""))
+        return Waiting(_sentence(reason, waiting.get("message", "")), is_trouble=True)
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return _sentence(scheduled.get("reason", ""), scheduled.get("message", ""))
+        return Waiting(_sentence(scheduled.get("reason", ""), scheduled.get("message", "")), is_trouble=True)
     if node := pod["spec"].get("nodeName"):
-        return f"the container is being started on {node}"
-    return "no scheduler has looked at the pod yet"
+        return Waiting(f"the container is being started on {node}")
+    return Waiting("no scheduler has looked at the pod yet")
 
 
 def _container(pod: Pod) -> Pod:

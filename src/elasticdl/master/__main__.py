@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl import log
-from elasticdl.errors import ElasticDLError
+from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.master import events as ev
 from elasticdl.master.job import Ledger
 from elasticdl.master.loop import Loop, SteadyClock
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from elasticdl.master.tensorboard import Curves
 
 OBSERVE_S = 0.5
+COME_BACK = 75  # EX_TEMPFAIL: a Job of Kubernetes starts the next master, where 1, 2 and 130 end the job
 LINGER_S = 10.0  # released workers have this long to say goodbye; the launcher deals with the rest
 WATCHERS_S = 1.0  # people who watch have this long to hear the end
 
@@ -52,7 +53,13 @@ def main(argv: list[str]) -> int:
         code = asyncio.run(_serve(directory, arguments))
     except ElasticDLError as exc:
         logging.getLogger("elasticdl").error("%s", exc)
-        return exc.exit_code
+        is_final = isinstance(exc, SpecError | PermanentError) or not arguments.pods
+        return exc.exit_code if is_final else COME_BACK
+    except Exception:
+        if not arguments.pods:
+            raise
+        logging.getLogger("elasticdl").exception("the master failed; the next one begins where it was")
+        return COME_BACK
     return code if arguments.pods else 0  # a Job of Kubernetes ends as its pod does
 
 

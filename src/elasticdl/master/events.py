@@ -42,6 +42,7 @@ class ReplicaWaits(NamedTuple):
 
     replica: str
     why: str
+    is_trouble: bool = True  # it will not end by itself
 
 
 class Detached(NamedTuple):

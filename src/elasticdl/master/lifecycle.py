@@ -74,7 +74,7 @@ def waits(job: Job, event: ReplicaWaits, now: float) -> Actions:
     if worker is None or worker.state is not WorkerState.LAUNCHING or worker.reason == event.why:
         return []
     worker.reason = event.why
-    return [job.note(now, "worker-waits", worker=worker.id, reason=event.why)]
+    return [job.note(now, "worker-waits", worker=worker.id, reason=event.why)] if event.is_trouble else []
 
 
 def exited(job: Job, event: ReplicaExited, now: float) -> Actions:

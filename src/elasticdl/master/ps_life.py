@@ -63,7 +63,7 @@ def waits(job: Job, event: ReplicaWaits, now: float) -> Actions:
     if ps is None or ps.state is not PsState.LAUNCHING or ps.reason == event.why:
         return []
     ps.reason = event.why
-    return [job.note(now, "ps-waits", worker=ps.id, reason=event.why)]
+    return [job.note(now, "ps-waits", worker=ps.id, reason=event.why)] if event.is_trouble else []
 
 
 def exited(job: Job, event: ReplicaExited, now: float) -> Actions:

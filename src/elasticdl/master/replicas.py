@@ -70,7 +70,7 @@ def parse(document: dict[str, Any]) -> ev.Event | None:
         case "exited":
             return ev.ReplicaExited(_exit(document))
         case "waiting":
-            return ev.ReplicaWaits(document["replica"], document["why"])
+            return ev.ReplicaWaits(document["replica"], document["why"], document["trouble"])
         case "detached":
             return ev.Detached()
     _log.warning("the launcher said something unknown: %s", document)

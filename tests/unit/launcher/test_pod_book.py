@@ -48,7 +48,8 @@ def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
 def test_a_replica_without_a_pod_waits_but_is_not_listed_as_running() -> None:
     book = PodBook("owner")
 
-    assert book.wait("worker-0", "a quota") == [{"event": "waiting", "replica": "worker-0", "why": "a quota"}]
+    told = {"event": "waiting", "replica": "worker-0", "why": "a quota", "trouble": True}
+    assert book.wait("worker-0", "a quota") == [told]
     assert book.wait("worker-0", "a quota") == []
     assert book.replicas()["running"] == [] and events(book.waiting()) == ["waiting"]
     assert events(book.never_was("worker-0", 15, LATER)) == ["exited"]

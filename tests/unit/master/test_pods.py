@@ -51,6 +51,7 @@ def test_a_pod_that_waits_says_why_once_for_each_reason() -> None:
     words = "0/2 nodes are available: 2 Insufficient cpu."
     assert notes(made.do(ev.ReplicaWaits("worker-0", words)), "worker-waits") == [words]
     assert not notes(made.do(ev.ReplicaWaits("worker-0", words)), "worker-waits")
+    assert not notes(made.do(ev.ReplicaWaits("worker-0", "is being started", False)), "worker-waits"), "no trouble"
     assert notes(made.do(ev.ReplicaWaits("worker-0", "ErrImagePull")), "worker-waits") == ["ErrImagePull"]
     assert made.state.job.ledger.membership.workers[WorkerId("worker-0")].is_active, "it stays asked for"
 
