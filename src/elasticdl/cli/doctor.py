@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import click
 
@@ -38,11 +39,12 @@ def command(as_json: bool, place: Place) -> int:
     return int(any(finding.state == MISSING for finding in found))
 
 
-def _all(place: Place) -> list[Finding]:
+def _all(place: Place) -> Iterator[Finding]:
     from elasticdl.cli import diagnosis
 
-    here = installation.findings()
-    return here if place.must_be_here else [*here, *diagnosis.findings(place.context, place.namespace)]
+    yield from installation.findings()
+    if not place.must_be_here:
+        yield from diagnosis.findings(place.context, place.namespace)
 
 
 def _say(finding: Finding) -> None:
