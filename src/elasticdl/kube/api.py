@@ -156,6 +156,11 @@ class Api:
         finally:
             lines.close()
 
+    def version(self) -> str:
+        """Of the server, as it names itself: v1.34.0."""
+        call = Call("get", Kind("v1", "Version", "version", namespaced=False))
+        return str(self._ask(call, "GET", where="/version")["gitVersion"])
+
     def may(self, verb: str, kind: Kind, namespace: str = "", sub: str = "") -> bool:
         """Whether we have the right."""
         asked = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": sub}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from elasticdl.cli.main import VERBS
@@ -75,3 +77,12 @@ def test_the_reference_names_every_option_and_every_verb() -> None:
 
     assert missing == []
     assert [verb for verb in VERBS if f"`elasticdl {verb} " not in reference] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    command = import_module(f"elasticdl.cli.{verb}").command
+    flags = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
+
+    assert [flag for flag in sorted(flags) if flag.startswith("--") and flag not in reference] == []
