@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from elasticdl.spec import Strategy, options
-from elasticdl.spec.load import load_file
-from elasticdl.spec.options import Form
+from elasticdl.spec.load import read_file
+from elasticdl.spec.option import Form
 from elasticdl.spec.refused import REFUSED, REFUSED_BY_RUN
 from elasticdl.spec.text import parse_mapping, parse_pairs
 
@@ -122,7 +122,7 @@ def parsed(values: dict[str, Any]) -> dict[str, Any]:
         elif option.form is Form.VOLUMES:
             value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
         elif option.form is Form.FILE:
-            value = load_file(Path(value))
+            value = read_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
         result[name] = value
     return result
 

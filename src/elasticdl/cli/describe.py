@@ -21,6 +21,8 @@ VERB_OF = {
     JobKind.SCRIPT: "run",
 }
 
+ZOO_IN_IMAGE = "model_zoo"
+
 
 def describe(
     kind: JobKind,
@@ -34,23 +36,29 @@ def describe(
     extra: dict[str, Any] | None = None,
 ) -> JobSpec:
     """The resolved job. A resumed job takes what neither option nor file says from its own earlier description."""
-    from_file = load.load_file(file) if file else {}
+    from_file = load.read_file(file) if file else {}
     given = parsed(values)
     if isinstance(given.get("log_level"), str):
         given["log_level"] = given["log_level"].upper()
     from_options = load.merge(options.document(given), extra or {})
-    data_format = load.merge(from_file, from_options).get("data", {})
-    if isinstance(data_format, dict) and data_format.get("format") == "python":
-        from_options.setdefault("data", {}).setdefault("format", "python")
-    from_options = load.anchor(from_options, working_directory)
     document = load.merge(from_file, from_options)
+    earlier = _earlier(document, directory_of)
+    is_on_cluster = bool(load.merge(earlier, document).get("cluster"))
+    file_directory = file.absolute().parent if file else working_directory
+    # Paths of a job on a cluster are meant inside its image.
+    if not is_on_cluster:
+        if _section(document, "data").get("format") == "python":
+            from_options.setdefault("data", {}).setdefault("format", "python")
+        from_file = load.anchor(from_file, file_directory)
+        from_options = load.anchor(from_options, working_directory)
+        document = load.merge(from_file, from_options)
     document = load.merge(document, _strategy(values.get("distribution_strategy"), document))
     if document.setdefault("kind", kind.value) != kind.value:
         verb = VERB_OF.get(document["kind"], "another command")
         raise SpecError(f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF[kind]}`; use `elasticdl {verb}`")
-    document = load.merge(_earlier(document, directory_of), document)
+    document = load.merge(earlier, document)
     if isinstance(document.get("model"), dict):
-        document["model"].setdefault("zoo", str(file.absolute().parent if file else working_directory))
+        document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))
     if not document.get("name"):
         if _section(document, "checkpoint").get("resume") and not _section(document, "checkpoint").get("directory"):
             raise SpecError("--resume: which job? Give its --job_name, or the --checkpoint_dir to go on from")

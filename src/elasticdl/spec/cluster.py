@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(m|[kMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALE = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
@@ -44,7 +45,11 @@ def _quantity(text: str) -> str:
 
 
 Quantity = Annotated[str, AfterValidator(_quantity)]
-Name = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+Name = Annotated[str, Field(pattern=f"^$|^{_NAME}$", max_length=253)]
+Label = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+# Where pods of a job have what is theirs: nothing else can be mounted there.
+OWN_PLACES = ("/tmp", "/var/lib/elasticdl", "/etc/elasticdl", "/etc/elasticdl/spec", "/etc/elasticdl/secret")
 
 
 class _Part(BaseModel):
@@ -83,11 +88,11 @@ class RoleSpec(_Part):
     @classmethod
     def _priority_is_one(cls, priority: str) -> str:
         try:
-            share = float(priority)
+            is_good = 0.0 <= float(priority) <= 1.0
         except ValueError:
-            share = 0.0
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"expected high, low, the name of a PriorityClass, or a share from 0 to 1: {priority}")
+            is_good = priority == "" or re.fullmatch(_NAME, priority) is not None
+        if not is_good:
+            raise ValueError("expected high, low, the name of a PriorityClass, or (workers only) a share from 0 to 1")
         return priority
 
     @model_validator(mode="after")
@@ -118,7 +123,7 @@ class ClusterSpec(_Part):
     """A job of pods. The master's claims, Secrets and names lie in `namespace`."""
 
     image: Annotated[str, Field(min_length=1)]
-    namespace: Name = ""  # "": that of the context, filled in when the job is submitted
+    namespace: Label = ""  # "": that of the context, filled in when the job is submitted
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: tuple[Name, ...] = ()
     service_account: Name = ""  # of the master; "": one of the job's own, with just the rights it needs
@@ -141,6 +146,24 @@ class ClusterSpec(_Part):
     network_policy: bool = True
     tls: bool = True
     adjust: dict[str, Any] = {}  # of --cluster_spec: pod, master_pod, worker_pod, ps_pod, service: merged into each
+
+    @field_validator("master", "ps")
+    @classmethod
+    def _only_workers_share(cls, role: RoleSpec) -> RoleSpec:
+        if role.high_share is not None:
+            raise ValueError(f"priority: {role.priority} is a share, which only workers have; use high or low")
+        return role
+
+    @field_validator("volumes")
+    @classmethod
+    def _places_are_free(cls, volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
+        places = [posixpath.normpath(volume.mount_path) for volume in volumes]
+        for index, place in enumerate(places):
+            if place in OWN_PLACES or place == "/":
+                raise ValueError(f"{place} is the job's own; mount the volume elsewhere")
+            if place in places[:index]:
+                raise ValueError(f"{place}: two volumes are mounted here; give each its own mount_path")
+        return volumes
 
     @field_validator("environ")
     @classmethod

@@ -7,47 +7,16 @@ them in its messages. Option names are the original ElasticDL's where it had one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
-TRAIN, EVALUATE, PREDICT, RUN = "train", "evaluate", "predict", "run"
-MODEL_COMMANDS = (TRAIN, EVALUATE, PREDICT)
-ALL = (TRAIN, EVALUATE, PREDICT, RUN)
+from elasticdl.spec.cluster_options import CLUSTER_OPTIONS
+from elasticdl.spec.option import ALL, EVALUATE, MODEL_COMMANDS, PREDICT, RUN, TRAIN, Form, Option
 
-
-class Form(Enum):
-    """How the words after an option are read."""
-
-    WORD = auto()  # one value; the JobSpec says whether it is a number
-    SWITCH = auto()  # --shuffle / --no-shuffle
-    LIST = auto()  # a,b,c
-    MAPPING = auto()  # a=1;b=[1,2], repeated, or a YAML mapping
-    PAIRS = auto()  # a=1,b=2: words
-    VOLUMES = auto()  # claim_name=c,mount_path=/data;host_path=/h,mount_path=/m
-    FILE = auto()  # a YAML file whose document is meant
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    name: str
-    path: str  # dotted, in the JobSpec
-    section: str  # heading in --help
-    help: str
-    commands: tuple[str, ...] = ALL
-    form: Form = Form.WORD
-    metavar: str = "TEXT"
-    alias: str = ""
-
-    @property
-    def flag(self) -> str:
-        return f"--{self.name}"
-
+__all__ = ["ALL", "OPTIONS", "Form", "Option", "at", "document", "named", "of"]
 
 _JOB, _MODEL, _DATA, _PLAN = "Job", "Model", "Data", "Plan (fixes the bits of the result)"
 _PS = "Parameter servers"
 _WORKERS, _CHECKPOINTS, _EVALUATION, _SYSTEM = "Workers", "Checkpoints and output", "Evaluation", "System"
-_KUBERNETES = "Kubernetes"
 
 OPTIONS: tuple[Option, ...] = (
     Option("job_name", "name", _JOB, "Name of the job, unique on this machine. Default: a readable new one.", ALL),
@@ -266,74 +235,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("tls_cert", "security.certificate", _SYSTEM, "Certificate of master and workers.", ALL, metavar="FILE"),
     Option("tls_key", "security.key", _SYSTEM, "Its private key.", ALL, metavar="FILE"),
     Option("tls_ca", "security.authority", _SYSTEM, "The authority that signed it.", ALL, metavar="FILE"),
-    Option("image_name", "cluster.image", _KUBERNETES, "Image of all pods; with it the job runs on Kubernetes.", ALL),
-    Option("namespace", "cluster.namespace", _KUBERNETES, "Namespace. Default: that of the context.", ALL),
-    *(
-        Option(
-            f"{role}_resource_{kind}",
-            f"cluster.{role}.{kind}s",
-            _KUBERNETES,
-            f"What each {role} pod {verb}.",
-            ALL,
-            Form.PAIRS,
-            '"cpu=1,memory=4Gi"',
-        )
-        for role in ("master", "worker", "ps")
-        for kind, verb in (("request", "asks for"), ("limit", "gets at most"))
-    ),
-    Option("master_pod_priority", "cluster.master.priority", _KUBERNETES, "high, low or a PriorityClass.", ALL),
-    Option(
-        "worker_pod_priority",
-        "cluster.worker.priority",
-        _KUBERNETES,
-        "high, low, a PriorityClass, or the share of workers that is high, e.g. 0.5.",
-        ALL,
-    ),
-    Option("ps_pod_priority", "cluster.ps.priority", _KUBERNETES, "high, low or a PriorityClass.", (TRAIN,)),
-    Option(
-        "volume",
-        "cluster.volumes",
-        _KUBERNETES,
-        "Mounted into all pods: claims, or directories of the nodes.",
-        ALL,
-        Form.VOLUMES,
-        '"claim_name=c,mount_path=/data"',
-    ),
-    Option("envs", "cluster.environ", _KUBERNETES, "Variables of all pods.", ALL, Form.PAIRS, '"A=1,B=2"'),
-    Option(
-        "env_secrets",
-        "cluster.environ_secrets",
-        _KUBERNETES,
-        "Secrets whose keys become variables.",
-        ALL,
-        Form.LIST,
-        "A,B",
-    ),
-    Option("image_pull_policy", "cluster.pull_policy", _KUBERNETES, "Always, IfNotPresent (default) or Never.", ALL),
-    Option("image_pull_secrets", "cluster.pull_secrets", _KUBERNETES, "For a private registry.", ALL, Form.LIST, "A,B"),
-    Option("service_account", "cluster.service_account", _KUBERNETES, "Of the master. Default: one of its own.", ALL),
-    Option("node_selector", "cluster.node_selector", _KUBERNETES, "Labels of nodes.", ALL, Form.PAIRS, '"A=1,B=2"'),
-    Option("spread", "cluster.spread", _KUBERNETES, "Spread pods over nodes (default), zones, or none.", ALL),
-    Option("scheduler_name", "cluster.scheduler", _KUBERNETES, "Scheduler of the pods.", ALL),
-    Option("queue", "cluster.queue", _KUBERNETES, "Queue of Kueue.", ALL),
-    Option("state_claim", "cluster.state_claim", _KUBERNETES, "Claim for the master's journal.", ALL),
-    Option(
-        "memory_most",
-        "cluster.memory_most",
-        _KUBERNETES,
-        "Most memory of a pod that ran out of it.",
-        ALL,
-        metavar="16Gi",
-    ),
-    Option(
-        "cluster_spec",
-        "cluster.adjust",
-        _KUBERNETES,
-        "YAML merged into pods and services: pod, master_pod, worker_pod, ps_pod, service.",
-        ALL,
-        Form.FILE,
-        "FILE",
-    ),
+    *CLUSTER_OPTIONS,
 )
 
 

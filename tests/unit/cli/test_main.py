@@ -35,7 +35,7 @@ def test_a_misspelt_command_is_refused_with_the_nearest_one(elasticdl: Run) -> N
         ("--no_shufle", "no such option --no_shufle; did you mean --no-shuffle?"),
         ("--zzz", "no such option --zzz; see `elasticdl train --help`"),
         ("--use_async", "--use_async is not an option here: use --ps_mode=async"),
-        ("--image-name=x", "--image_name is not an option here: it belongs to Kubernetes"),
+        ("--worker-image=x", "--worker_image is not an option here: all pods have one image: use --image_name"),
     ],
 )
 def test_an_unknown_option_is_refused_with_what_to_do(elasticdl: Run, word: str, expected: str) -> None:
