@@ -100,6 +100,8 @@ class RoleSpec(_Part):
         for name, limit in self.limits.items():
             if name in self.requests and amount(limit) < amount(self.requests[name]):
                 raise ValueError(f"{name}: the limit {limit} is below the request {self.requests[name]}")
+            if "/" in name and name in self.requests and amount(limit) != amount(self.requests[name]):
+                raise ValueError(f"{name}: the limit {limit} is not the request {self.requests[name]}; leave it out")
         return self
 
 
@@ -141,7 +143,7 @@ class ClusterSpec(_Part):
     tolerations: tuple[dict[str, Any], ...] = ()
     spread: Literal["none", "nodes", "zones"] = "nodes"  # pods of a role, where that is possible
     scheduler: Name = ""  # "": that of the cluster
-    queue: str = ""  # of Kueue
+    queue: Annotated[Name, Field(max_length=63)] = ""  # of Kueue
     is_root: bool = False  # may run as root, for images that must
     network_policy: bool = True
     tls: bool = True
