@@ -45,7 +45,7 @@ def test_every_place_has_a_type_and_nothing_that_kubernetes_does_not_know() -> N
 def test_every_field_of_the_job_is_there_but_those_that_are_set_elsewhere() -> None:
     properties = schema.spec_schema()["properties"]
 
-    assert set(properties) == set(JobSpec.model_fields) - {"name", "security", "metrics_port"} | {"suspend"}
+    assert set(properties) == set(JobSpec.model_fields) - {"name", "security"} | {"suspend"}
     assert "namespace" not in properties["cluster"]["properties"]
     assert "address" not in properties["workers"]["properties"]
 
