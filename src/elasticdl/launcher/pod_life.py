@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from elasticdl.launcher.naming import ROLE_LABEL
+
 Pod = Mapping[str, Any]
 
 PREEMPTED, EVICTED, DRAINED, DELETED, NODE_LOST = "preempted", "evicted", "drained", "deleted", "node-lost"
@@ -162,15 +164,17 @@ def _why_waiting(pod: Pod) -> str:
     return "no scheduler has looked at the pod yet"
 
 
-def _container_status(pod: Pod) -> Pod:
-    """Of the first container: pods of ours have but one, and what an admission webhook adds comes after it."""
-    name = pod["spec"]["containers"][0]["name"]
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    return next((one for one in statuses if one["name"] == name), {})
+def _container(pod: Pod) -> Pod:
+    """Ours is called as its role; others were added by an admission webhook."""
+    containers, role = pod["spec"]["containers"], pod["metadata"].get("labels", {}).get(ROLE_LABEL)
+    found: Pod = next((one for one in containers if one["name"] == role), containers[0])
+    return found
 
 
 def _container_state(pod: Pod) -> Pod:
-    state: Pod = _container_status(pod).get("state") or {}
+    name = _container(pod)["name"]
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    state: Pod = next((one.get("state") or {} for one in statuses if one["name"] == name), {})
     return state
 
 
@@ -185,7 +189,7 @@ def _condition(pod: Pod, type_: str) -> Pod:
 
 
 def _memory_limit(pod: Pod) -> str:
-    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+    limits = _container(pod).get("resources", {}).get("limits", {})
     return str(limits.get("memory", "of the node"))
 
 

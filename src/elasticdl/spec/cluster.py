@@ -105,6 +105,13 @@ class RoleSpec(_Part):
         return self
 
 
+def _within(requests: dict[str, str], limits: Any) -> dict[str, str]:
+    """The requests, none above its limit. Limits that are none are refused elsewhere."""
+    given = limits if isinstance(limits, dict) else {}
+    known = {name: limit for name, limit in given.items() if isinstance(limit, str) and _QUANTITY.fullmatch(limit)}
+    return {name: min(asked, known.get(name, asked), key=amount) for name, asked in requests.items()}
+
+
 class VolumeSpec(_Part):
     """Something mounted into all pods of a job: a claim or a directory of the node."""
 
@@ -121,6 +128,14 @@ class VolumeSpec(_Part):
         return self
 
 
+# What a pod asks for where nothing is said.
+_REQUESTS = {
+    "master": {"cpu": "500m", "memory": "512Mi"},
+    "worker": {"cpu": "1", "memory": "2Gi"},
+    "ps": {"cpu": "1", "memory": "2Gi"},
+}
+
+
 class ClusterSpec(_Part):
     """A job of pods. The master's claims, Secrets and names lie in `namespace`."""
 
@@ -129,9 +144,9 @@ class ClusterSpec(_Part):
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: tuple[Name, ...] = ()
     service_account: Name = ""  # of the master; "": one of the job's own, with just the rights it needs
-    master: RoleSpec = RoleSpec(requests={"cpu": "500m", "memory": "512Mi"})
-    worker: RoleSpec = RoleSpec(requests={"cpu": "1", "memory": "2Gi"})
-    ps: RoleSpec = RoleSpec(requests={"cpu": "1", "memory": "2Gi"})
+    master: RoleSpec = RoleSpec(requests=_REQUESTS["master"])
+    worker: RoleSpec = RoleSpec(requests=_REQUESTS["worker"])
+    ps: RoleSpec = RoleSpec(requests=_REQUESTS["ps"])
     memory_most: Quantity = (
         "0"  # a pod that ran out of memory comes back with half as much again, up to this; 0: thrice
     )
@@ -148,6 +163,19 @@ class ClusterSpec(_Part):
     network_policy: bool = True
     tls: bool = True
     adjust: dict[str, Any] = {}  # of --cluster_spec: pod, master_pod, worker_pod, ps_pod, service: merged into each
+
+    @model_validator(mode="before")
+    @classmethod
+    def _requests_of_roles(cls, given: Any) -> Any:
+        """Who sets only a priority or a limit of a role still gets its requests, within that limit."""
+        if not isinstance(given, dict):
+            return given
+        roles = {
+            role: {**given[role], "requests": _within(requests, given[role].get("limits"))}
+            for role, requests in _REQUESTS.items()
+            if isinstance(given.get(role), dict) and "requests" not in given[role]
+        }
+        return given | roles
 
     @field_validator("master", "ps")
     @classmethod

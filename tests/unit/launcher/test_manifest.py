@@ -331,7 +331,7 @@ def test_a_most_below_what_was_asked_for_takes_nothing_away() -> None:
 
 
 def test_without_a_request_there_is_no_limit_to_raise() -> None:
-    spec = job(SMALL, worker={"priority": "low"})
+    spec = job(SMALL, worker={"requests": {}})
 
     assert manifest.memory_of(spec, "worker", 2) == ""
     assert container(worker(spec, raises=2))["resources"] == {"requests": {}, "limits": {}}

@@ -140,8 +140,10 @@ def test_a_pod_that_is_gone_ended_as_it_was_last_seen(last: Document | None, exp
     assert read(None, last) == expected
 
 
-def test_a_container_that_an_admission_webhook_added_does_not_count() -> None:
+def test_a_container_that_an_admission_webhook_put_before_ours_does_not_count() -> None:
     pod = of.running()
+    pod["metadata"]["labels"] = {"elasticdl.org/role": "worker"}
+    pod["spec"]["containers"].insert(0, {"name": "proxy"})
     added = {"name": "proxy", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
     pod["status"]["containerStatuses"].insert(0, added)
 

@@ -100,6 +100,24 @@ def test_a_limit_below_its_request_is_refused() -> None:
     assert RoleSpec(requests={"memory": "4G"}, limits={"memory": "4Gi", "cpu": "2"}).limits["cpu"] == "2"
 
 
+def test_a_role_of_which_only_a_priority_or_a_limit_is_said_asks_for_what_it_would_have() -> None:
+    cluster = ClusterSpec.model_validate(
+        {"image": "x", "worker": {"priority": "high"}, "ps": {"limits": {"memory": "1Gi"}}, "master": {"requests": {}}}
+    )
+
+    assert cluster.worker.requests == ClusterSpec(image="x").worker.requests == {"cpu": "1", "memory": "2Gi"}
+    assert cluster.ps.requests == {"cpu": "1", "memory": "1Gi"}
+    assert cluster.master.requests == {}
+    assert "is no quantity" in complaint({"ps": {"limits": {"memory": "1GB"}}})
+    assert "cluster.ps.limits" in complaint({"ps": {"limits": "much"}})
+
+
+def test_a_device_is_limited_to_what_is_asked_for() -> None:
+    assert "gpu: the limit 2 is not the request 1" in complaint(
+        {"ps": {"requests": {"gpu": "1"}, "limits": {"gpu": "2"}}}
+    )
+
+
 @pytest.mark.parametrize(("priority", "share"), [("0.5", 0.5), ("1", 1.0), ("0", 0.0), ("high", None), ("", None)])
 def test_a_priority_is_a_word_or_a_share(priority: str, share: float | None) -> None:
     assert RoleSpec(priority=priority).high_share == share
