@@ -72,6 +72,8 @@ async def _serve(api: Api, election: Election) -> bool:
 def main(port: int, lease_name: str, namespace: str, lease_seconds: float, log_level: str) -> None:
     """Look after the ElasticJobs of a cluster."""
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    if log_level != "DEBUG":  # kopf tells of every event it passed on; masters make one a second
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         api = Api.connect(timeout_s=lease_seconds / 3)
     except ElasticDLError as exc:

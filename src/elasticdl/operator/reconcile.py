@@ -26,7 +26,11 @@ Say = Callable[[Document, str, str, str], None]  # the object, Normal or Warning
 
 
 class Waiting(TransientError):
-    """Something else must happen first: an object of a former job go, a pod end."""
+    """Something of another must go first; a person may have to do it."""
+
+
+class Ending(TransientError):
+    """The master's pod is about to go."""
 
 
 @dataclass
@@ -162,7 +166,7 @@ def _suspend(place: Place, job: JobSpec, master: Document) -> Document:
 def _give_back(place: Place, job: JobSpec) -> None:
     """Pods of workers and ps are the master's to launch: they go when it is gone, or it would replace them."""
     if place.api.list(kinds.POD, place.namespace, naming.selector(job, "master"))[0]:
-        raise Waiting("the pod of the master is still ending")
+        raise Ending("the pod of the master is still ending")
     for role in ("worker", "ps"):
         for pod in place.api.list(kinds.POD, place.namespace, naming.selector(job, role))[0]:
             metadata = pod["metadata"]

@@ -187,7 +187,7 @@ def test_a_change_that_cannot_be_followed_is_said_and_a_wish_is_not(start: Start
 
 
 def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: Start, api: Api) -> None:
-    start()
+    operator = start()
     api.create(resource("mnist"))
     job = job_of(begun(api))
     owner = naming.Owner.of(read(api))
@@ -200,7 +200,7 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
 
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
     until("the master is suspended", lambda: (api.get(kinds.JOB, "mnist-master") or {})["spec"]["suspend"])
-    until("an event", lambda: events(api, "HeldUp"))
+    until("the operator waits", lambda: 'reconciled_total{outcome="again"}' in operator.figures())
     while_ending = api.get(kinds.POD, "mnist-worker-0")
     api.delete(kinds.POD, "mnist-master-x", grace_s=0)
     until("the worker goes", lambda: not api.get(kinds.POD, "mnist-worker-0"))
