@@ -77,9 +77,9 @@ def change(
 
 
 def merged(before: Iterable[Document], said: Iterable[Condition], now: str) -> list[dict[str, Any]]:
-    """The list of conditions, with the time of each change of status."""
+    """The list of conditions, with the time of each change of status. Of one type the last that was said counts."""
     old = {one["type"]: dict(one) for one in before}
-    for one in said:
+    for one in {one.type: one for one in said}.values():
         status = "True" if one.is_true else "False"
         was = old.get(one.type, {})
         since = was["lastTransitionTime"] if was.get("status") == status else now

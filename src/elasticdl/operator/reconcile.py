@@ -81,7 +81,10 @@ def reconcile(api: Api, resource: Document, say: Say) -> None:
         master = place.find(kinds.JOB, place.master_name)
         job = _asked(place, master)
         if job is not None and not phases.is_over(resource):
-            master = master or _create(place, job)
+            if master is None:
+                master = _create(place, job)
+            else:
+                _mend(place, job)
             master = _suspend(place, job, master)
     except ApiAway:
         raise
@@ -113,11 +116,9 @@ def _running(place: Place) -> JobSpec | None:
 
 
 def _create(place: Place, job: JobSpec) -> Document:
-    """Belongings first, the master last: a master that is there has all it needs."""
-    for document in manifest.belongings(job, certificates.make(job), place.owner):
-        kind = kinds.of(document)
-        if place.find(kind, document["metadata"]["name"]) is None:
-            _create_one(place, document)
+    """Belongings first, the master last: a master that is there has had all it needs."""
+    for document in _missing(place, job, certificates.make(job)):
+        _create_one(place, document)
     # An operator that ended half way may have left a spec behind: the master belongs to that one.
     begun = _running(place) or job
     document = manifest.master_job(begun, place.owner)
@@ -125,6 +126,23 @@ def _create(place: Place, job: JobSpec) -> Document:
     created = _create_one(place, document)
     place.say(place.resource, "Normal", "Created", f"Created the master of the job: Job {document['metadata']['name']}")
     return created
+
+
+def _mend(place: Place, job: JobSpec) -> None:
+    """Make again what somebody deleted; except secrets, which those that run have already read."""
+    for document in _missing(place, job, certificates.JobSecrets("")):
+        name = f"{document['kind']} {document['metadata']['name']}"
+        if document["kind"] == kinds.SECRET.kind:
+            why = f"{name} is gone: no pod can join the job any more. Delete the job and create it anew."
+            place.conditions.append(phases.unfollowed(why))
+        else:
+            _create_one(place, document)
+            place.say(place.resource, "Warning", "Mended", f"{name} was gone and is made again")
+
+
+def _missing(place: Place, job: JobSpec, secrets: certificates.JobSecrets) -> list[Document]:
+    documents = manifest.belongings(job, secrets, place.owner)
+    return [one for one in documents if place.find(kinds.of(one), one["metadata"]["name"]) is None]
 
 
 def _create_one(place: Place, document: Document) -> Document:

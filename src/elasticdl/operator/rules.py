@@ -80,13 +80,16 @@ RESOURCES: list[Rule] = [
     ),
 ]
 
+# Of each limit that has a request of its name, compared with it; what is no quantity is complained of elsewhere.
+_LIMITS = (
+    "!has(self.limits) || !has(self.requests) || self.limits.all(name, !(name in self.requests) || "
+    "!isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || {} "
+    "quantity(string(self.limits[name])).compareTo(quantity(string(self.requests[name]))) {} 0)"
+)
+
 ROLE: list[Rule] = [
-    _rule(
-        "!has(self.limits) || !has(self.requests) || self.limits.all(name, !(name in self.requests) || "
-        "!isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || "
-        "quantity(string(self.limits[name])).compareTo(quantity(string(self.requests[name]))) >= 0)",
-        "limits: one is below the request of the same name",
-    ),
+    _rule(_LIMITS.format("", ">="), "limits: one is below the request of the same name"),
+    _rule(_LIMITS.format("!name.contains('/') ||", "=="), "limits: that of a device is its request; leave it out"),
 ]
 
 VOLUME: list[Rule] = [

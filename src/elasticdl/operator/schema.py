@@ -139,7 +139,7 @@ def _structural(given: Schema, known: Mapping[str, Schema], path: str) -> Schema
         (other,) = [one for one in schema.pop("anyOf") if one != {"type": "null"}]
         result = _structural({**schema, **other}, known, path)
         return result if result["type"] == "object" or "enum" in result else {**result, "nullable": True}
-    result = {key: schema[key] for key in _KEPT if key in schema}
+    result = {key: schema[key] for key in KEPT if key in schema}
     if described := _description(path, schema):
         result["description"] = described
     if "exclusiveMinimum" in schema:  # a number in JSON Schema, a flag here
@@ -174,7 +174,7 @@ def _without_empty(value: Any) -> Any:
     return {key: one for key, one in value.items() if one not in ({}, "")} if isinstance(value, dict) else value
 
 
-_KEPT = ("type", "format", "enum", "minimum", "maximum", "minLength", "pattern", "required")
+KEPT = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "required")
 
 
 def _description(path: str, schema: Schema) -> str:

@@ -81,6 +81,8 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
         ("spec.cluster.worker.requests.memory", "4GB", "write 500m, 4, 4G or 4Gi, not 4GB"),
         ("spec.cluster.worker.requests.gpus", 1, "VENDOR/DEVICE"),
         ("spec.cluster.worker.limits.memory", "1Mi", "limits: one is below the request"),
+        ("spec.cluster.ps", {"requests": {"a.b/c": 1}, "limits": {"a.b/c": 2}}, "that of a device is its request"),
+        ("spec.cluster.queue", "q" * 64, "spec.cluster.queue"),
         ("spec.cluster.volumes", [{"mount_path": "/data"}], "either claim_name or host_path"),
         ("spec.cluster.volumes", [{"mount_path": "data", "claim_name": "c"}], "mount_path"),
         ("spec.ps", {"wish": 0}, "ParameterServerStrategy needs at least one ps"),

@@ -139,6 +139,22 @@ def test_an_api_server_that_was_away_is_no_reason_to_stop(start: Start, api: Api
     assert operator.process.poll() is None
 
 
+def test_what_was_deleted_is_made_again_but_never_the_secret(start: Start, api: Api) -> None:
+    start()
+    api.create(resource("mnist"))
+    begun(api)
+    api.delete(kinds.SERVICE, "mnist-master")
+    api.delete(kinds.SECRET, "mnist-secret")
+
+    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"wish": 5}}})
+    until("the Service is back", lambda: api.get(kinds.SERVICE, "mnist-master"))
+    until("the Secret is missed", lambda: condition(api, "Followed").get("status") == "False")
+
+    assert "Secret mnist-secret is gone" in condition(api, "Followed")["message"]
+    assert api.get(kinds.SECRET, "mnist-secret") is None
+    assert events(api, "Mended") == ["Service mnist-master was gone and is made again"]
+
+
 def test_the_definition_may_come_after_the_operator(start: Start, api: Api) -> None:
     api.delete(kinds.CRD, "elasticjobs.elasticdl.org")
     until("the definition is gone", lambda: not api.get(kinds.CRD, "elasticjobs.elasticdl.org"))

@@ -86,3 +86,11 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
         ("Accepted", "True", BEFORE),
         ("Followed", "False", NOW),
     ]
+
+
+def test_the_last_word_of_a_condition_counts_and_keeps_its_time() -> None:
+    said = [phases.followed(), phases.unfollowed("the Secret is gone")]
+    before = phases.merged([], said, BEFORE)
+
+    assert [one["status"] for one in before] == ["False"]
+    assert phases.merged(before, said, NOW) == before

@@ -42,6 +42,21 @@ def test_every_place_has_a_type_and_nothing_that_kubernetes_does_not_know() -> N
         assert not ("properties" in node and "additionalProperties" in node), path
 
 
+def test_no_word_of_the_job_s_schema_is_lost() -> None:
+    """A new kind of constraint in JobSpec has to be translated here, too."""
+    document = JobSpec.model_json_schema()
+    known = {*schema.KEPT, "$ref", "anyOf", "title", "description", "default", "exclusiveMinimum"}
+    known |= {"properties", "additionalProperties", "items"}
+    words = {
+        word
+        for part in (document, *document["$defs"].values())
+        for _, node in nodes(part)
+        for word in node.keys() - {"$defs"}
+    }
+
+    assert words - known == set()
+
+
 def test_every_field_of_the_job_is_there_but_those_that_are_set_elsewhere() -> None:
     properties = schema.spec_schema()["properties"]
 
