@@ -14,12 +14,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from elasticdl.errors import SpecError
 from elasticdl.kube.errors import ApiAway, Call, NoCluster, refusal
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONNECT_S = 5.0
 POOL = 16  # connections that are kept open: a few threads and a watch
+_MALFORMED = (TypeError, AttributeError, KeyError, ValueError)  # what the client makes of a file of another kind
 # A peer that vanished without a word is noticed within half a minute, on a watch too.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -110,7 +113,7 @@ class Connection:
                 known = ", ".join(one["name"] for one in contexts) or "none"
                 raise NoCluster(f"there is no context {context!r} in the kubeconfig; there are: {known}")
             config.load_kube_config(where, context=chosen["name"], client_configuration=configuration)
-        except config.ConfigException as exc:
+        except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as exc:
             raise NoCluster(
                 f"no Kubernetes cluster to speak to: {exc} (looked at {where}); "
                 "set KUBECONFIG, or try `kubectl cluster-info`"

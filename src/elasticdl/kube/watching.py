@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from elasticdl.kube.api import Api, Watch
@@ -79,7 +80,7 @@ class _Current:
 
     def __init__(self, stopped: threading.Event) -> None:
         self._stopped = stopped
-        self._watch: Watch | None = None
+        self._watch: Watch | None = None  # or one that has ended: closing it again does nothing
         threading.Thread(target=self._close_when_stopped, name="watch-stopper", daemon=True).start()
 
     def set(self, watch: Watch) -> None:
@@ -116,22 +117,23 @@ def follow(
         try:
             if not mirror.version:
                 changes = mirror.relist(*api.list(kind, namespace, labels))
-                waits, last_error = pauses(), ""
                 if changes or is_first:
                     is_first = False
                     yield changes
-            watch = api.watch(kind, namespace, labels, mirror.version, watch_s)
-            current.set(watch)
-            for event in watch:
-                if not heard:
-                    heard, waits, last_error = True, pauses(), ""
-                if changes := mirror.event(*event):
-                    yield changes
+            with closing(api.watch(kind, namespace, labels, mirror.version, watch_s)) as watch:
+                current.set(watch)
+                last_error = ""
+                for event in watch:
+                    heard = True
+                    if changes := mirror.event(*event):
+                        yield changes
         except Gone:
             mirror.version = ""
         except ApiError as exc:
             if str(exc) != last_error and not stopped.is_set():
                 _log.warning("%s; trying again", exc)
                 last_error = str(exc)
-        if not heard and time.monotonic() - began < _SHORT_S:
+        if heard or time.monotonic() - began >= _SHORT_S:
+            waits = pauses()
+        else:
             stopped.wait(next(waits))

@@ -161,3 +161,15 @@ def test_a_server_that_is_away_is_told_and_its_return_needs_no_new_connection(se
 def test_logs_of_a_pod_that_does_not_exist_are_refused_by_its_name(api: Api) -> None:
     with pytest.raises(errors.NotThere, match=r"get pods/log p in namespace .*not found"):
         list(api.logs("p", ""))
+
+
+def test_a_port_that_cannot_be_reached_is_told_and_so_is_a_missing_right(
+    connect: Connect, api: Api, namespace: str
+) -> None:
+    container = {"name": "main", "image": "none"}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}})
+
+    with pytest.raises(errors.ApiAway, match=r"create pods/portforward p in namespace"):
+        api.forward("p", "", 50001)
+    with pytest.raises(errors.Forbidden, match=r'verbs \["create"\], resources \["pods/portforward"\]'):
+        connect(NOBODY, namespace=namespace).forward("p", "", 50001)

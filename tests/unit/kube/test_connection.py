@@ -51,6 +51,14 @@ def test_without_a_kubeconfig_the_error_says_where_it_looked(kubeconfig: Path) -
         Connection.open()
 
 
+@pytest.mark.parametrize("text", ["{", "- no\n- mapping\n", "", "clusters: 3\n"])
+def test_a_kubeconfig_that_is_none_is_refused_and_not_a_crash(kubeconfig: Path, text: str) -> None:
+    kubeconfig.write_text(text)
+
+    with pytest.raises(NoCluster, match=r"(?s)no Kubernetes cluster to speak to: .*set KUBECONFIG"):
+        Connection.open()
+
+
 def test_a_pod_speaks_as_its_service_account_and_notices_a_new_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -229,3 +230,24 @@ def test_a_missing_segment_is_not_passed_over() -> None:
 
     with pytest.raises(segments.JournalDamaged, match="segment 2 of the journal is missing"):
         content_of(store)
+
+
+def test_a_master_that_is_slow_to_tidy_up_takes_nothing_from_the_one_after_it() -> None:
+    store = Store()
+    died = opened(Way(store))
+    died.append([b"[1]"])
+    stray = store.objects["mnist-journal-000001"]
+    words = stray["data"] | {"number": "2", "id": "nobody's"}
+    store.write(stray | {"metadata": stray["metadata"] | {"name": "mnist-journal-000002"}, "data": words})
+    way, latest = Way(store), journal_of(Way(store))
+
+    def take_over() -> None:
+        assert list(latest.replay()) == [b"[1]"]
+        latest.append([b"x" * (64 << 10)])
+
+    calls = Way(copy.deepcopy(store))
+    opened(calls)
+    way.before[calls.calls] = take_over  # before its last call, which deletes what is nobody's
+    opened(way)
+
+    assert content_of(store) == [b"[1]", b"x" * (64 << 10)]
