@@ -169,6 +169,19 @@ class Api:
         answer = self._ask(Call("create", _REVIEW), "POST", body=review)
         return bool(answer["status"].get("allowed"))
 
+    def serves(self, kind: Kind) -> bool:
+        """Whether the API server names this kind where clients look for it; one that just started may not yet."""
+        call = Call("get", kind)
+        if kind.group:
+            groups = self._ask(call, "GET", where="/apis")["groups"]
+            if kind.group not in [group["name"] for group in groups]:
+                return False
+        try:
+            found = self._ask(call, "GET", where=f"/apis/{kind.version}" if kind.group else f"/api/{kind.version}")
+        except NotThere:
+            return False
+        return kind.plural in [one["name"] for one in found["resources"]]
+
     def forward(self, pod: str, namespace: str, port: int) -> socket.socket:
         """One connection to a port of a pod, through the API server."""
         call = Call("create", POD, self._in(POD, namespace), pod, "portforward")
