@@ -1,6 +1,6 @@
 """Write what goes into the image: python deploy/lock.py [--check].
 
-From pyproject.toml come recipe/requirements/EXTRA.txt, from those and the package index of today recipe/constraints.txt.
+From pyproject.toml come recipe/requirements/EXTRA.txt; from those, and the package index of today, constraints.txt.
 --check says whether the requirements are still those of pyproject.toml, and asks no index.
 """
 

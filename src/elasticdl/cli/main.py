@@ -29,7 +29,7 @@ VERBS = {
     "stop": "Stop a job, with a checkpoint.",
     "logs": "Show what the processes of a job wrote.",
     "timeline": "Draw who worked when, and the loss, as a PNG.",
-    "zoo": "Make a starter model that trains at once.",
+    "zoo": "Make a starter model, and images of models for a cluster.",
 }
 
 
