@@ -65,7 +65,7 @@ def command(
     wished = extras or (found.framework if found else "torch",)
     shipped = plan.shipped(wished, arguments, name="" if found else image)
     engines = engine_named(engine)
-    # A checkout changes under one version number; the engine's cache makes building it again a matter of seconds.
+    # A checkout changes under one version number; the engine's cache spares all but the wheel.
     is_due = base is None and (found is None or wheel.checkout() is not None or not engines.has(shipped.name))
     if dry_run:
         if is_due:

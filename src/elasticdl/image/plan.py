@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ def build_arguments(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if not pair.partition("=")[0].isidentifier() or "=" not in pair:
             raise SpecError(f"--build-arg {pair!r}: expected NAME=VALUE, such as TORCH_INDEX=https://…")
+        if re.search(r"://[^/\s]+@", pair):
+            raise SpecError(
+                f"--build-arg {pair.partition('=')[0]} holds a password, and everyone with the image could read it; "
+                "mount a pip.conf while building instead: -- --volume ~/.config/pip/pip.conf:/etc/pip.conf:ro"
+            )
     return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
 
 

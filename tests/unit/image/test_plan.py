@@ -63,6 +63,14 @@ def test_a_build_argument_without_name_or_value_is_refused(pair: str) -> None:
         plan.build_arguments([pair])
 
 
+def test_a_password_in_a_build_argument_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SpecError) as refusal:
+        plan.build_arguments(["PIP_INDEX_URL=https://me:secret@pypi.example.com/simple"])
+
+    assert "pip.conf" in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
 def test_a_build_argument_may_hold_equals_signs_and_nothing() -> None:
     assert plan.build_arguments(["A=b=c", "B="]) == {"A": "b=c", "B": ""}
 
