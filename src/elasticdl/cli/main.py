@@ -30,7 +30,7 @@ VERBS = {
     "logs": "Show what the processes of a job wrote.",
     "timeline": "Draw who worked when, and the loss, as a PNG.",
     "doctor": "Check a cluster and this installation, and say how to fix each.",
-    "zoo": "Make a starter model that trains at once.",
+    "zoo": "Make a starter model, and images of models for a cluster.",
 }
 
 
