@@ -25,6 +25,9 @@ Document = dict[str, Any]
 _T = TypeVar("_T")
 
 
+LONG_BYTES = 1 << 20  # then a whole state should replace the events
+
+
 class JournalError(TransientError):
     """This master cannot write any more; the next one can."""
 
@@ -60,7 +63,11 @@ class ApiJournal:
         self._head = Segment(0, "head", self._writer, Head().to_bytes())
         self._segments: list[Segment] = []
         self.events = 0  # records since the last whole state
-        self.grown_bytes = 0  # and what they weigh: a state should replace them when it exceeds a megabyte
+        self.grown_bytes = 0  # and what they weigh
+
+    @property
+    def is_long(self) -> bool:
+        return self.grown_bytes > LONG_BYTES
 
     def replay(self) -> Iterator[bytes]:
         """Take the journal over; then every record, oldest first."""
