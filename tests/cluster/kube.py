@@ -65,7 +65,7 @@ def why_not() -> str:
 
 @contextmanager
 def running(nodes: int = 2, slots: int = 4) -> Iterator[Kube]:
-    if not STARTER.is_file():
+    if os.environ.get("KUBECONFIG") or not STARTER.is_file():  # one that runs already is taken, and left running
         yield Kube({"KUBECONFIG": os.environ["KUBECONFIG"]}, is_ours=False)
         return
     _start("up", "--nodes", str(nodes), "--slots", str(slots))
