@@ -66,7 +66,9 @@ def why_not() -> str:
 @contextmanager
 def running(nodes: int = 2, slots: int = 4) -> Iterator[Kube]:
     if os.environ.get("KUBECONFIG") or not STARTER.is_file():  # one that runs already is taken, and left running
-        yield Kube({"KUBECONFIG": os.environ["KUBECONFIG"]}, is_ours=False)
+        config = os.environ["KUBECONFIG"]
+        is_ours = STARTER.is_file() and config == _environ(_start("env"))["KUBECONFIG"]
+        yield Kube({"KUBECONFIG": config}, is_ours=is_ours)
         return
     _start("up", "--nodes", str(nodes), "--slots", str(slots))
     try:

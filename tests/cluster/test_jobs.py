@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.job import ClusterJob
+from tests.cluster.job import SMALL, ClusterJob
 from tests.cluster.kube import Kube
 from tests.integration.job import EPOCHS, RECORDS, STEPS, Jobs
+from tests.integration.test_ps_leases import BATCH, assert_each_record_counts_once
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -56,4 +57,25 @@ def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, tmp_path: P
 
     assert job.digest() == undisturbed
     assert job.result()["master_restarts"] == 1
+    job.delete()
+
+
+def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_deleted(
+    kube: Kube, tmp_path: Path
+) -> None:
+    job = ClusterJob(kube, "counted", tmp_path)
+    job.start(
+        "train", "--model_def=counting.forward", f"--model_params=slow={job.slow};pause_s=0.05",
+        "--training_data=made-up", f"--num_epochs={EPOCHS}", f"--minibatch_size={BATCH}", "--num_workers=2",
+        "--max_workers=2", "--num_ps_pods=2", "--ps_replicas=2", "--ps_mode=async", "--embedding_on_ps=all",
+        f"--ps_resource_request={SMALL}", slow=True,
+    )  # fmt: skip
+    job.wait(lambda: int(job.published().get("records", 0)) > 50, "the first records")
+    kube.kubectl("delete", "pod", f"{job.name}-ps-0", "--wait=false", "--grace-period=0", "--force")
+    kube.kubectl("delete", "pod", f"{job.name}-worker-0", "--wait=false")
+    job.wait(lambda: [e for e in job.events() if e["kind"] == "ps-serving" and e["worker"] == "ps-2"], "another ps")
+    job.hurry()
+
+    assert_each_record_counts_once(job)  # type: ignore[arg-type]
+    assert job.result()["workers_failed"] == 0
     job.delete()

@@ -116,7 +116,10 @@ class Holdings:
             "mirror": self.mirror.target if self.mirror else "",
             "mirror_failure": self.mirror_failure,
             "copies": self._copies.rows,
-            "tables": {s.name: {"rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting} for s, t in tables},
+            "tables": {
+                s.name: {"columns": t.columns, "rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting}
+                for s, t in tables
+            },
         }
 
     def beat(self) -> dict[str, Any]:
@@ -237,6 +240,8 @@ class Holdings:
             case Kind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
                 return self._mirrored(message._replace(text=self._own.declared()), text=text)
+            case Kind.ROWS:
+                return Answer(self._reply(message, parts=self._own.rows_of(requests.stripe(message), self._held)))
             case Kind.LOAD:
                 self._own.load(message.parts, self._now())
                 return self._mirrored(message)

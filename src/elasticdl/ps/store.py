@@ -212,6 +212,12 @@ class Store:
                 if len(ids):
                     yield self.specs[number], (Part(number, ids, values), Part(number, NO_IDS, state))
 
+    def rows_of(self, place: tuple[int, int], slots: Flags) -> tuple[Part, ...]:
+        """The rows of these slots in a stripe of a table, without their state."""
+        number, stripe = place
+        ids, values, _ = self.table(number).collect(stripe, slots, 0)
+        return (Part(number, ids, values),) if len(ids) else ()
+
     def turn(self) -> int:
         with self._lock:
             self._generation += 1

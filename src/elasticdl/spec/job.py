@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -222,6 +223,14 @@ class JobSpec(_Part):
         """All of the model is on ps: workers take shards and need not know each other."""
         has_ps = self.kind is JobKind.TRAINING and self.strategy is Strategy.PS
         return has_ps and self.ps.mode is not PsMode.HYBRID
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether what is written there is seen by all and outlives the process: in pods, only on a volume."""
+        if self.cluster is None or "://" in self.checkpoint.directory:
+            return True
+        place = PurePosixPath(self.checkpoint.directory)
+        return any(place.is_relative_to(volume.mount_path) for volume in self.cluster.volumes)
 
     @field_validator("name")
     @classmethod
