@@ -100,6 +100,13 @@ class Store:
     def rows(self) -> int:
         return sum(table.rows for table in list(self.tables))
 
+    def status(self) -> dict[str, dict[str, int]]:
+        """Of each table, in the order of DECLARE."""
+        return {
+            spec.name: {"columns": t.columns, "rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting}
+            for spec, t in zip(list(self.specs), list(self.tables), strict=False)
+        }
+
     @property
     def waited_s(self) -> float:
         """For so long threads have waited for the rows of another's batch."""
