@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.integration.job import BATCH, EPOCHS, LOGICAL_RANKS, digest
 PATIENCE_S = 180.0
 SMALL = "cpu=50m,memory=700Mi"
 NAMESPACE = "default"
+PREFIX = os.environ.get("ELASTICDL_CLUSTER_PREFIX", "")  # of names, where several suites share a cluster
 
 
 class ClusterJob:
@@ -21,7 +23,7 @@ class ClusterJob:
 
     def __init__(self, kube: Kube, name: str, place: Path, namespace: str = NAMESPACE) -> None:
         self.kube = kube
-        self.name = name
+        self.name = name = PREFIX + name
         self.place = place
         self.output = place / f"{name}-output"
         self.slow = place / f"{name}-slow"
@@ -125,4 +127,4 @@ class ClusterJob:
         return digest(self.output / "model.safetensors")
 
     def delete(self) -> None:
-        self.kube.kubectl("delete", "job", f"{self.name}-master", "--ignore-not-found", "--wait=false")
+        self.kube.kubectl("delete", "statefulset", f"{self.name}-master", "--ignore-not-found", "--wait=false")

@@ -10,7 +10,7 @@ from elasticdl.cli.command import nearest
 from elasticdl.errors import AccessDenied, SpecError
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden
-from elasticdl.kube.kinds import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, PRIORITY_CLASS, SECRET, Kind
+from elasticdl.kube.kinds import NAMESPACE, PERSISTENT_VOLUME_CLAIM, PRIORITY_CLASS, SECRET, STATEFUL_SET, Kind
 from elasticdl.launcher import resources
 from elasticdl.launcher.naming import PS, ROLES, cluster_of, master_name
 from elasticdl.spec import JobKind, JobSpec
@@ -83,7 +83,7 @@ def _check_rights(api: Api, namespace: str, objects: Iterable[dict[str, Any]]) -
 
 def _check_name(api: Api, spec: JobSpec) -> None:
     namespace = cluster_of(spec).namespace
-    if api.get(JOB, master_name(spec), namespace) is not None:
+    if api.get(STATEFUL_SET, master_name(spec), namespace) is not None:
         raise SpecError(
             f"job {spec.name!r} exists already in namespace {namespace}; look at it with "
             f"`elasticdl status {spec.name}`, delete it with `elasticdl stop {spec.name} --delete`, "

@@ -1,4 +1,4 @@
-"""A job of pods in a namespace of a cluster, known by the batch Job of its master."""
+"""A job of pods in a namespace of a cluster, known by the StatefulSet of its master."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.cli import cluster_logs, document, history, words
 from elasticdl.cli.command import nearest
-from elasticdl.cli.feed import GONE
 from elasticdl.cli.reach import newest, reach, spec_of
 from elasticdl.cli.running import REACH_S
 from elasticdl.cli.standing import Standing
 from elasticdl.errors import ElasticDLError, MasterUnreachable, SpecError
 from elasticdl.kube.api import Api
-from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, JOB, POD
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, POD, STATEFUL_SET
 from elasticdl.launcher.naming import JOB_LABEL, MASTER, ROLE_LABEL
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory, write_private
@@ -32,7 +31,7 @@ OURS = "app.kubernetes.io/name=elasticdl"
 
 def find(api: Api, namespace: str, name: str) -> ClusterJob:
     """The job called `name`; an error with the nearest name if there is none."""
-    found = api.get(JOB, f"{name}-master", namespace)
+    found = api.get(STATEFUL_SET, f"{name}-master", namespace)
     if found is not None and found["metadata"].get("labels", {}).get(JOB_LABEL) == name:
         return ClusterJob(api, namespace, name, Standing.read(api, namespace, name))
     known = [job.name for job in all_of(api, namespace)]
@@ -42,16 +41,16 @@ def find(api: Api, namespace: str, name: str) -> ClusterJob:
 
 def all_of(api: Api, namespace: str) -> list[ClusterJob]:
     """The jobs of a namespace, the newest last, by three calls however many they are."""
-    found, _ = api.list(JOB, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
+    found, _ = api.list(STATEFUL_SET, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
     held, _ = api.list(CONFIG_MAP, namespace, f"{OURS},{ROLE_LABEL}=status")
     pods, _ = api.list(POD, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
     written = {one["metadata"]["name"]: one.get("data") or {} for one in held}
-    found.sort(key=lambda job: (job["metadata"].get("creationTimestamp") or "", job["metadata"]["name"]))
+    found.sort(key=lambda one: (one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"]))
     jobs = []
-    for job in found:
-        name = job["metadata"]["labels"][JOB_LABEL]
+    for master in found:
+        name = master["metadata"]["labels"][JOB_LABEL]
         pod = newest([pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == name])
-        jobs.append(ClusterJob(api, namespace, name, Standing(written.get(f"{name}-status", {}), job, pod)))
+        jobs.append(ClusterJob(api, namespace, name, Standing(written.get(f"{name}-status", {}), master, pod)))
     return jobs
 
 
@@ -89,15 +88,16 @@ class ClusterJob:
         standing = self.standing
         told = standing.told
         if told is not None and told.phase not in words.OVER and standing.is_over:
-            told.phase, told.reason, told.exit_code = "failed", standing.why_away or GONE, 1
+            told.phase, told.reason, told.exit_code = standing.end
         if told is not None:
             return told
         spec = spec_of(self._api, self._namespace, self.name)
+        phase, reason, exit_code = standing.end if standing.is_over else ("pending", standing.why_away, 0)
         return pb.JobStatus(
             name=self.name,
             kind=spec.kind.value,
-            phase="failed" if standing.is_over else "pending",
-            reason=standing.why_away,
+            phase=phase,
+            reason=reason,
             epochs=spec.plan.epochs,
             wished_workers=spec.workers.wish,
             min_workers=spec.workers.min,
@@ -108,7 +108,7 @@ class ClusterJob:
             checkpoint_step=-1,
             started_at=standing.created_at,
             now=time.time(),
-            exit_code=int(standing.is_over),
+            exit_code=exit_code,
         )
 
     def events(self) -> list[pb.EventStatus]:
@@ -125,9 +125,8 @@ class ClusterJob:
     @contextmanager
     def client(self) -> Iterator[MasterClient]:
         standing = self.standing
-        if standing.result is not None or standing.is_over:
-            phase = (standing.result or {}).get("phase", "failed" if standing.has_failed else "ended")
-            raise SpecError(f"job {self.name!r} is over ({phase}); see `elasticdl status {self.name}`")
+        if standing.is_over:
+            raise SpecError(f"job {self.name!r} is over ({standing.end.phase}); see `elasticdl status {self.name}`")
         if not standing.is_master_running:
             raise MasterUnreachable(
                 f"job {self.name!r} has no running master: {standing.why_away or 'its pod starts'}; try again, "
@@ -150,13 +149,13 @@ class ClusterJob:
         return cluster_logs.lines(self._api, self._namespace, self.name, replica, follow)
 
     def kill(self, *, delete: bool) -> str:
-        """The objects of a job end with their owner: the Job of the master, or the ElasticJob that owns it."""
+        """The objects of a job end with their owner: the master's set, or the ElasticJob that owns it."""
         owners = [
             one
-            for one in (self.standing.job or {"metadata": {}})["metadata"].get("ownerReferences", [])
+            for one in (self.standing.master or {"metadata": {}})["metadata"].get("ownerReferences", [])
             if one["kind"] == ELASTIC_JOB.kind
         ]
-        kind, name = (ELASTIC_JOB, owners[0]["name"]) if owners else (JOB, f"{self.name}-master")
+        kind, name = (ELASTIC_JOB, owners[0]["name"]) if owners else (STATEFUL_SET, f"{self.name}-master")
         was_there = self._api.delete(kind, name, self._namespace)
         done = "deleted" if was_there else "was deleted already"
         return f"{self.name}: {done}; its pods end, nothing is left but what it wrote to its volumes"

@@ -13,7 +13,7 @@ from elasticdl.errors import SpecError
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiAway, ApiError, Invalid, NotThere
 from elasticdl.kube.kinds import POD
-from elasticdl.launcher.naming import JOB_LABEL, REPLICA_LABEL, ROLE_LABEL
+from elasticdl.launcher.naming import JOB_LABEL, MASTER, REPLICA_LABEL, ROLE_LABEL
 
 LOOK_S = 1.0  # how often new pods are looked for
 
@@ -44,7 +44,8 @@ def lines(api: Api, namespace: str, name: str, replica: str, follow: bool) -> It
         return
     meant = [pod for pod in pods(api, namespace, name) if replica in ("", writer(pod))]
     if replica and not meant:
-        raise SpecError(f"job {name!r} has no pod of {replica} that has written anything")
+        gone = "; the master's pod goes with the end of its job" if replica == MASTER else ""
+        raise SpecError(f"job {name!r} has no pod of {replica} that has written anything{gone}")
     for pod in meant:
         try:
             for line in api.logs(pod["metadata"]["name"], namespace):

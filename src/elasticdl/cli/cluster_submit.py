@@ -15,10 +15,10 @@ from elasticdl.cli.place import connect
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere, ApiAway
-from elasticdl.kube.kinds import JOB, of
+from elasticdl.kube.kinds import CONFIG_MAP, STATEFUL_SET, of
 from elasticdl.launcher import certificates, manifest
 from elasticdl.launcher.manifest import Owner
-from elasticdl.launcher.naming import PS, WORKER, cluster_of, master_name
+from elasticdl.launcher.naming import PS, WORKER, cluster_of, master_name, spec_name
 from elasticdl.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def placed(spec: JobSpec, api: Api) -> JobSpec:
 
 
 def _owner(spec: JobSpec, uid: str = HIDDEN) -> Owner:
-    return Owner("batch/v1", "Job", master_name(spec), uid)
+    return Owner(STATEFUL_SET.version, STATEFUL_SET.kind, master_name(spec), uid)
 
 
 def objects(spec: JobSpec, secrets: certificates.JobSecrets, owner: Owner) -> list[Document]:
     """All that is made here, in this order; the pods of workers and ps are made by the master."""
-    return [manifest.master_job(spec, None), *manifest.belongings(spec, secrets, owner)]
+    return [manifest.master_set(spec, None), *manifest.belongings(spec, secrets, owner)]
 
 
 def shown(spec: JobSpec) -> str:
@@ -75,7 +75,8 @@ def shown(spec: JobSpec) -> str:
     parts = [_text(one) for one in objects(spec, secrets, _owner(spec))]
     for role, count in ((WORKER, spec.workers.wish), (PS, spec.ps.wish or 0)):
         if count:
-            pod = manifest.replica_pod(spec, f"{role}-0", role, _owner(spec))
+            owner = Owner(CONFIG_MAP.version, CONFIG_MAP.kind, spec_name(spec), HIDDEN)
+            pod = manifest.replica_pod(spec, f"{role}-0", role, owner)
             parts.append(f"# made by the master: {role}-0 of {count}, and those that replace them\n{_text(pod)}")
     return "---\n".join(parts)
 
@@ -100,17 +101,15 @@ def judge(api: Api, spec: JobSpec) -> int:
 
 
 def make(api: Api, spec: JobSpec, secrets: certificates.JobSecrets) -> None:
-    """Make the suspended Job, what belongs to it, then let it go. All or nothing, whatever comes between."""
+    """Make the master's set, without a pod, what belongs to it, then let it go. All or nothing, whatever happens."""
     with _all_or_nothing(api) as create:
         try:
-            job = create(manifest.master_job(spec, None))
+            master = create(manifest.master_set(spec, None))
         except AlreadyThere as exc:
             raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
-        for one in manifest.belongings(spec, secrets, Owner.of(job)):
+        for one in manifest.belongings(spec, secrets, Owner.of(master)):
             create(one)
-        # The Job of a queue is let go by the queue.
-        if not cluster_of(spec).queue:
-            api.patch(JOB, master_name(spec), {"spec": {"suspend": False}}, cluster_of(spec).namespace)
+        api.patch(STATEFUL_SET, master_name(spec), {"spec": {"replicas": 1}}, cluster_of(spec).namespace)
 
 
 @contextmanager

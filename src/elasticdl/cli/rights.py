@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import (
     CONFIG_MAP,
-    JOB,
     NETWORK_POLICY,
     POD,
     ROLE,
@@ -17,6 +16,7 @@ from elasticdl.kube.kinds import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
     Kind,
 )
 
@@ -34,17 +34,17 @@ class Right(NamedTuple):
         return f"{self.verb} {resource}"
 
 
-_MADE = (JOB, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
+_MADE = (STATEFUL_SET, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
 
 # To submit a job: make its objects, let it go, take back what was made if that fails.
 SUBMIT = (
     *(Right(verb, kind) for kind in _MADE for verb in ("create", "delete")),
-    Right("patch", JOB),
+    Right("patch", STATEFUL_SET),
 )
 # To look at a job, reach its master, read its logs.
 LOOK = (
-    Right("get", JOB),
-    Right("list", JOB),
+    Right("get", STATEFUL_SET),
+    Right("list", STATEFUL_SET),
     Right("get", CONFIG_MAP),
     Right("list", CONFIG_MAP),
     Right("get", SECRET),

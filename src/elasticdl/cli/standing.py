@@ -1,4 +1,4 @@
-"""How a job on a cluster stands, by its objects alone: what its master wrote down, its Job, the master's pod."""
+"""How a job on a cluster stands, by its objects alone: what its master wrote down, the master's set and pod."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from google.protobuf.json_format import Parse
 
 from elasticdl.cli.reach import master_pod
 from elasticdl.kube.api import Api
-from elasticdl.kube.kinds import CONFIG_MAP, JOB
+from elasticdl.kube.kinds import CONFIG_MAP, STATEFUL_SET
 from elasticdl.launcher import pod_life
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory, write_private
@@ -18,17 +18,23 @@ from elasticdl.spec.directory import JobDirectory, write_private
 Document = dict[str, Any]
 
 
+class End(NamedTuple):
+    phase: str  # succeeded, failed, stopped
+    reason: str
+    exit_code: int
+
+
 class Standing(NamedTuple):
     written: dict[str, str]  # of the ConfigMap NAME-status; {}: nothing yet
-    job: Document | None  # the Job of the master; None: deleted
+    master: Document | None  # its StatefulSet; None: deleted
     pod: Document | None  # the master's newest
 
     @classmethod
     def read(cls, api: Api, namespace: str, name: str) -> Standing:
-        # The Job first: one that is over by then has written all it will.
-        job = api.get(JOB, f"{name}-master", namespace)
+        # The set first: one that has given its pod back by then has written all it will.
+        master = api.get(STATEFUL_SET, f"{name}-master", namespace)
         held = api.get(CONFIG_MAP, f"{name}-status", namespace) or {}
-        return cls(held.get("data") or {}, job, master_pod(api, namespace, name))
+        return cls(held.get("data") or {}, master, master_pod(api, namespace, name))
 
     @property
     def told(self) -> pb.JobStatus | None:
@@ -49,16 +55,20 @@ class Standing(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Nobody will start the master again."""
-        return self.job is None or bool(self._condition("Complete") or self._condition("Failed"))
+        """Nobody will start the master again, unless to say the same once more."""
+        return self.master is None or self.result is not None
 
     @property
-    def has_failed(self) -> bool:
-        return self.job is None or bool(self._condition("Failed"))
+    def end(self) -> End:
+        """Of a job that is over."""
+        result = self.result
+        if result is None:
+            return End("failed", self.why_away, 1)
+        return End(str(result["phase"]), str(result.get("reason", "")), int(result["exit_code"]))
 
     @property
     def created_at(self) -> float:
-        created = (self.job or {}).get("metadata", {}).get("creationTimestamp")
+        created = (self.master or {}).get("metadata", {}).get("creationTimestamp")
         return datetime.fromisoformat(created).timestamp() if created else 0.0
 
     @property
@@ -68,12 +78,12 @@ class Standing(NamedTuple):
     @property
     def why_away(self) -> str:
         """Why no master answers, in the words of Kubernetes."""
-        if self.job is None:
+        if self.master is None:
             return "the job was deleted"
-        if failed := self._condition("Failed"):
-            return f"the master's Job failed: {failed.get('message') or failed.get('reason', '')}"
-        if self.job.get("spec", {}).get("suspend"):
-            return "its Job is suspended: it waits for its turn in a queue, or was suspended by someone"
+        if self.result is not None:
+            return f"the job is over: {self.end.reason or self.end.phase}"
+        if not self.master.get("spec", {}).get("replicas"):
+            return "it is suspended: its StatefulSet has no pods"
         if self.pod is None:
             return "its master has no pod yet"
         match pod_life.read(self.pod, None):
@@ -89,7 +99,3 @@ class Standing(NamedTuple):
             write_private(directory.events, self.events)
         if self.result is not None:
             write_private(directory.result, json.dumps(self.result))
-
-    def _condition(self, kind: str) -> Document | None:
-        conditions = (self.job or {}).get("status", {}).get("conditions") or []
-        return next((one for one in conditions if one["type"] == kind and one["status"] == "True"), None)

@@ -10,7 +10,7 @@ from elasticdl.errors import SpecError
 
 
 class Kind(NamedTuple):
-    version: str  # as in `apiVersion`: "v1", "batch/v1"
+    version: str  # as in `apiVersion`: "v1", "apps/v1"
     kind: str
     plural: str
     namespaced: bool = True
@@ -36,7 +36,7 @@ NODE = Kind("v1", "Node", "nodes", namespaced=False)
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
 PERSISTENT_VOLUME_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
-JOB = Kind("batch/v1", "Job", "jobs")
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
 ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
@@ -56,7 +56,7 @@ _ALL = (
     NAMESPACE,
     PERSISTENT_VOLUME_CLAIM,
     RESOURCE_QUOTA,
-    JOB,
+    STATEFUL_SET,
     ROLE,
     ROLE_BINDING,
     NETWORK_POLICY,

@@ -23,7 +23,11 @@ RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "events", ("create", "patch")),
     ("elasticdl.org", "elasticjobs", ("get", "list", "watch")),
     ("elasticdl.org", "elasticjobs/status", ("patch",)),
-    ("batch", "jobs", ("get",)),
+)
+# To its own StatefulSet alone: whose the job is, and at the end no pod for it any more.
+OWN_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("apps", "statefulsets", ("get",)),
+    ("apps", "statefulsets/scale", ("patch",)),
 )
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -57,7 +61,8 @@ def rights(spec: JobSpec, owner: Owner) -> list[Document]:
         "kind": "Role",
         "metadata": metadata(spec, name, MASTER, owner=owner),
         "rules": [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in RULES
+            *(_rule(*one) for one in RULES),
+            *(_rule(*one) | {"resourceNames": [name]} for one in OWN_RULES),
         ],
     }
     binding: Document = {
@@ -68,6 +73,10 @@ def rights(spec: JobSpec, owner: Owner) -> list[Document]:
         "subjects": [account],
     }
     return [role, binding]
+
+
+def _rule(group: str, resource: str, verbs: tuple[str, ...]) -> Document:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
 
 
 def service(spec: JobSpec, owner: Owner) -> Document:

@@ -1,13 +1,13 @@
 """Every object of a job on Kubernetes, made purely from its JobSpec: plain dictionaries, nothing is sent.
 
-The order of use: `master_job`, which is suspended; `belongings`, with that Job (or the ElasticJob that owns it) as
-their owner; then the Job is let go. The master makes a `replica_pod` for each worker and ps.
+The order of use: `master_set`, which has no pod yet; `belongings`, with that StatefulSet (or the ElasticJob that owns
+it) as their owner; then the set is let go: scaled to one. The master makes a `replica_pod` for each worker and ps,
+whose owner is the ConfigMap among the belongings: what is deleted with the set takes them along.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from elasticdl.launcher import access
@@ -18,11 +18,13 @@ from elasticdl.launcher.naming import (
     METRICS_PORT,
     Document,
     Owner,
+    chosen,
     labels,
     master_name,
     metadata,
     pod_name,
     selector,
+    spec_name,
 )
 from elasticdl.launcher.pod_template import pod_spec
 from elasticdl.launcher.resources import is_high, memory_of
@@ -39,21 +41,16 @@ __all__ = [
     "belongings",
     "is_high",
     "labels",
-    "master_job",
+    "master_set",
     "memory_of",
     "replica_pod",
     "selector",
 ]
 
 SPEC_KEY = "spec.json"
-BACKOFF_LIMIT = 100
-# How a pod of the master may end, and what its Job makes of it; the first rule that fits counts. A pod that was taken
-# away is replaced whatever its exit code: the next master reads in the journal whether the job had ended.
-_FAILURES: list[Document] = [
-    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    {"action": "FailJob", "onExitCodes": {"containerName": MASTER, "operator": "In", "values": [1, 2, 130]}},
-    {"action": "Ignore", "onExitCodes": {"containerName": MASTER, "operator": "In", "values": [137, 143]}},
-]
+# Pods of workers and ps have local storage and nobody who makes them again by a template: without this an autoscaler
+# would keep their node for them.
+_MOVABLE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 
 
 def belongings(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Document]:
@@ -62,7 +59,7 @@ def belongings(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Documen
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": metadata(spec, f"{spec.name}-spec", owner=owner),
+            "metadata": metadata(spec, spec_name(spec), owner=owner),
             "immutable": True,  # a job is fixed; and no kubelet has to watch it
             "data": {SPEC_KEY: spec.model_dump_json(indent=2)},
         },
@@ -81,26 +78,29 @@ def belongings(spec: JobSpec, secrets: JobSecrets, owner: Owner) -> list[Documen
     ]
 
 
-def master_job(spec: JobSpec, owner: Owner | None) -> Document:
-    """The master: one pod at a time, replaced until it says that the job is over. Created suspended."""
+def master_set(spec: JobSpec, owner: Owner | None) -> Document:
+    """The master: one pod at a time, at once replaced, until it scales its set to nothing. Created with no pod.
+
+    Nothing of it is ever changed but its number of pods, so there is no roll-out and no revision to keep.
+    """
     name = master_name(spec)
     template = {
         "metadata": {"name": name, "labels": labels(spec, MASTER, MASTER)},
-        "spec": pod_spec(spec, MASTER, MASTER, owner=owner),
+        "spec": pod_spec(spec, MASTER, MASTER),
     }
     template = adjusted(template, spec, "pod", "master_pod")
     del template["metadata"]["name"]
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
         "metadata": metadata(spec, name, MASTER, owner=owner, queue=True),
         "spec": {
-            "suspend": True,
-            "completions": 1,
-            "parallelism": 1,
-            "backoffLimit": BACKOFF_LIMIT,
-            "podReplacementPolicy": "Failed",  # never two: the next comes when the last is gone
-            "podFailurePolicy": {"rules": deepcopy(_FAILURES)},
+            "replicas": 0,
+            "serviceName": name,
+            "selector": {"matchLabels": chosen(spec, MASTER)},
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "revisionHistoryLimit": 0,
             "template": template,
         },
     }
@@ -117,10 +117,11 @@ def replica_pod(
     environ: Mapping[str, str] | None = None,
 ) -> Document:
     """The pod of a worker or a ps. `raises`: how often pods of this role ran out of memory."""
+    described = metadata(spec, pod_name(spec, replica), role, replica=replica, owner=owner, queue=True)
     pod: Document = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(spec, pod_name(spec, replica), role, replica=replica, owner=owner, queue=True),
+        "metadata": described | {"annotations": dict(_MOVABLE)},
         "spec": pod_spec(spec, role, replica, raises=raises, is_high=is_high, environ=environ),
     }
     return adjusted(pod, spec, "pod", f"{role}_pod")

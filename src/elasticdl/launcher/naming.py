@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from elasticdl.spec import ClusterSpec, JobSpec
@@ -18,6 +17,7 @@ REPLICA_LABEL = "elasticdl.org/replica"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 MASTER, WORKER, PS = "master", "worker", "ps"
+STATUS = "status"  # of the ConfigMap by which a master says how its job stands
 ROLES = (MASTER, WORKER, PS)
 
 
@@ -35,19 +35,17 @@ class Owner(NamedTuple):
         metadata = document["metadata"]
         return cls(document["apiVersion"], document["kind"], metadata["name"], metadata["uid"])
 
-    @classmethod
-    def from_json(cls, text: str) -> Owner:
-        return cls(**json.loads(text))
-
-    def to_json(self) -> str:
-        return json.dumps(self._asdict())
-
     @property
     def reference(self) -> Document:
-        reference: Document = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
-        # A controller is what `kubectl drain` asks for. But the Job controller lets go of pods that its
-        # selector does not know, and then nobody would collect them: to a Job they belong, no more.
-        return reference if self.kind == "Job" else reference | {"controller": True}
+        """As its controller: that is what `kubectl drain` and autoscalers ask pods for before they move them."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
 
 
 def cluster_of(spec: JobSpec) -> ClusterSpec:
@@ -56,7 +54,11 @@ def cluster_of(spec: JobSpec) -> ClusterSpec:
 
 
 def labels(spec: JobSpec, role: str = "", replica: str = "") -> dict[str, str]:
-    found = {"app.kubernetes.io/name": "elasticdl", "app.kubernetes.io/instance": spec.name, JOB_LABEL: spec.name}
+    return labels_of(spec.name, role, replica)
+
+
+def labels_of(job: str, role: str = "", replica: str = "") -> dict[str, str]:
+    found = {"app.kubernetes.io/name": "elasticdl", "app.kubernetes.io/instance": job, JOB_LABEL: job}
     if role:
         found[ROLE_LABEL] = role
     if replica:
@@ -90,8 +92,13 @@ def metadata(
 
 
 def master_name(spec: JobSpec) -> str:
-    """Of the master's Job, of its Service, and of its ServiceAccount."""
+    """Of the master's StatefulSet, of its Service, and of its ServiceAccount."""
     return f"{spec.name}-{MASTER}"
+
+
+def spec_name(spec: JobSpec) -> str:
+    """Of the ConfigMap with the job's description, which owns the pods of workers and ps."""
+    return f"{spec.name}-spec"
 
 
 def pod_name(spec: JobSpec, replica: str) -> str:

@@ -97,6 +97,18 @@ def _writable(path: str, places: Places) -> str:
     return path if os.access(place, os.W_OK) else str(places.state / path)
 
 
+def _refuse(env: PodEnv, problem: ElasticDLError) -> None:
+    """A master that cannot begin says so where people look; it would only be started again."""
+    from elasticdl.kube.api import Api
+    from elasticdl.launcher import last_word
+
+    job = env.name.rpartition("-")[0].removesuffix(f"-{MASTER}")  # of JOB-master-0
+    try:
+        last_word.refuse(Api.connect(), job, env.namespace, str(problem), problem.exit_code)
+    except ElasticDLError as exc:
+        print(f"error: it could not be written down: {exc}", file=sys.stderr)
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text()
@@ -115,9 +127,15 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     places = Places(arguments.spec, arguments.secret, arguments.state, Path.cwd())
     try:
         env = PodEnv.from_environ(environ)
+    except SpecError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        return exc.exit_code
+    try:
         become, added = command(arguments.role, env, prepare(arguments.role, env, places))
     except ElasticDLError as exc:
         print(f"error: {exc}", file=sys.stderr)
+        if arguments.role == MASTER:
+            _refuse(env, exc)
         return exc.exit_code
     sys.stderr.flush()
     return os.execve(become[0], become, dict(environ) | added)

@@ -11,7 +11,6 @@ from elasticdl.launcher.naming import (
     MASTER_PORT,
     WORKER,
     Document,
-    Owner,
     chosen,
     cluster_of,
     master_name,
@@ -24,9 +23,6 @@ USER = 10001
 NODE_LOST_S = 30  # how long a pod of a node that says nothing is waited for
 LEAVE_S = 5  # beyond the grace period of the job: time to end after leaving
 _TOPOLOGY = {"nodes": "kubernetes.io/hostname", "zones": "topology.kubernetes.io/zone"}
-_JOB_UID = "ELASTICDL_JOB_UID"
-# The Job controller labels its pods with the Job's uid, which nobody knows when the template is written.
-_JOB_UID_LABEL = "metadata.labels['batch.kubernetes.io/controller-uid']"
 
 
 def pod_spec(
@@ -37,13 +33,12 @@ def pod_spec(
     raises: int = 0,
     is_high: bool | None = None,
     environ: Mapping[str, str] | None = None,
-    owner: Owner | None = None,
 ) -> Document:
-    """`owner` is for the master: whose the pods are that it makes. None: its own Job's."""
+    """A master that ends is started again in its pod, until it says itself that it is over; others have a successor."""
     cluster = cluster_of(spec)
     volumes, mounts = _volumes(spec, role)
     found: Document = {
-        "restartPolicy": "Never",
+        "restartPolicy": "Always" if role == MASTER else "Never",
         "serviceAccountName": service_account(spec, role),
         "automountServiceAccountToken": role == MASTER,
         "enableServiceLinks": False,
@@ -55,7 +50,7 @@ def pod_spec(
                 "image": cluster.image,
                 "imagePullPolicy": cluster.pull_policy,
                 "command": ["python", "-m", "elasticdl.launcher.pod", role],
-                "env": _variables(spec, role, replica, environ or {}, owner),
+                "env": _variables(spec, replica, environ or {}),
                 **({"envFrom": [{"secretRef": {"name": name}} for name in cluster.environ_secrets]}
                    if cluster.environ_secrets else {}),
                 "resources": resources.resources(spec, role, raises),
@@ -96,18 +91,11 @@ def service_account(spec: JobSpec, role: str) -> str:
     return (cluster_of(spec).service_account or master_name(spec)) if role == MASTER else f"{spec.name}-{WORKER}"
 
 
-def _variables(
-    spec: JobSpec, role: str, replica: str, environ: Mapping[str, str], owner: Owner | None
-) -> list[Document]:
+def _variables(spec: JobSpec, replica: str, environ: Mapping[str, str]) -> list[Document]:
     """Ours win over the person's, which win over settings."""
     ours = {"HOME": "/tmp", "USER": "elasticdl"}  # the user has no entry in the image's passwd
     given = ours | dict(environ) | cluster_of(spec).environ | {env.REPLICA: replica}
     fields = {env.POD_IP: "status.podIP", env.POD_NAME: "metadata.name", env.NAMESPACE: "metadata.namespace"}
-    if role == MASTER and owner is None:
-        fields[_JOB_UID] = _JOB_UID_LABEL
-        owner = Owner("batch/v1", "Job", master_name(spec), f"$({_JOB_UID})")
-    if role == MASTER and owner is not None:
-        given[env.OWNER] = owner.to_json()
     # Fields first: a later value may refer to them.
     taken = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
     return taken + [{"name": name, "value": value} for name, value in given.items() if name not in fields]

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from elasticdl.master.tensorboard import Curves
 
 OBSERVE_S = 0.5
-COME_BACK = 75  # EX_TEMPFAIL: a Job of Kubernetes starts the next master, where 1, 2 and 130 end the job
 LINGER_S = 10.0  # released workers have this long to say goodbye; the launcher deals with the rest
 WATCHERS_S = 1.0  # people who watch have this long to hear the end
 
@@ -47,23 +46,29 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--port", type=int, default=0, help="to listen on; 0: that of the master before, or any")
     arguments = parser.parse_args(argv)
     directory = JobDirectory(arguments.directory)
+    spec = None
     try:
         spec = directory.load_spec()
         log.configure("master", spec.log_level)
-        code = asyncio.run(_serve(directory, arguments))
+        asyncio.run(_serve(directory, arguments))
     except ElasticDLError as exc:
         logging.getLogger("elasticdl").error("%s", exc)
-        is_final = isinstance(exc, SpecError | PermanentError) or not arguments.pods
-        return exc.exit_code if is_final else COME_BACK
-    except Exception:
-        if not arguments.pods:
-            raise
-        logging.getLogger("elasticdl").exception("the master failed; the next one begins where it was")
-        return COME_BACK
-    return code if arguments.pods else 0  # a Job of Kubernetes ends as its pod does
+        if arguments.pods and spec is not None and _is_final(exc):
+            from elasticdl.master import pods
+
+            pods.refuse(spec, exc)
+        return exc.exit_code
+    return 0
 
 
-async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> int:
+def _is_final(problem: ElasticDLError) -> bool:
+    """Whether no later master could do better. What the API of a cluster refuses today it may grant tomorrow."""
+    from elasticdl.kube.errors import ApiError
+
+    return isinstance(problem, SpecError | PermanentError) and not isinstance(problem, ApiError)
+
+
+async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None:
     spec = directory.load_spec()
     cluster = _cluster(spec) if arguments.pods else None
     loop = Loop(directory, spec, SteadyClock(), cluster.journal() if cluster else None)
@@ -86,15 +91,14 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> int:
         if cluster is not None:
             await cluster.close(loop)
         await server.stop(WATCHERS_S)
-        phase = loop.state.job.ledger.phase
-        assert isinstance(phase, Over)
-        return phase.exit_code
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.stop(0.0)  # after a failure too: grpc does not survive the end of its event loop
         loop.close()
+    if cluster is not None:
+        cluster.leave()
 
 
 def _cluster(spec: JobSpec) -> Cluster:

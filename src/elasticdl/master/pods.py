@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.errors import SpecError
+from elasticdl.errors import ElasticDLError, SpecError, TransientError
 from elasticdl.kube.api import Api
 from elasticdl.kube.journal import ApiJournal
-from elasticdl.kube.kinds import ELASTIC_JOB, JOB
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, STATEFUL_SET
+from elasticdl.kube.pauses import pauses
 from elasticdl.kube.watching import follow
-from elasticdl.launcher import manifest
+from elasticdl.launcher import last_word, manifest, naming
 from elasticdl.launcher.manifest import Owner
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
@@ -24,7 +27,9 @@ from elasticdl.master.publishing import Home, Publisher
 from elasticdl.master.replicas import parse
 from elasticdl.spec import JobSpec
 
-TERMINATED = 128 + signal.SIGTERM  # the exit code of a master that is to come back elsewhere
+CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
+LEAVE_S = 20.0  # how long it waits for its pod to be deleted
+_log = logging.getLogger(__name__)
 
 
 class Cluster:
@@ -43,7 +48,7 @@ class Cluster:
         assert self._spec.cluster is not None
         if self._spec.cluster.state_claim:
             return None
-        return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.job.reference)
+        return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference)
 
     def attend(self, loop: Loop) -> list[asyncio.Task[None]]:
         """Launch, watch, publish, until the tasks are cancelled."""
@@ -53,7 +58,7 @@ class Cluster:
             if (event := parse(document)) is not None:
                 loop.submit(event)
 
-        launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.job, heard)
+        launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
         loop.performer.launcher = launcher
         if self._home.resource is not None:
             arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
@@ -61,9 +66,24 @@ class Cluster:
         return [asyncio.create_task(launcher.run()), asyncio.create_task(self._publisher.run(loop))]
 
     async def close(self, loop: Loop) -> None:
-        """The last word."""
+        """The last word: the result, written down for those who come later."""
         self._stopped.set()
-        await self._publisher.publish(loop)
+        deadline = loop.clock.now() + CLOSE_S
+        for pause_s in pauses():
+            await self._publisher.publish(loop)
+            if self._publisher.has_result:
+                return
+            if loop.clock.now() > deadline:
+                raise TransientError("the result of the job could not be written down; the next master tries again")
+            await asyncio.sleep(pause_s)
+
+    def leave(self) -> None:
+        """No pod for this master any more, then wait to be ended.
+
+        Who would end by itself would be started again before the controller has seen that it should not be.
+        """
+        last_word.retire(self._api, self._spec.name, self._home.namespace)
+        time.sleep(LEAVE_S)
 
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
@@ -84,16 +104,35 @@ def _asked(spec: dict[str, Any], loop: Loop) -> ev.ScaleAsked | None:
 
 
 def _home(api: Api, spec: JobSpec, namespace: str) -> Home:
-    found = api.get(JOB, f"{spec.name}-master", namespace)
-    if found is None:
-        raise SpecError(f"there is no Job {spec.name}-master in namespace {namespace}: its master has no place")
-    metadata = found["metadata"]
-    job = Owner("batch/v1", "Job", metadata["name"], metadata["uid"])
-    resources = [one for one in metadata.get("ownerReferences", []) if one["kind"] == ELASTIC_JOB.kind]
+    found = {
+        kind: api.get(kind, name, namespace)
+        for kind, name in ((STATEFUL_SET, naming.master_name(spec)), (CONFIG_MAP, naming.spec_name(spec)))
+    }
+    for kind, document in found.items():
+        if document is None:
+            raise SpecError(f"there is no {kind.kind} of job {spec.name} in namespace {namespace}: it has no place")
+    master, pods = (
+        Owner(kind.version, kind.kind, document["metadata"]["name"], document["metadata"]["uid"])
+        for kind, document in found.items()
+        if document is not None
+    )
+    owners = (found[STATEFUL_SET] or {})["metadata"].get("ownerReferences", [])
+    resources = [one for one in owners if one["kind"] == ELASTIC_JOB.kind]
     resource = Owner(*(resources[0][key] for key in ("apiVersion", "kind", "name", "uid"))) if resources else None
-    return Home(namespace, job, resource)
+    return Home(namespace, master, pods, resource)
+
+
+def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
+    """Make a result of what cannot be: a master that only failed would be started again for ever."""
+    assert spec.cluster is not None
+    try:
+        api = Api.connect()
+        namespace = spec.cluster.namespace or api.namespace
+        last_word.refuse(api, spec.name, namespace, str(problem), problem.exit_code)
+    except ElasticDLError as exc:
+        _log.error("it could not be written down: %s", exc)
 
 
 def leave_on_sigterm() -> None:
     """Process 1 of a container does not die of a signal by itself; the journal has all there is to know."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))

@@ -13,9 +13,9 @@ from google.protobuf.json_format import MessageToJson
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere
-from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB
-from elasticdl.launcher.manifest import Owner, labels
+from elasticdl.kube.kinds import ELASTIC_JOB
+from elasticdl.launcher import last_word
+from elasticdl.launcher.manifest import Owner
 from elasticdl.master import status
 from elasticdl.master.actions import Entry
 from elasticdl.master.loop import Loop
@@ -33,13 +33,14 @@ class Home(NamedTuple):
     """Where the objects of a job lie and whose they are."""
 
     namespace: str
-    job: Owner  # the batch Job of the master
+    master: Owner  # the StatefulSet of the master
+    pods: Owner  # the ConfigMap with the job's description: to it belong the pods of workers and ps
     resource: Owner | None  # the ElasticJob, where there is one
 
     @property
     def shown(self) -> Owner:
         """What a person looks at."""
-        return self.resource or self.job
+        return self.resource or self.master
 
 
 class Publisher:
@@ -47,8 +48,8 @@ class Publisher:
         self._api = api
         self._spec = spec
         self._home = home
-        self._name = f"{spec.name}-status"
-        self._made = False
+        self._writing = asyncio.Lock()  # what was seen first is written first
+        self.has_result = False  # whether the end is written down
         self._told = 0  # entries of the event log that are events of the object
 
     async def run(self, loop: Loop) -> None:
@@ -61,6 +62,10 @@ class Publisher:
                 await changed.wait()
 
     async def publish(self, loop: Loop) -> None:
+        async with self._writing:
+            await self._publish(loop)
+
+    async def _publish(self, loop: Loop) -> None:
         job, now = loop.state.job, loop.clock.now()
         seen = status.status(job, now)
         phase = job.ledger.phase
@@ -81,34 +86,14 @@ class Publisher:
         lines = "".join(json.dumps(entry._asdict()) + "\n" for entry in list(recent)[-SHOWN_EVENTS:])
         data = {"status.json": MessageToJson(seen), "events.jsonl": lines}
         if result is not None:
-            data["result.json"] = json.dumps(result)
-        if not self._made:
-            self._make(data)
-        else:
-            self._api.patch(CONFIG_MAP, self._name, {"data": data}, self._home.namespace)
+            data[last_word.RESULT_KEY] = json.dumps(result)
+        last_word.write(self._api, self._spec.name, self._home.namespace, self._home.master, data)
+        self.has_result = result is not None
         if self._home.resource is not None:
             change = {"status": resource_status(seen, result)}
             self._api.patch(ELASTIC_JOB, self._home.resource.name, change, self._home.namespace, "status")
         for entry in entries:
             self._tell(entry)
-
-    def _make(self, data: dict[str, str]) -> None:
-        document = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": self._name,
-                "namespace": self._home.namespace,
-                "labels": labels(self._spec, "status"),
-                "ownerReferences": [self._home.job.reference],
-            },
-            "data": data,
-        }
-        try:
-            self._api.create(document)
-        except AlreadyThere:
-            self._api.patch(CONFIG_MAP, self._name, {"data": data}, self._home.namespace)
-        self._made = True
 
     def _tell(self, entry: Entry) -> None:
         shown = self._home.shown

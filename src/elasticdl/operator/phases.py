@@ -7,6 +7,7 @@ wrong, that the job is suspended, that the master ended without a word. Conditio
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from elasticdl.launcher import naming
@@ -59,15 +60,19 @@ def change(
     said: list[Condition],
     now: str,
     held_up_by: str = "",
+    result: Document | None = None,
 ) -> dict[str, Any]:
-    """What to write into the status; {} when it says so already. `held_up_by`: why there is no master yet."""
+    """What to write into the status; {} when it says so already.
+
+    `held_up_by`: why there is no master yet. `result`: what the master wrote down of the end.
+    """
     status = resource.get("status") or {}
     wanted: dict[str, Any] = {"observedGeneration": resource["metadata"].get("generation", 0)}
-    stands = _phase(status, job, master, said, held_up_by)
+    stands = _phase(status, job, master, said, held_up_by, result)
     if stands is not None:
         wanted |= {"phase": stands[0], "reason": stands[1]}
         if stands[0] in OVER:
-            wanted["finishedAt"] = _ended_at(master) or now
+            wanted["finishedAt"] = _ended_at(result) or now
         if job is not None and stands[0] not in OVER:
             wanted |= _counts(job)
     phase = wanted.get("phase", status.get("phase", ""))
@@ -94,7 +99,12 @@ def merged(before: Iterable[Document], said: Iterable[Condition], now: str) -> l
 
 
 def _phase(
-    status: Document, job: JobSpec | None, master: Document | None, said: list[Condition], held_up_by: str
+    status: Document,
+    job: JobSpec | None,
+    master: Document | None,
+    said: list[Condition],
+    held_up_by: str,
+    result: Document | None,
 ) -> tuple[str, str] | None:
     """Phase and reason, or None where the master's word stands."""
     phase = status.get("phase", "")
@@ -103,30 +113,22 @@ def _phase(
     if master is None or job is None:
         wrong = next((one.message for one in said if one.type == "Accepted" and not one.is_true), "")
         return (INVALID, wrong) if wrong else (PENDING, held_up_by)
-    end = _end(master)
-    if end is not None:
-        has_failed = end["type"] == FAILED
-        words = f"the master ended: {end.get('message') or end.get('reason') or 'no reason given'}"
-        return (FAILED, words) if has_failed else (SUCCEEDED, "the master ended well")
-    if master["spec"].get("suspend"):
-        queue = job.cluster.queue if job.cluster else ""
-        return SUSPENDED, f"waits in the queue {queue}" if queue else "spec.suspend is true"
+    if result is not None:
+        return str(result["phase"]).capitalize(), str(result.get("reason", ""))
+    if not master["spec"]["replicas"]:
+        return SUSPENDED, "spec.suspend is true"
     has_spoken = "startedAt" in status and phase not in (SUSPENDED, INVALID)
     if has_spoken:
         return None
-    is_ready = (master.get("status") or {}).get("ready", 0) > 0
-    return (RUNNING, "the master runs") if is_ready else (PENDING, "the pod of the master does not run yet")
+    if (master.get("status") or {}).get("readyReplicas", 0) > 0:
+        return RUNNING, "the master runs"
+    queue = job.cluster.queue if job.cluster else ""
+    return PENDING, "the pod of the master does not run yet" + (f"; its queue is {queue}" if queue else "")
 
 
-def _end(master: Document | None) -> Document | None:
-    conditions = ((master or {}).get("status") or {}).get("conditions") or []
-    ends = [one for one in conditions if one["type"] in ("Complete", FAILED) and one["status"] == "True"]
-    return ends[0] if ends else None
-
-
-def _ended_at(master: Document | None) -> str:
-    end = _end(master)
-    return str(end.get("lastTransitionTime", "")) if end else ""
+def _ended_at(result: Document | None) -> str:
+    at = (result or {}).get("ended_at")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else ""
 
 
 def _suspended(phase: str, reason: str) -> Condition:

@@ -50,13 +50,13 @@ class Reactions:
         group = kinds.ELASTIC_JOB.version
         kopf.on.event(group, kinds.ELASTIC_JOB.plural, registry=self.registry)(self.job_changed)
         is_master = {naming.ROLE_LABEL: naming.MASTER}
-        kopf.on.event(kinds.JOB.version, kinds.JOB.plural, labels=is_master, registry=self.registry)(
+        kopf.on.event(kinds.STATEFUL_SET.version, kinds.STATEFUL_SET.plural, labels=is_master, registry=self.registry)(
             self.master_changed
         )
 
     async def served(self, **_: Any) -> None:
         """Wait until the API server names what we watch: kopf asks once, and one that just started may forget some."""
-        for kind in (kinds.JOB, kinds.ELASTIC_JOB):
+        for kind in (kinds.STATEFUL_SET, kinds.ELASTIC_JOB):
             while not await asyncio.to_thread(self._is_served, kind):
                 logger.warning("the cluster does not serve %s of %s; see deploy/crd", kind.plural, kind.version)
                 await asyncio.sleep(RETRY_S)

@@ -16,7 +16,7 @@ from elasticdl.errors import ElasticDLError, SpecError, TransientError
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere, ApiAway, Conflict
-from elasticdl.launcher import certificates, manifest, naming
+from elasticdl.launcher import certificates, last_word, manifest, naming
 from elasticdl.operator import changes, phases
 from elasticdl.operator.schema import job_of
 from elasticdl.spec.job import JobSpec
@@ -30,7 +30,7 @@ class Waiting(TransientError):
 
 
 class Ending(TransientError):
-    """The master's pod is about to go."""
+    """The master is about to change, or its pod to go."""
 
 
 @dataclass
@@ -55,6 +55,11 @@ class Place:
         return f"{self.name}-{naming.MASTER}"
 
     @property
+    def replicas(self) -> int:
+        """Pods that the master shall have, as long as it is not over."""
+        return 0 if self.resource["spec"].get("suspend") else 1
+
+    @property
     def owner(self) -> naming.Owner:
         return naming.Owner.of(self.resource)
 
@@ -76,22 +81,23 @@ def reconcile(api: Api, resource: Document, say: Say) -> None:
     if "deletionTimestamp" in resource["metadata"]:
         return  # its owner references take everything along
     place = Place(api, resource, say)
-    job = master = None
+    job = master = result = None
     try:
-        master = place.find(kinds.JOB, place.master_name)
+        master = place.find(kinds.STATEFUL_SET, place.master_name)
         job = _asked(place, master)
-        if job is not None and not phases.is_over(resource):
+        result = _result(place, master)
+        if job is not None and result is None and not phases.is_over(resource):
             if master is None:
                 master = _create(place, job)
             else:
                 _mend(place, job)
-            master = _suspend(place, job, master)
+            master = _scale(place, job, master)
     except ApiAway:
         raise
     except ElasticDLError as exc:
-        _tell(place, job, master, held_up_by=str(exc))
+        _tell(place, job, master, result, held_up_by=str(exc))
         raise
-    _tell(place, job, master)
+    _tell(place, job, master, result)
 
 
 def _asked(place: Place, master: Document | None) -> JobSpec | None:
@@ -115,16 +121,25 @@ def _running(place: Place) -> JobSpec | None:
     return JobSpec.model_validate(json.loads(found["data"][manifest.SPEC_KEY])) if found else None
 
 
+def _result(place: Place, master: Document | None) -> Document | None:
+    """How the job ended, if its master gave its pod back because of that. It writes first, and is read last."""
+    if master is None or master["spec"]["replicas"]:
+        return None
+    held = place.api.get(kinds.CONFIG_MAP, last_word.status_name(place.name), place.namespace)
+    return last_word.result_of(held, master["metadata"]["uid"])
+
+
 def _create(place: Place, job: JobSpec) -> Document:
     """Belongings first, the master last: a master that is there has had all it needs."""
     for document in _missing(place, job, certificates.make(job)):
         _create_one(place, document)
     # An operator that ended half way may have left a spec behind: the master belongs to that one.
     begun = _running(place) or job
-    document = manifest.master_job(begun, place.owner)
-    document["spec"]["suspend"] = _is_to_wait(place, begun)
+    document = manifest.master_set(begun, place.owner)
+    document["spec"]["replicas"] = place.replicas
     created = _create_one(place, document)
-    place.say(place.resource, "Normal", "Created", f"Created the master of the job: Job {document['metadata']['name']}")
+    said = f"Created the master of the job: StatefulSet {document['metadata']['name']}"
+    place.say(place.resource, "Normal", "Created", said)
     return created
 
 
@@ -137,6 +152,9 @@ def _mend(place: Place, job: JobSpec) -> None:
             place.conditions.append(phases.unfollowed(why))
         else:
             _create_one(place, document)
+            if document["metadata"]["name"] == naming.spec_name(job):
+                # It owned the workers and ps. The next master gives those to come to the new one.
+                place.api.delete(kinds.POD, f"{place.master_name}-0", place.namespace)
             place.say(place.resource, "Warning", "Mended", f"{name} was gone and is made again")
 
 
@@ -162,21 +180,22 @@ def _held(document: Document) -> Document:
     return {**document, "metadata": {**metadata, "ownerReferences": owners}}
 
 
-def _is_to_wait(place: Place, job: JobSpec) -> bool:
-    """A job in a queue is begun suspended and let go by whoever runs the queue."""
-    is_queued = bool(job.cluster and job.cluster.queue)
-    return is_queued or bool(place.resource["spec"].get("suspend"))
-
-
-def _suspend(place: Place, job: JobSpec, master: Document) -> Document:
-    is_queued = bool(job.cluster and job.cluster.queue)
-    wanted = bool(place.resource["spec"].get("suspend"))
-    if not is_queued and bool(master["spec"].get("suspend")) != wanted:
+def _scale(place: Place, job: JobSpec, master: Document) -> Document:
+    wanted = place.replicas
+    if master["spec"]["replicas"] != wanted:
         name = master["metadata"]["name"]
-        master = place.api.patch(kinds.JOB, name, {"spec": {"suspend": wanted}}, place.namespace)
-        words = "its pods are given back" if wanted else "it goes on"
-        place.say(place.resource, "Normal", "Suspended" if wanted else "Resumed", f"spec.suspend is {wanted}: {words}")
-    if master["spec"].get("suspend"):
+        # By the version seen: a master that ends this moment must not be started again.
+        change = {
+            "metadata": {"resourceVersion": master["metadata"]["resourceVersion"]},
+            "spec": {"replicas": wanted},
+        }
+        try:
+            master = place.api.patch(kinds.STATEFUL_SET, name, change, place.namespace)
+        except Conflict as exc:
+            raise Ending("the master changed meanwhile") from exc
+        reason, words = ("Resumed", "it goes on") if wanted else ("Suspended", "its pods are given back")
+        place.say(place.resource, "Normal", reason, f"spec.suspend is {not wanted}: {words}")
+    if not wanted:
         _give_back(place, job)
     return master
 
@@ -192,11 +211,13 @@ def _give_back(place: Place, job: JobSpec) -> None:
                 place.api.delete(kinds.POD, metadata["name"], place.namespace, uid=metadata["uid"])
 
 
-def _tell(place: Place, job: JobSpec | None, master: Document | None, held_up_by: str = "") -> None:
+def _tell(
+    place: Place, job: JobSpec | None, master: Document | None, result: Document | None, held_up_by: str = ""
+) -> None:
     """Write the status, if it changes; warn of what was not said before."""
     resource = place.resource
     while True:
-        change = phases.change(resource, job, master, place.conditions, _now(), held_up_by)
+        change = phases.change(resource, job, master, place.conditions, _now(), held_up_by, result)
         if not change:
             return
         _warn(place, resource)

@@ -25,7 +25,7 @@ _QUANTITIES = "500m, 4, 4G or 4Gi"
 ROOT: list[Rule] = [
     _rule(
         f"self.metadata.name.size() <= {NAME_LETTERS}",
-        f"metadata.name: pods are called NAME-worker-N: use at most {NAME_LETTERS} letters",
+        f"metadata.name: labels are made of it: use at most {NAME_LETTERS} letters",
     ),
     _rule(
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",

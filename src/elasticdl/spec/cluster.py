@@ -16,8 +16,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALE = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
 
-# A pod of a job is called NAME-worker-12345: 63 letters are all that a label may have.
-NAME_LETTERS = 63 - len("-worker-12345")
+# 63 letters are all that a label may have. The StatefulSet of the master is called NAME-master, and labels its pod with
+# that name and ten letters for its revision; a longer one would never get a pod.
+NAME_LETTERS = 63 - len("-master-0123456789")
 
 
 def amount(quantity: str) -> float:

@@ -19,7 +19,6 @@ POD_IP = "ELASTICDL_POD_IP"
 POD_NAME = "ELASTICDL_POD_NAME"
 NAMESPACE = "ELASTICDL_NAMESPACE"
 REPLICA = "ELASTICDL_REPLICA"
-OWNER = "ELASTICDL_OWNER"
 
 # glibc gives large blocks back to the kernel at every free and gets them again, zeroed page by page, at the next
 # step: a third of the time of a step with large layers. A worker needs the same memory every step, so it keeps it.
@@ -88,7 +87,6 @@ class PodEnv:
     name: str
     namespace: str
     replica: str
-    owner: str = ""  # JSON: whose the master's objects are, see elasticdl.launcher.naming.Owner
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> PodEnv:
@@ -98,7 +96,6 @@ class PodEnv:
                 name=environ[POD_NAME],
                 namespace=environ[NAMESPACE],
                 replica=environ[REPLICA],
-                owner=environ.get(OWNER, ""),
             )
         except KeyError as exc:
             raise SpecError(f"{exc.args[0]} is not set: this runs in the pods of a job, not by hand") from exc

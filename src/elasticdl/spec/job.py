@@ -243,7 +243,7 @@ class JobSpec(_Part):
     def _fill_in(self) -> Self:
         workers = _fill_in_workers(self.workers, self.cluster)
         if self.cluster and len(self.name) > NAME_LETTERS:
-            raise ValueError(f"name: pods are called NAME-worker-N: use at most {NAME_LETTERS} letters on Kubernetes")
+            raise ValueError(f"name: labels are made of it: use at most {NAME_LETTERS} letters on Kubernetes")
         plan = _fill_in_plan(self.plan, workers, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)

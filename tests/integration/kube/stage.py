@@ -34,7 +34,7 @@ def pod_of(spec: JobSpec, replica: str, role: str, owner: Owner, **asked: Any) -
             "name": pod_name(spec, replica),
             "labels": labels(spec, role, replica),
             "annotations": {"raises": str(asked.get("raises", 0))},
-            "ownerReferences": [owner.reference | {"controller": False}],
+            "ownerReferences": [owner.reference],
         },
         "spec": {
             "nodeName": "node-1",

@@ -18,7 +18,6 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import (
     CONFIG_MAP,
     CRD,
-    JOB,
     NETWORK_POLICY,
     PRIORITY_CLASS,
     ROLE,
@@ -26,12 +25,13 @@ from elasticdl.kube.kinds import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
 )
 from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.integration.kube.apiserver import NOBODY, ApiServer, free_port
 from tests.integration.kube.conftest import Connect
 
-MADE = (JOB, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
+MADE = (STATEFUL_SET, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
 Run = Callable[..., Result]
 
 
@@ -66,8 +66,8 @@ def test_a_job_is_made_whole_and_let_go(run: Run, api: Api, namespace: str) -> N
     assert result.exit_code == 0, result.stderr
     assert f"job digits runs on by itself in namespace {namespace} of context here" in result.stdout
     assert "no checkpoint outlives the pods" in result.stderr
-    job = api.get(JOB, "digits-master")
-    assert job is not None and job["spec"]["suspend"] is False
+    job = api.get(STATEFUL_SET, "digits-master")
+    assert job is not None and job["spec"]["replicas"] == 1
     for kind in MADE[1:]:
         for one in api.list(kind, labels="elasticdl.org/job=digits")[0]:
             assert one["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
@@ -120,7 +120,7 @@ def test_a_job_goes_through_its_life(run: Run, api: Api, namespace: str) -> None
     assert json.loads(run("status", "digits", "--json").stdout)["records"] == 64
     assert "job 'digits' is over (succeeded)" in run("stop", "digits").stderr
     assert "digits: deleted; its pods end" in run("stop", "digits", "--delete").stdout
-    assert api.get(JOB, "digits-master") is None
+    assert api.get(STATEFUL_SET, "digits-master") is None
 
 
 def test_no_kubeconfig(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
         ("spec.strategy", "AllreduceStrategy", "AllreduceStrategy has no ps"),
         ("spec.plan.logical_ranks", 7, "use at least workers.max"),
         ("spec.timing", {"grace_s": 0}, "grace_s"),
-        ("metadata.name", "a" * 51, "use at most 50 letters"),
+        ("metadata.name", "a" * 46, "use at most 45 letters"),
         ("metadata.name", "my.job", "use a-z, 0-9 and '-'"),
     ],
 )

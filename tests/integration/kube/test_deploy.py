@@ -176,7 +176,7 @@ def test_the_rights_of_the_operator_are_enough(server: ApiServer, api: Api, tmp_
     operator = Operator(tmp_path / "log", environ, "elasticdl-operator")
     try:
         made = api.create(resource("mnist"))
-        until("the master is there", lambda: api.get(kinds.JOB, "mnist-master"))
+        until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
         pod = manifest.replica_pod(job_of(made), "worker-0", "worker", naming.Owner.of(made))
         api.create(pod)
         api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
@@ -203,7 +203,7 @@ def test_the_rights_of_a_submitter_are_enough(server: ApiServer, api: Api, conne
     job = job_of(made)
     for document in manifest.belongings(job, certificates.make(job), naming.Owner.of(made)):
         person.create(document)
-    person.create(manifest.master_job(job, naming.Owner.of(made)))
+    person.create(manifest.master_set(job, naming.Owner.of(made)))
 
     assert person.delete(kinds.ELASTIC_JOB, "mnist", namespace)
     assert not person.may("list", kinds.SECRET, namespace)

@@ -12,7 +12,7 @@ import pytest
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.launcher import manifest, naming
+from elasticdl.launcher import last_word, manifest, naming
 from elasticdl.operator.schema import job_of
 from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.elastic_job import install, resource
@@ -27,7 +27,7 @@ OWNED = (
     kinds.ROLE,
     kinds.ROLE_BINDING,
     kinds.NETWORK_POLICY,
-    kinds.JOB,
+    kinds.STATEFUL_SET,
 )
 
 Start = Callable[..., Operator]
@@ -78,6 +78,12 @@ def owned(api: Api, uid: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def replicas(api: Api) -> int:
+    master = api.get(kinds.STATEFUL_SET, "mnist-master")
+    assert master is not None
+    return int(master["spec"]["replicas"])
+
+
 def versions(found: dict[str, dict[str, Any]]) -> dict[str, tuple[str, str]]:
     return {name: (one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for name, one in found.items()}
 
@@ -95,16 +101,18 @@ def test_a_job_gets_its_objects_and_they_belong_to_it(start: Start, api: Api) ->
     job = begun(api)
     found = owned(api, job["metadata"]["uid"])
 
-    assert {"ConfigMap mnist-spec", "Secret mnist-secret", "Service mnist-master", "Job mnist-master"} <= set(found)
+    assert {"ConfigMap mnist-spec", "Secret mnist-secret", "Service mnist-master", "StatefulSet mnist-master"} <= set(
+        found
+    )
     assert {"Role mnist-master", "RoleBinding mnist-master", "ServiceAccount mnist-worker"} <= set(found)
     for document in found.values():
         (owner,) = document["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == ("ElasticJob", True, True)
-    assert found["Job mnist-master"]["spec"]["suspend"] is False
+    assert found["StatefulSet mnist-master"]["spec"]["replicas"] == 1
     assert job["status"]["workersText"] == "0/4 (2-8)"
     assert "finalizers" not in job["metadata"]
     assert operator.figures("healthz") == "ok\n"
-    assert events(api, "Created") == ["Created the master of the job: Job mnist-master"]
+    assert events(api, "Created") == ["Created the master of the job: StatefulSet mnist-master"]
 
 
 def test_an_operator_that_comes_back_touches_nothing(start: Start, api: Api) -> None:
@@ -207,7 +215,7 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
     api.create(resource("mnist"))
     job = job_of(begun(api))
     owner = naming.Owner.of(read(api))
-    master = manifest.replica_pod(job, "master-x", "master", owner)
+    master = manifest.replica_pod(job, "master-0", "master", owner)
     worker = manifest.replica_pod(job, "worker-0", "worker", owner)
     other = manifest.replica_pod(job_of(resource("other", api.namespace)), "worker-0", "worker", owner)
     for pod in (master, worker, other):
@@ -215,10 +223,10 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
         api.create(pod)
 
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
-    until("the master is suspended", lambda: (api.get(kinds.JOB, "mnist-master") or {})["spec"]["suspend"])
+    until("the master is suspended", lambda: replicas(api) == 0)
     until("the operator waits", lambda: 'reconciled_total{outcome="again"}' in operator.figures())
     while_ending = api.get(kinds.POD, "mnist-worker-0")
-    api.delete(kinds.POD, "mnist-master-x", grace_s=0)
+    api.delete(kinds.POD, "mnist-master-0", grace_s=0)
     until("the worker goes", lambda: not api.get(kinds.POD, "mnist-worker-0"))
     until("the status says so", lambda: phase(api) == "Suspended")
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": False}})
@@ -226,20 +234,18 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
 
     assert while_ending and "deletionTimestamp" not in while_ending["metadata"]
     assert api.get(kinds.POD, "other-worker-0")
-    assert (api.get(kinds.JOB, "mnist-master") or {})["spec"]["suspend"] is False
+    assert replicas(api) == 1
 
 
-def test_a_job_in_a_queue_is_left_to_the_queue(start: Start, api: Api) -> None:
+def test_a_job_in_a_queue_has_its_label_and_waits_there(start: Start, api: Api) -> None:
     start()
     api.create(resource("mnist", cluster={"image": "elasticdl:ci", "queue": "team"}))
-    until("it waits", lambda: phase(api) == "Suspended")
+    job = begun(api)
 
-    api.patch(kinds.JOB, "mnist-master", {"spec": {"suspend": False}})  # as Kueue does
-    until("it goes on", lambda: phase(api) == "Pending")
-
-    master = api.get(kinds.JOB, "mnist-master") or {}
-    assert master["spec"]["suspend"] is False
+    master = api.get(kinds.STATEFUL_SET, "mnist-master") or {}
+    assert master["spec"]["replicas"] == 1  # Kueue holds its pod by a gate
     assert master["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert job["status"]["reason"] == "the pod of the master does not run yet; its queue is team"
 
 
 def test_how_the_master_ended_is_how_the_job_ended(start: Start, api: Api) -> None:
@@ -247,20 +253,34 @@ def test_how_the_master_ended_is_how_the_job_ended(start: Start, api: Api) -> No
     api.create(resource("mnist"))
     begun(api)
 
-    now = "2026-01-01T00:00:00Z"
-    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 2"}
-    conditions = [{**failed, "type": "FailureTarget"}, failed]
-    for one in conditions:
-        one |= {"lastTransitionTime": now, "lastProbeTime": now}
-    api.patch(kinds.JOB, "mnist-master", {"status": {"conditions": conditions, "startTime": now}}, sub="status")
+    last_word.refuse(api, "mnist", api.namespace, "no such model", 2)
     until("the job failed", lambda: phase(api) == "Failed")
-    api.delete(kinds.JOB, "mnist-master")
+    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"wish": 5}}})
+    until("the wish is seen", lambda: read(api)["status"]["observedGeneration"] == 2)
+    kept = replicas(api)
+    api.delete(kinds.STATEFUL_SET, "mnist-master")
     api.create(resource("other"))
     begun(api, "other")
 
-    assert read(api)["status"]["reason"] == "the master ended: exit code 2"
+    assert kept == 0  # what is over is not let go again
+    assert read(api)["status"]["reason"] == "no such model"
     assert condition(api, "Finished")["reason"] == "Failed"
-    assert api.get(kinds.JOB, "mnist-master") is None  # what is over is not begun anew
+    assert api.get(kinds.STATEFUL_SET, "mnist-master") is None  # nor begun anew
+
+
+def test_a_result_that_the_status_does_not_know_is_no_reason_to_begin_again(start: Start, api: Api) -> None:
+    """The operator was away when the job ended, and nobody wrote its status."""
+    first = start()
+    api.create(resource("mnist"))
+    begun(api)
+    first.end(signal.SIGKILL)
+    last_word.refuse(api, "mnist", api.namespace, "no such model", 2)
+    ended = versions(owned(api, read(api)["metadata"]["uid"]))
+
+    start()
+    until("the job failed", lambda: phase(api) == "Failed")
+
+    assert versions(owned(api, read(api)["metadata"]["uid"])) == ended
 
 
 def test_objects_of_another_are_not_taken(start: Start, api: Api) -> None:
@@ -272,7 +292,7 @@ def test_objects_of_another_are_not_taken(start: Start, api: Api) -> None:
     (why,) = until("an event", lambda: events(api, "HeldUp"))
     reason = read(api)["status"]["reason"]
     api.delete(kinds.SECRET, "mnist-secret")
-    until("the master is there", lambda: api.get(kinds.JOB, "mnist-master"))
+    until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
 
     assert "Secret mnist-secret is there already and belongs to nobody" in why
     assert reason == why

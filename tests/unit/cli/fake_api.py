@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import socket
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -11,7 +12,7 @@ from typing import Any
 
 from elasticdl.kube.api import EVERYWHERE
 from elasticdl.kube.errors import AlreadyThere, Call, Forbidden
-from elasticdl.kube.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, SECRET, Kind, of
+from elasticdl.kube.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STATEFUL_SET, Kind, of
 
 Document = dict[str, Any]
 Key = tuple[Kind, str, str]
@@ -94,7 +95,7 @@ class FakeApi:
 
     def run_master(self, name: str, pod: str = "", phase: str = "Running", **status: Any) -> None:
         labels = {"app.kubernetes.io/name": "elasticdl", "elasticdl.org/job": name, "elasticdl.org/role": "master"}
-        metadata = {"name": pod or f"{name}-master-x", "namespace": self.namespace, "labels": labels}
+        metadata = {"name": pod or f"{name}-master-0", "namespace": self.namespace, "labels": labels}
         document = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -120,9 +121,13 @@ class FakeApi:
         files = {key.replace("_", "."): value for key, value in data.items()}
         self.objects[CONFIG_MAP, self.namespace, f"{name}-status"] = document | {"data": files}
 
-    def end_job(self, name: str, condition: str, message: str = "") -> None:
-        conditions = [{"type": condition, "status": "True", "message": message}]
-        self.objects[JOB, self.namespace, f"{name}-master"]["status"] = {"conditions": conditions}
+    def end_job(self, name: str, result: Document) -> None:
+        """The end, as a master tells it: its result is added to what it wrote, and it has no pod any more."""
+        key = CONFIG_MAP, self.namespace, f"{name}-status"
+        if key not in self.objects:
+            self.tell(name)
+        self.objects[key]["data"]["result.json"] = json.dumps(result)
+        self.objects[STATEFUL_SET, self.namespace, f"{name}-master"]["spec"]["replicas"] = 0
 
     def _key(self, kind: Kind, namespace: str, name: str) -> Key:
         return kind, (namespace or self.namespace) if kind.namespaced else "", name

@@ -17,7 +17,7 @@ from elasticdl.cli import attach, cluster_submit, cluster_watch
 from elasticdl.cli import home as jobs
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.errors import ApiAway
-from elasticdl.kube.kinds import JOB, SECRET
+from elasticdl.kube.kinds import SECRET, STATEFUL_SET
 from elasticdl.launcher import certificates
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, load
@@ -25,6 +25,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_api import FakeApi
 from tests.unit.cli.served_master import ServedMaster
 
+REFUSED = {"phase": "failed", "exit_code": 2, "reason": "no such model"}
 RESULT = {"phase": "succeeded", "exit_code": 0, "reason": "", "step": 85}
 EVENT = {"at": 1002.0, "kind": "worker-joined", "worker": "worker-0", "reason": "", "round": 1, "step": 0, "cost_s": 0}
 
@@ -61,10 +62,8 @@ def master(
 def finish(cluster: FakeApi, status: pb.JobStatus) -> None:
     """The job is over: the master has written it down and is gone."""
     status.phase = "succeeded"
-    cluster.tell(
-        "digits", status_json=MessageToJson(status), result_json=json.dumps(RESULT), events_jsonl=json.dumps(EVENT)
-    )
-    cluster.end_job("digits", "Complete")
+    cluster.tell("digits", status_json=MessageToJson(status), events_jsonl=json.dumps(EVENT))
+    cluster.end_job("digits", RESULT)
     cluster.objects = {key: one for key, one in cluster.objects.items() if key[0].kind != "Pod"}
 
 
@@ -116,16 +115,25 @@ def test_a_job_whose_master_waits_says_why_in_the_words_of_kubernetes(elasticdl:
     assert "pull access denied for i" in elasticdl("stop", "digits").stderr
 
 
-def test_a_job_that_failed_without_a_word_of_its_master_has_failed(
-    elasticdl: Run, cluster: FakeApi, status: pb.JobStatus
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_job_that_its_master_refused_has_failed(
+    elasticdl: Run, cluster: FakeApi, status: pb.JobStatus, has_begun: bool
 ) -> None:
-    cluster.tell("digits", status_json=MessageToJson(status))
-    cluster.end_job("digits", "Failed", "Job has reached the specified backoff limit")
+    if has_begun:
+        cluster.tell("digits", status_json=MessageToJson(status))
+    cluster.end_job("digits", REFUSED)
 
     told = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["exit_code"]) == ("failed", 1)
-    assert "backoff limit" in told["reason"]
+    assert (told["phase"], told["exit_code"], told["reason"]) == ("failed", 2, "no such model")
+
+
+def test_a_job_without_a_pod_and_without_a_result_is_suspended(elasticdl: Run, cluster: FakeApi) -> None:
+    cluster.objects[STATEFUL_SET, "default", "digits-master"]["spec"]["replicas"] = 0
+
+    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+
+    assert (told["phase"], told["reason"]) == ("pending", "it is suspended: its StatefulSet has no pods")
 
 
 def test_jobs_of_both_places_are_listed_together(
@@ -198,7 +206,7 @@ def test_logs_of_pods_name_their_writer(elasticdl: Run, cluster: FakeApi) -> Non
 
 def test_logs_are_followed_until_the_job_is_over(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.run_replica("digits", "worker-0", ["one"])
-    cluster.end_job("digits", "Complete")
+    cluster.end_job("digits", RESULT)
 
     assert elasticdl("logs", "digits", "-f").stdout == " worker-0 | one\n"
 
@@ -208,12 +216,12 @@ def test_a_job_is_deleted_by_its_owner(elasticdl: Run, cluster: FakeApi, word: s
     result = elasticdl("stop", "digits", word)
 
     assert "digits: deleted; its pods end, nothing is left but what it wrote to its volumes" in result.stdout
-    assert cluster.calls[-1] == ("delete", "Job digits-master")
+    assert cluster.calls[-1] == ("delete", "StatefulSet digits-master")
 
 
 def test_the_job_of_an_elastic_job_is_deleted_by_that(elasticdl: Run, cluster: FakeApi) -> None:
-    job = cluster.objects[JOB, "default", "digits-master"]
-    job["metadata"]["ownerReferences"] = [{"kind": "ElasticJob", "name": "digits", "uid": "x"}]
+    master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
+    master["metadata"]["ownerReferences"] = [{"kind": "ElasticJob", "name": "digits", "uid": "x"}]
 
     elasticdl("stop", "digits", "--delete")
 
@@ -263,21 +271,24 @@ def test_staying_with_a_job_ends_with_its_result(cluster: FakeApi, master: Serve
 def test_staying_with_a_job_says_why_its_master_does_not_start(cluster: FakeApi) -> None:
     why = {"reason": "ErrImagePull", "message": "pull access denied for i"}
     cluster.run_master("digits", phase="Pending", containerStatuses=[{"name": "master", "state": {"waiting": why}}])
-    threading.Timer(1.5, cluster.end_job, ("digits", "Failed", "gave up")).start()
+    threading.Timer(1.5, cluster.end_job, ("digits", REFUSED)).start()
 
-    with pytest.raises(ElasticDLError, match=r"gave up; see `elasticdl logs digits --master`"):
-        attached(cluster)
+    code, output = attached(cluster)
+
+    assert code == 2
+    assert "pull access denied for i" in output
+    assert "no such model" in output
 
 
 def test_an_error_while_looking_ends_the_watching(cluster: FakeApi) -> None:
-    cluster.forbidden = {("get", "jobs")}
+    cluster.forbidden = {("get", "statefulsets")}
 
-    with pytest.raises(ElasticDLError, match="lost sight of the job: get jobs"):
+    with pytest.raises(ElasticDLError, match="lost sight of the job: get statefulsets"):
         attached(cluster)
 
 
 def test_a_job_that_is_deleted_meanwhile_is_said_to_be(cluster: FakeApi) -> None:
-    del cluster.objects[JOB, "default", "digits-master"]
+    del cluster.objects[STATEFUL_SET, "default", "digits-master"]
 
     with pytest.raises(ElasticDLError, match="the job was deleted"):
         attached(cluster)
@@ -296,7 +307,7 @@ def test_a_second_interrupt_deletes_the_job(cluster: FakeApi, master: ServedMast
 
     assert code == 130
     assert "digits: deleted" in output
-    assert cluster.get(JOB, "digits-master") is None
+    assert cluster.get(STATEFUL_SET, "digits-master") is None
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from elasticdl.kube.errors import ApiAway, Invalid
-from elasticdl.kube.kinds import JOB, PERSISTENT_VOLUME_CLAIM
+from elasticdl.kube.kinds import PERSISTENT_VOLUME_CLAIM, STATEFUL_SET
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_api import FakeApi
 
@@ -23,30 +23,31 @@ def submit(elasticdl: Run, *words: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_job_is_made_suspended_with_its_belongings_then_let_go(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_job_is_made_without_a_pod_with_its_belongings_then_let_go(elasticdl: Run, cluster: FakeApi) -> None:
     code, told, _ = submit(elasticdl)
 
     assert (code, cluster.calls[1], cluster.calls[-1]) == (
         0,
-        ("create", "Job digits-master"),
-        ("patch", "Job digits-master"),
+        ("create", "StatefulSet digits-master"),
+        ("patch", "StatefulSet digits-master"),
     )
     assert "runs on by itself in namespace default of context fake" in told
-    job = cluster.get(JOB, "digits-master")
-    assert job is not None and job["spec"]["suspend"] is False
-    owned = [one for key, one in cluster.objects.items() if key[0] is not JOB and key[1]]
+    master = cluster.get(STATEFUL_SET, "digits-master")
+    assert master is not None and master["spec"]["replicas"] == 1
+    owned = [one for key, one in cluster.objects.items() if key[0] is not STATEFUL_SET and key[1]]
     assert len(owned) > 5
-    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in owned} == {job["metadata"]["uid"]}
+    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in owned} == {master["metadata"]["uid"]}
 
 
-def test_a_job_of_a_queue_is_let_go_by_the_queue(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_job_of_a_queue_is_let_go_as_any_other_for_the_queue_holds_its_pods(elasticdl: Run, cluster: FakeApi) -> None:
     submit(elasticdl, "--queue=night")
 
-    job = cluster.get(JOB, "digits-master")
-    assert job is not None and job["spec"]["suspend"] is True
+    master = cluster.get(STATEFUL_SET, "digits-master")
+    assert master is not None and master["spec"]["replicas"] == 1
+    assert master["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
 
 
-@pytest.mark.parametrize("failing", ["Job", "ConfigMap", "Secret", "RoleBinding", "NetworkPolicy"])
+@pytest.mark.parametrize("failing", ["StatefulSet", "ConfigMap", "Secret", "RoleBinding", "NetworkPolicy"])
 def test_what_was_made_is_taken_back_when_the_server_refuses_something(
     elasticdl: Run, cluster: FakeApi, failing: str
 ) -> None:
@@ -92,7 +93,7 @@ def test_the_objects_are_shown_without_a_cluster_and_without_secrets(elasticdl: 
     result = elasticdl(*JOB_WORDS, "--num_ps_pods=1", "--yaml")
 
     found = list(yaml.safe_load_all(result.stdout))
-    assert [one["kind"] for one in found][:3] == ["Job", "ConfigMap", "Secret"]
+    assert [one["kind"] for one in found][:3] == ["StatefulSet", "ConfigMap", "Secret"]
     assert set(found[2]["stringData"].values()) == {"…"}
     assert [one["metadata"]["name"] for one in found if one["kind"] == "Pod"] == ["digits-worker-0", "digits-ps-0"]
     assert "PRIVATE KEY" not in result.stdout
@@ -162,7 +163,7 @@ def test_checkpoints_that_would_go_with_the_pods_are_told(
         (["--image_pull_secrets=registry"], "no Secret 'registry' in namespace default"),
         (["--worker_resource_request=memory=4GB"], "'4GB' is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi: 4Gi"),
         (["--job_name=Digits_1"], "use 1 to 63 of a-z, 0-9 and '-'"),
-        ([f"--job_name={'d' * 60}"], "use at most 50 letters on Kubernetes"),
+        ([f"--job_name={'d' * 60}"], "use at most 45 letters on Kubernetes"),
         (["--tls_cert=a", "--tls_key=b", "--tls_ca=c"], "each job gets certificates of its own"),
         (["--resume"], "--checkpoint_dir on a --volume, or a URL"),
     ],

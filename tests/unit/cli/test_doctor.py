@@ -61,7 +61,7 @@ def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: 
     assert "deploy/manifests/submitter.yaml" in lines[place + 1]
 
 
-@pytest.mark.parametrize("lacking", [("create", "jobs"), ("get", "pods/log"), ("create", "pods/portforward")])
+@pytest.mark.parametrize("lacking", [("create", "statefulsets"), ("get", "pods/log"), ("create", "pods/portforward")])
 def test_a_missing_right_is_named(elasticdl: Run, cluster: FakeApi, lacking: tuple[str, str]) -> None:
     cluster.forbidden = {lacking}
 

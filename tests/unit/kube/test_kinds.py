@@ -12,7 +12,7 @@ from elasticdl.kube import kinds
         (kinds.POD, {"namespace": "a", "name": "b"}, "/api/v1/namespaces/a/pods/b"),
         (kinds.POD, {"namespace": "a", "name": "b", "sub": "log"}, "/api/v1/namespaces/a/pods/b/log"),
         (kinds.POD, {}, "/api/v1/pods"),
-        (kinds.JOB, {"namespace": "a"}, "/apis/batch/v1/namespaces/a/jobs"),
+        (kinds.STATEFUL_SET, {"namespace": "a"}, "/apis/apps/v1/namespaces/a/statefulsets"),
         (kinds.NODE, {"namespace": "a", "name": "b"}, "/api/v1/nodes/b"),
         (
             kinds.ELASTIC_JOB,
@@ -26,7 +26,7 @@ def test_an_object_has_one_place_in_the_api(kind: kinds.Kind, where: dict[str, s
 
 
 def test_a_document_names_its_kind() -> None:
-    assert kinds.of({"apiVersion": "batch/v1", "kind": "Job"}) is kinds.JOB
+    assert kinds.of({"apiVersion": "apps/v1", "kind": "StatefulSet"}) is kinds.STATEFUL_SET
 
 
 def test_a_document_of_an_unknown_kind_is_refused_with_those_that_are_known() -> None:

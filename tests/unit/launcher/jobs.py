@@ -10,7 +10,8 @@ from elasticdl.launcher.manifest import Owner
 from elasticdl.spec import JobSpec, load
 
 SECRETS = JobSecrets("the token", "the authority", "the certificate", "the key", '{"the": "keys"}')
-JOB = Owner("batch/v1", "Job", "digits-master", "11111111-2222-3333-4444-555555555555")
+MASTER_SET = Owner("apps/v1", "StatefulSet", "digits-master", "11111111-2222-3333-4444-555555555555")
+DESCRIPTION = Owner("v1", "ConfigMap", "digits-spec", "22222222-3333-4444-5555-666666666666")
 ELASTIC_JOB = Owner("elasticdl.org/v1", "ElasticJob", "test-train", "66666666-7777-8888-9999-000000000000")
 
 SMALL: dict[str, Any] = {
@@ -73,18 +74,19 @@ def job(document: dict[str, Any], **cluster: Any) -> JobSpec:
 
 def small_objects() -> list[dict[str, Any]]:
     spec = job(SMALL)
-    pod = manifest.replica_pod(spec, "worker-0", "worker", JOB)
-    return [manifest.master_job(spec, None), *manifest.belongings(spec, SECRETS, JOB), pod]
+    pod = manifest.replica_pod(spec, "worker-0", "worker", DESCRIPTION)
+    return [manifest.master_set(spec, None), *manifest.belongings(spec, SECRETS, MASTER_SET), pod]
 
 
 def all_objects() -> list[dict[str, Any]]:
     spec, settings = job(ALL), {"ATEN_CPU_CAPABILITY": "avx2"}
+    owner = DESCRIPTION._replace(name="test-train-spec")
     pods = [
-        manifest.replica_pod(spec, "worker-3", "worker", ELASTIC_JOB, is_high=True, environ=settings),
-        manifest.replica_pod(spec, "worker-4", "worker", ELASTIC_JOB, is_high=False, raises=2),
-        manifest.replica_pod(spec, "ps-0", "ps", ELASTIC_JOB),
+        manifest.replica_pod(spec, "worker-3", "worker", owner, is_high=True, environ=settings),
+        manifest.replica_pod(spec, "worker-4", "worker", owner, is_high=False, raises=2),
+        manifest.replica_pod(spec, "ps-0", "ps", owner),
     ]
-    return [manifest.master_job(spec, ELASTIC_JOB), *manifest.belongings(spec, SECRETS, ELASTIC_JOB), *pods]
+    return [manifest.master_set(spec, ELASTIC_JOB), *manifest.belongings(spec, SECRETS, ELASTIC_JOB), *pods]
 
 
 GOLDEN = {"small": small_objects, "all": all_objects}

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.launcher import manifest
-from elasticdl.launcher.access import RULES
+from elasticdl.launcher.access import OWN_RULES, RULES
 from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.launcher.manifest import Owner
 from elasticdl.spec import JobSpec, load
 from elasticdl.spec.cluster import NAME_LETTERS, amount
-from tests.unit.launcher.jobs import ALL, ELASTIC_JOB, GOLDEN, JOB, SECRETS, SMALL, job
+from tests.unit.launcher.jobs import ALL, DESCRIPTION, ELASTIC_JOB, GOLDEN, MASTER_SET, SECRETS, SMALL, job
 
 SWITCH = "ELASTICDL_WRITE_GOLDEN"
 FOLDER = Path(__file__).parent / "golden"
@@ -36,13 +36,13 @@ Dumper.add_representer(
 )
 
 
-def all_of(spec: JobSpec, owner: Owner = JOB) -> list[dict[str, Any]]:
+def all_of(spec: JobSpec, owner: Owner = MASTER_SET) -> list[dict[str, Any]]:
     pods = [manifest.replica_pod(spec, f"{role}-12345", role, owner, raises=3) for role in ("worker", "ps")]
-    return [manifest.master_job(spec, owner), *manifest.belongings(spec, SECRETS, owner), *pods]
+    return [manifest.master_set(spec, owner), *manifest.belongings(spec, SECRETS, owner), *pods]
 
 
 def pod_of(document: dict[str, Any]) -> dict[str, Any]:
-    spec = document["spec"]["template"]["spec"] if document["kind"] == "Job" else document["spec"]
+    spec = document["spec"]["template"]["spec"] if document["kind"] == "StatefulSet" else document["spec"]
     assert isinstance(spec, dict)
     return spec
 
@@ -54,7 +54,7 @@ def container(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def worker(spec: JobSpec, **changes: Any) -> dict[str, Any]:
-    return manifest.replica_pod(spec, "worker-0", "worker", JOB, **changes)
+    return manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET, **changes)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -143,7 +143,7 @@ def test_names_of_any_job_are_labels_and_its_quantities_are_ones(spec: JobSpec) 
                 asked, limits = resources["requests"], resources["limits"]
                 assert all(amount(quantity) >= 0 for quantity in (*asked.values(), *limits.values()))
                 assert all(amount(asked[name]) <= amount(limits[name]) for name in asked if name in limits)
-        if document["kind"] in ("Job", "Pod"):
+        if document["kind"] in ("StatefulSet", "Pod"):
             volumes = [volume["name"] for volume in pod_of(document)["volumes"]]
             assert len(volumes) == len(set(volumes))
             assert all(re.fullmatch(LABEL, name) for name in volumes)
@@ -176,9 +176,21 @@ def test_everything_belongs_to_its_owner_and_carries_the_label_of_the_job(docume
         assert [owner["uid"] for owner in metadata["ownerReferences"]] == [ELASTIC_JOB.uid]
 
 
-def test_pods_that_belong_to_a_job_are_not_controlled_by_it() -> None:
-    assert "controller" not in worker(job(SMALL))["metadata"]["ownerReferences"][0]
-    assert ELASTIC_JOB.reference["controller"] is True
+def test_pods_are_controlled_by_their_owner_and_may_be_moved() -> None:
+    """That is what a drain without force and autoscalers ask for."""
+    metadata = manifest.replica_pod(job(SMALL), "ps-0", "ps", DESCRIPTION)["metadata"]
+
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": "digits-spec",
+            "uid": DESCRIPTION.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+    assert metadata["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "true"
 
 
 def test_pods_are_found_by_role_and_replica() -> None:
@@ -189,25 +201,8 @@ def test_pods_are_found_by_role_and_replica() -> None:
     assert manifest.selector(spec, "worker") == "elasticdl.org/job=digits,elasticdl.org/role=worker"
     assert (labels["elasticdl.org/role"], labels["elasticdl.org/replica"]) == ("worker", "worker-0")
     assert labels == manifest.labels(spec, "worker", "worker-0")
-    template = manifest.master_job(spec, None)["spec"]["template"]["metadata"]
+    template = manifest.master_set(spec, None)["spec"]["template"]["metadata"]
     assert template == {"labels": manifest.labels(spec, "master", "master")}
-
-
-def test_a_master_without_an_elastic_job_is_told_its_own_job() -> None:
-    variables = {one["name"]: one for one in container(manifest.master_job(job(SMALL), None))["env"]}
-    owner = Owner.from_json(variables["ELASTICDL_OWNER"]["value"])
-
-    assert owner == Owner("batch/v1", "Job", "digits-master", "$(ELASTICDL_JOB_UID)")
-    assert "controller-uid" in variables["ELASTICDL_JOB_UID"]["valueFrom"]["fieldRef"]["fieldPath"]
-    # Kubernetes replaces $(NAME) by what stands before it only.
-    assert list(variables).index("ELASTICDL_JOB_UID") < list(variables).index("ELASTICDL_OWNER")
-
-
-def test_a_master_of_an_elastic_job_is_told_that() -> None:
-    variables = {one["name"]: one.get("value") for one in container(manifest.master_job(job(ALL), ELASTIC_JOB))["env"]}
-
-    assert Owner.from_json(str(variables["ELASTICDL_OWNER"])) == ELASTIC_JOB
-    assert not any("OWNER" in one["name"] for one in container(worker(job(SMALL)))["env"])
 
 
 def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> None:
@@ -225,16 +220,21 @@ def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> 
 def test_secrets_are_in_the_secret_alone() -> None:
     secrets = JobSecrets("aaa-token", "aaa-authority", "aaa-certificate", "aaa-key", "aaa-keys")
 
-    holders = [one["kind"] for one in manifest.belongings(job(ALL), secrets, JOB) if "aaa-" in json.dumps(one)]
+    holders = [one["kind"] for one in manifest.belongings(job(ALL), secrets, MASTER_SET) if "aaa-" in json.dumps(one)]
 
     assert holders == ["Secret"]
 
 
 def test_the_master_may_do_what_it_does_and_read_no_secrets() -> None:
-    role = next(one for one in manifest.belongings(job(SMALL), SECRETS, JOB) if one["kind"] == "Role")
+    role = next(one for one in manifest.belongings(job(SMALL), SECRETS, MASTER_SET) if one["kind"] == "Role")
     rights = {(group, resource): verbs for group, resource, verbs in RULES}
 
-    assert len(role["rules"]) == len(RULES)
+    assert len(role["rules"]) == len(RULES) + len(OWN_RULES)
+    own = [one for one in role["rules"] if one["apiGroups"] == ["apps"]]
+    assert [(one["resources"], one["resourceNames"]) for one in own] == [
+        (["statefulsets"], ["digits-master"]),
+        (["statefulsets/scale"], ["digits-master"]),
+    ]
     assert "secrets" not in json.dumps(role)
     assert "*" not in json.dumps(role)
     assert rights["", "pods"] == ("create", "get", "list", "watch", "delete")
@@ -243,16 +243,16 @@ def test_the_master_may_do_what_it_does_and_read_no_secrets() -> None:
 def test_only_the_master_gets_a_token_of_the_api() -> None:
     spec = job(SMALL)
 
-    assert pod_of(manifest.master_job(spec, None))["automountServiceAccountToken"] is True
+    assert pod_of(manifest.master_set(spec, None))["automountServiceAccountToken"] is True
     assert pod_of(worker(spec))["automountServiceAccountToken"] is False
     assert pod_of(worker(spec))["serviceAccountName"] == "digits-worker"
 
 
 def test_an_account_of_the_persons_own_gets_no_rights_from_us() -> None:
     spec = job(SMALL, service_account="theirs")
-    kinds = [one["kind"] for one in manifest.belongings(spec, SECRETS, JOB)]
+    kinds = [one["kind"] for one in manifest.belongings(spec, SECRETS, MASTER_SET)]
 
-    assert pod_of(manifest.master_job(spec, None))["serviceAccountName"] == "theirs"
+    assert pod_of(manifest.master_set(spec, None))["serviceAccountName"] == "theirs"
     assert kinds.count("ServiceAccount") == 1
     assert not {"Role", "RoleBinding"} & set(kinds)
 
@@ -274,34 +274,32 @@ def test_pods_have_no_privileges_and_root_is_an_exception_on_request() -> None:
 
 
 def test_without_a_network_policy_there_is_none() -> None:
-    kinds = [one["kind"] for one in manifest.belongings(job(SMALL, network_policy=False), SECRETS, JOB)]
+    kinds = [one["kind"] for one in manifest.belongings(job(SMALL, network_policy=False), SECRETS, MASTER_SET)]
 
     assert "NetworkPolicy" not in kinds
 
 
-# ---- the master's Job
+# ---- the master's set
 
 
-def test_the_masters_job_ends_with_our_exit_codes_and_survives_disruptions() -> None:
-    spec = manifest.master_job(job(SMALL), None)["spec"]
-    rules = spec["podFailurePolicy"]["rules"]
-    codes = {code: rule["action"] for rule in rules for code in rule.get("onExitCodes", {}).get("values", ())}
+def test_the_masters_set_begins_without_a_pod_and_starts_its_master_again() -> None:
+    master = manifest.master_set(job(SMALL), None)["spec"]
 
-    assert codes == {1: "FailJob", 2: "FailJob", 130: "FailJob", 137: "Ignore", 143: "Ignore"}
-    assert rules[0] == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    assert (spec["suspend"], spec["completions"], spec["parallelism"]) == (True, 1, 1)
-    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert (master["replicas"], master["serviceName"]) == (0, "digits-master")
+    assert master["selector"]["matchLabels"].items() <= master["template"]["metadata"]["labels"].items()
+    assert master["template"]["spec"]["restartPolicy"] == "Always"
+    assert pod_of(worker(job(SMALL)))["restartPolicy"] == "Never"
 
 
 def test_only_the_master_is_probed() -> None:
     spec = job(SMALL)
 
-    assert {"readinessProbe", "livenessProbe"} <= set(container(manifest.master_job(spec, None)))
+    assert {"readinessProbe", "livenessProbe"} <= set(container(manifest.master_set(spec, None)))
     assert not {"readinessProbe", "livenessProbe", "startupProbe"} & set(container(worker(spec)))
 
 
 def test_the_grace_period_is_that_of_the_job_and_a_little_more() -> None:
-    assert pod_of(manifest.master_job(job(ALL), None))["terminationGracePeriodSeconds"] == 18
+    assert pod_of(manifest.master_set(job(ALL), None))["terminationGracePeriodSeconds"] == 18
 
 
 # ---- memory and priorities
@@ -371,8 +369,8 @@ def test_the_share_of_high_workers_is_at_least_what_was_asked_for_and_by_less_th
 
 def test_changes_are_merged_last_and_by_name() -> None:
     spec = job(ALL)
-    changed = container(manifest.replica_pod(spec, "worker-0", "worker", JOB))
-    other = container(manifest.replica_pod(spec, "ps-0", "ps", JOB))
+    changed = container(manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET))
+    other = container(manifest.replica_pod(spec, "ps-0", "ps", MASTER_SET))
 
     def team(of: dict[str, Any]) -> str:
         return str(next(one["value"] for one in of["env"] if one["name"] == "TEAM"))
@@ -428,7 +426,7 @@ def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
     def state(document: dict[str, Any]) -> dict[str, Any]:
         return next(volume for volume in pod_of(document)["volumes"] if volume["name"] == "state")
 
-    assert state(manifest.master_job(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
+    assert state(manifest.master_set(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
     assert state(worker(spec))["emptyDir"] == {}
 
 
@@ -452,9 +450,9 @@ def test_a_lost_node_is_waited_for_half_a_minute_unless_the_person_says_otherwis
     ]
 
 
-def test_a_queue_is_told_to_kueue_on_the_job_and_on_each_replica() -> None:
+def test_a_queue_is_told_to_kueue_on_the_set_and_on_each_replica() -> None:
     spec, label = job(SMALL, queue="team-a"), "kueue.x-k8s.io/queue-name"
-    master = manifest.master_job(spec, None)
+    master = manifest.master_set(spec, None)
 
     assert master["metadata"]["labels"][label] == worker(spec)["metadata"]["labels"][label] == "team-a"
     assert label not in master["spec"]["template"]["metadata"]["labels"]

@@ -15,7 +15,7 @@ from elasticdl.launcher.pod import Places
 from elasticdl.ps import keys
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spec.env import PodEnv, PsEnv, WorkerEnv
-from tests.unit.launcher.jobs import JOB, SMALL, job
+from tests.unit.launcher.jobs import MASTER_SET, SMALL, job
 
 ENV = PodEnv(ip="10.1.2.3", name="digits-worker-0", namespace="default", replica="worker-0")
 
@@ -26,7 +26,7 @@ def mount(folder: Path, **cluster: object) -> Places:
     places = Places(folder / "spec", folder / "secret", folder / "state", folder / "image")
     for one in (places.spec, places.secret, places.state, places.work):
         one.mkdir()
-    held = {one["kind"]: one for one in manifest.belongings(spec, certificates.make(spec), JOB)}
+    held = {one["kind"]: one for one in manifest.belongings(spec, certificates.make(spec), MASTER_SET)}
     for place, files in ((places.spec, held["ConfigMap"]["data"]), (places.secret, held["Secret"]["stringData"])):
         for name, text in files.items():
             (place / name).write_text(text)

@@ -19,40 +19,43 @@ def resource(**status: Any) -> dict[str, Any]:
 JOB = job_of(resource())
 
 
-def master(*conditions: str, suspend: bool = False, **status: Any) -> dict[str, Any]:
-    said = [
-        {"type": one, "status": "True", "message": "backoff limit", "lastTransitionTime": BEFORE} for one in conditions
-    ]
-    return {"spec": {"suspend": suspend}, "status": {"conditions": said, **status}}
+def master(replicas: int = 1, **status: Any) -> dict[str, Any]:
+    return {"spec": {"replicas": replicas}, "status": status}
+
+
+def result(phase: str) -> dict[str, Any]:
+    return {"phase": phase, "reason": "no such model", "exit_code": 2, "ended_at": 1767225600.0}
 
 
 @pytest.mark.parametrize(
-    ("status", "around", "phase"),
+    ("status", "around", "ended", "phase"),
     [
-        ({}, master(), "Pending"),
-        ({}, master(ready=1), "Running"),
-        ({}, master(suspend=True), "Suspended"),
-        ({"phase": "Suspended", "startedAt": BEFORE}, master(ready=1), "Running"),
-        ({"phase": "Running"}, master("Complete"), "Succeeded"),
-        ({"phase": "Running", "startedAt": BEFORE}, master("Failed"), "Failed"),
-        ({"phase": "Running", "startedAt": BEFORE}, master("SuccessCriteriaMet"), None),
-        ({"phase": "Starting", "startedAt": BEFORE}, master(ready=1), None),  # the master speaks for itself
-        ({"phase": "Stopped", "startedAt": BEFORE}, master("Failed"), None),
-        ({"phase": "Succeeded", "startedAt": BEFORE}, None, None),
+        ({}, master(), None, "Pending"),
+        ({}, master(readyReplicas=1), None, "Running"),
+        ({}, master(0), None, "Suspended"),
+        ({"phase": "Running", "startedAt": BEFORE}, master(0), None, "Suspended"),
+        ({"phase": "Suspended", "startedAt": BEFORE}, master(readyReplicas=1), None, "Running"),
+        ({"phase": "Running"}, master(0), result("succeeded"), "Succeeded"),
+        ({"phase": "Running", "startedAt": BEFORE}, master(0), result("failed"), "Failed"),
+        ({"phase": "Running", "startedAt": BEFORE}, master(0), result("stopped"), "Stopped"),
+        ({"phase": "Running", "startedAt": BEFORE}, master(), None, None),  # it comes back
+        ({"phase": "Starting", "startedAt": BEFORE}, master(readyReplicas=1), None, None),  # it speaks for itself
+        ({"phase": "Stopped", "startedAt": BEFORE}, master(0), result("stopped"), None),
+        ({"phase": "Succeeded", "startedAt": BEFORE}, None, None, None),
     ],
 )
 def test_the_operator_says_what_the_master_cannot(
-    status: dict[str, Any], around: dict[str, Any] | None, phase: str | None
+    status: dict[str, Any], around: dict[str, Any] | None, ended: dict[str, Any] | None, phase: str | None
 ) -> None:
-    said = phases.change(resource(**status), JOB, around, [phases.accepted()], NOW)
+    said = phases.change(resource(**status), JOB, around, [phases.accepted()], NOW, result=ended)
 
     assert said.get("phase") == phase
 
 
-def test_a_failure_has_the_words_and_the_time_of_the_master_s_job() -> None:
-    said = phases.change(resource(phase="Running"), JOB, master("Failed"), [], NOW)
+def test_a_failure_has_the_words_and_the_time_of_the_master() -> None:
+    said = phases.change(resource(phase="Running"), JOB, master(0), [], NOW, result=result("failed"))
 
-    assert (said["reason"], said["finishedAt"]) == ("the master ended: backoff limit", BEFORE)
+    assert (said["reason"], said["finishedAt"]) == ("no such model", BEFORE)
     (finished,) = [one for one in said["conditions"] if one["type"] == "Finished"]
     assert (finished["status"], finished["reason"]) == ("True", "Failed")
 
