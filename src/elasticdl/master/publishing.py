@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from google.protobuf.json_format import MessageToJson
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.api import Api
+from elasticdl.kube.errors import AlreadyThere
 from elasticdl.kube.kinds import ELASTIC_JOB
 from elasticdl.launcher import last_word
 from elasticdl.launcher.manifest import Owner
@@ -70,18 +72,21 @@ class Publisher:
         seen = status.status(job, now)
         phase = job.ledger.phase
         result = status.result(job, phase) if isinstance(phase, Over) else None
-        recent = list(job.ledger.recent)
-        entries = (
-            recent[-min(len(recent), job.ledger.entries - self._told) :] if job.ledger.entries > self._told else []
-        )
+        recent, count = list(job.ledger.recent), job.ledger.entries
+        first = count - len(recent) + 1  # the number of the oldest that is still known
+        untold = [(number, entry) for number, entry in enumerate(recent, first) if number > self._told]
         try:
-            await asyncio.to_thread(self._write, seen, result, recent, entries)
-            self._told = job.ledger.entries
+            await asyncio.to_thread(self._write, seen, result, recent, untold)
+            self._told = count
         except ElasticDLError as exc:
             _log.warning("how the job stands could not be written down: %s", exc)
 
     def _write(
-        self, seen: pb.JobStatus, result: dict[str, Any] | None, recent: Iterable[Entry], entries: Iterable[Entry]
+        self,
+        seen: pb.JobStatus,
+        result: dict[str, Any] | None,
+        recent: Iterable[Entry],
+        untold: Iterable[tuple[int, Entry]],
     ) -> None:
         lines = "".join(json.dumps(entry._asdict()) + "\n" for entry in list(recent)[-SHOWN_EVENTS:])
         data = {"status.json": MessageToJson(seen), "events.jsonl": lines}
@@ -92,10 +97,11 @@ class Publisher:
         if self._home.resource is not None:
             change = {"status": resource_status(seen, result)}
             self._api.patch(ELASTIC_JOB, self._home.resource.name, change, self._home.namespace, "status")
-        for entry in entries:
-            self._tell(entry)
+        for number, entry in untold:
+            with suppress(AlreadyThere):  # the master before this one told it
+                self._tell(number, entry)
 
-    def _tell(self, entry: Entry) -> None:
+    def _tell(self, number: int, entry: Entry) -> None:
         shown = self._home.shown
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         said = " ".join(word for word in (entry.worker, entry.reason) if word)
@@ -103,7 +109,7 @@ class Publisher:
             {
                 "apiVersion": "v1",
                 "kind": "Event",
-                "metadata": {"generateName": f"{self._spec.name}-", "namespace": self._home.namespace},
+                "metadata": {"name": f"{shown.name}.{shown.uid[:8]}.{number}", "namespace": self._home.namespace},
                 "involvedObject": {
                     "apiVersion": shown.api_version,
                     "kind": shown.kind,
