@@ -83,6 +83,15 @@ class ClusterJob:
         found: dict[str, Any] = self.wait(over, "the end")
         return found
 
+    def wait_retired(self) -> None:
+        """Until its master, which is over, has given its pod back."""
+
+        def retired() -> bool:
+            found = self.kube.get("statefulset", f"{self.name}-master", f"--namespace={self.namespace}")
+            return found["spec"]["replicas"] == 0 and not self.pods("master")
+
+        self.wait(retired, "the master to give its pod back")
+
     def events(self) -> list[dict[str, Any]]:
         out = self.kube.get("configmap", f"{self.name}-status", f"--namespace={self.namespace}")
         return [json.loads(line) for line in out["data"]["events.jsonl"].splitlines()]

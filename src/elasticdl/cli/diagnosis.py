@@ -61,7 +61,11 @@ def _namespace(api: Api, namespace: str) -> Iterator[Finding]:
 
 def _rights(api: Api, namespace: str) -> Iterator[Finding]:
     granted = rights.given_by(
-        {"rules": [{"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.RULES]}
+        {
+            "rules": [
+                {"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.GRANTED
+            ]
+        }
     )
     purposes = {
         "rights to submit": rights.SUBMIT,

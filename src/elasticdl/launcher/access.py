@@ -29,6 +29,7 @@ OWN_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("apps", "statefulsets", ("get",)),
     ("apps", "statefulsets/scale", ("patch",)),
 )
+GRANTED = (*RULES, *OWN_RULES)
 _RBAC = "rbac.authorization.k8s.io"
 
 

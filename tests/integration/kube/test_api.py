@@ -112,8 +112,8 @@ def test_whether_one_may_is_asked_without_trying(api: Api) -> None:
 def test_a_namespace_or_a_kind_that_does_not_exist_is_named(api: Api) -> None:
     with pytest.raises(errors.NotThere, match='namespaces "nowhere" not found'):
         api.create(config_map("a", "nowhere"))
-    with pytest.raises(errors.NotThere, match=r"does not know elasticjobs\.elasticdl\.org"):
-        api.list(kinds.ELASTIC_JOB)
+    with pytest.raises(errors.NotThere, match=r"does not know things\.example\.org"):
+        api.list(kinds.Kind("example.org/v1", "Thing", "things"))
 
 
 def test_a_watch_tells_what_happens_after_its_version(api: Api) -> None:

@@ -156,7 +156,7 @@ def test_someone_without_rights(run: Run, api: Api, connect: Connect, namespace:
     submitted, examined = run(*train()), run("doctor")
 
     assert submitted.exit_code == 1
-    assert "you may not create, delete, patch, get and list jobs; " in submitted.stderr
+    assert "you may not create, delete, patch, get and list statefulsets; " in submitted.stderr
     assert "-f deploy/manifests/submitter.yaml" in submitted.stderr
     assert f"not ok  rights to submit: you may not create secrets in {namespace}" in examined.stdout
     assert kept(api) == []
@@ -167,7 +167,7 @@ def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: C
     from elasticdl.cli import rights
     from elasticdl.launcher import access
 
-    handed = [{"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.RULES]
+    handed = [{"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.GRANTED]
     needed = [*rights.SUBMIT, *rights.LOOK, *rights.given_by({"rules": handed})]
     rules = [
         {"apiGroups": [one.kind.group], "resources": ["/".join(filter(None, (one.kind.plural, one.sub)))]}

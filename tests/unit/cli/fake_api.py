@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from elasticdl.kube.api import EVERYWHERE
-from elasticdl.kube.errors import AlreadyThere, Call, Forbidden
+from elasticdl.kube.errors import AlreadyThere, Call, Forbidden, NotThere
 from elasticdl.kube.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STATEFUL_SET, Kind, of
 
 Document = dict[str, Any]
@@ -52,10 +52,12 @@ class FakeApi:
         kind, metadata = of(document), document["metadata"]
         self._check("create", kind)
         self.before_create(document)
+        if "generateName" in metadata:
+            metadata = metadata | {"name": f"{metadata['generateName']}{next(self._uids)}"}
         key = self._key(kind, metadata.get("namespace", ""), metadata["name"])
         if key in self.objects:
             raise AlreadyThere(f"{kind.plural} {metadata['name']} exists")
-        made = copy.deepcopy(document)
+        made = copy.deepcopy(document) | {"metadata": dict(metadata)}
         number = next(self._uids)
         made["metadata"] |= {"uid": f"uid-{number}", "creationTimestamp": f"2026-11-15T00:00:{number % 60:02}Z"}
         if kind.namespaced:
@@ -70,8 +72,9 @@ class FakeApi:
 
     def patch(self, kind: Kind, name: str, change: Document, namespace: str = "", sub: str = "") -> Document:
         self._check("patch", kind)
-        self.calls.append(("patch", f"{kind.kind} {name}"))
-        found = self.objects[self._key(kind, namespace, name)]
+        self.calls.append(("patch", f"{kind.kind} {name}" + (f"/{sub}" if sub else "")))
+        if (found := self.objects.get(self._key(kind, namespace, name))) is None:
+            raise NotThere(f"{kind.plural} {name} is not there")
         _merge(found, change)
         return copy.deepcopy(found)
 
