@@ -63,20 +63,26 @@ def trained(jobs: Jobs, name: str, data: Data, mode: str, workers: int, seed: in
     """The metrics of a job at its end."""
     from tests.integration.job import Job
 
-    job = jobs.launch(
-        Job(jobs.home, name),
+    job = Job(jobs.home, name)
+    if elastic:
+        job.slow.touch()
+    jobs.launch(
+        job,
         [
             "train", "--detach", "--job_name", name, "--model_zoo", str(ZOO), "--model_def", "paced.wide_and_deep",
             "--training_data", str(data.train), "--validation_data", str(data.test), "--global_batch_size", "1024",
             "--minibatch_size", "256", "--logical_ranks", "4", "--num_workers", str(workers), "--max_workers", "4",
             "--num_ps_pods", "2", "--ps_mode", mode, "--seed", str(seed), "--threads", "1",
         ],
+        SLOW_FILE=str(job.slow),
     )  # fmt: skip
     if elastic:
         job.wait(lambda s: s.records > 0, "the first records")
         job.scale(4)
         job.wait(lambda s: sum(worker.state == "member" for worker in s.workers) == 4, "four workers that train")
         job.scale(2)
+        job.wait(lambda s: sum(worker.state == "member" for worker in s.workers) == 2, "two workers that train")
+        job.hurry()
     result = job.result()
     assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
     assert result["records"] == result["total_records"]

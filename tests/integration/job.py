@@ -65,9 +65,9 @@ class Jobs:
             chosen += ["--output", str(job.output)]
         return self.launch(job, [verb, "--detach", "--job_name", name, "--threads", "1", *chosen, *options], faults)
 
-    def launch(self, job: Job, arguments: Sequence[str], faults: str = "") -> Job:
+    def launch(self, job: Job, arguments: Sequence[str], faults: str = "", **environ: str) -> Job:
         self._started.append(job)
-        done = job.command(*arguments, **{FAULTS: faults})
+        done = job.command(*arguments, **{FAULTS: faults}, **environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return job
 

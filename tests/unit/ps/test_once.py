@@ -105,6 +105,8 @@ class World:
         if owner in self.ps:
             self.ps[owner].done()
             self.hear(message, reply, push)
+        else:
+            self.again(message, push)  # nobody answers the worker: it asks whoever holds the slots now
 
     def ask(self, name: PsId, message: Message) -> Answer:
         answer = self.ps[name].serve(message)
