@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -13,8 +14,8 @@ from google.protobuf.json_format import MessageToJson
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere
-from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB
+from elasticdl.kube.errors import AlreadyThere, NotThere
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, EVENT
 from elasticdl.launcher.manifest import Owner, labels
 from elasticdl.master import status
 from elasticdl.master.actions import Entry
@@ -26,6 +27,8 @@ from elasticdl.spec import JobSpec
 EVERY_S = 1.0  # at most
 SHOWN_EVENTS = 200
 _WARNINGS = ("worker-lost", "ps-lost", "failed", "worker-waits", "ps-waits", "memory-raised")
+# Told over and over: one event with a count, or nobody would find the others among them.
+_REPEATED = ("evaluation", "checkpoint")
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +52,7 @@ class Publisher:
         self._home = home
         self._name = f"{spec.name}-status"
         self._made = False
+        self._repeats: Counter[str] = Counter()
         self._told = 0  # entries of the event log that are events of the object
 
     async def run(self, loop: Loop) -> None:
@@ -65,13 +69,11 @@ class Publisher:
         seen = status.status(job, now)
         phase = job.ledger.phase
         result = status.result(job, phase) if isinstance(phase, Over) else None
-        recent = list(job.ledger.recent)
-        entries = (
-            recent[-min(len(recent), job.ledger.entries - self._told) :] if job.ledger.entries > self._told else []
-        )
+        recent, count = list(job.ledger.recent), job.ledger.entries  # more may come while these are written
+        entries = recent[-min(len(recent), count - self._told) :] if count > self._told else []
         try:
             await asyncio.to_thread(self._write, seen, result, recent, entries)
-            self._told = job.ledger.entries
+            self._told = count
         except ElasticDLError as exc:
             _log.warning("how the job stands could not be written down: %s", exc)
 
@@ -111,30 +113,43 @@ class Publisher:
         self._made = True
 
     def _tell(self, entry: Entry) -> None:
+        if entry.kind not in _REPEATED:
+            self._api.create(self._event(entry))
+            return
+        event = self._event(entry, f"{self._spec.name}-{entry.kind}-{self._home.shown.uid[:8]}")
+        self._repeats[entry.kind] += 1
+        event["count"] = self._repeats[entry.kind]
+        news = {name: event[name] for name in ("message", "lastTimestamp", "count")}
+        name, namespace = event["metadata"]["name"], self._home.namespace
+        try:
+            self._api.patch(EVENT, name, news, namespace)
+        except NotThere:  # the first, or the cluster has forgotten it
+            self._api.create(event)
+
+    def _event(self, entry: Entry, name: str = "") -> dict[str, Any]:
         shown = self._home.shown
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         said = " ".join(word for word in (entry.worker, entry.reason) if word)
-        self._api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"generateName": f"{self._spec.name}-", "namespace": self._home.namespace},
-                "involvedObject": {
-                    "apiVersion": shown.api_version,
-                    "kind": shown.kind,
-                    "name": shown.name,
-                    "namespace": self._home.namespace,
-                    "uid": shown.uid,
-                },
-                "reason": "".join(part.capitalize() for part in entry.kind.split("-")),
-                "message": said or entry.kind,
-                "type": "Warning" if entry.kind in _WARNINGS else "Normal",
-                "source": {"component": "elasticdl-master"},
-                "firstTimestamp": at,
-                "lastTimestamp": at,
-                "count": 1,
-            }
-        )
+        called = {"name": name} if name else {"generateName": f"{self._spec.name}-"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {**called, "namespace": self._home.namespace},
+            "involvedObject": {
+                "apiVersion": shown.api_version,
+                "kind": shown.kind,
+                "name": shown.name,
+                "namespace": self._home.namespace,
+                "uid": shown.uid,
+            },
+            "reason": "".join(part.capitalize() for part in entry.kind.split("-")),
+            "message": said or entry.kind,
+            "type": "Warning" if entry.kind in _WARNINGS else "Normal",
+            "source": {"component": "elasticdl-master"},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
 
 
 _PHASES = {"pending": "Pending", "running": "Running", "stopping": "Stopping", "succeeded": "Succeeded"}
@@ -161,13 +176,19 @@ def resource_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dict[s
         "records": seen.records,
         "total_records": seen.total_records,
         "progress": f"{100 * done // total} %" if total else "",
-        "metric": next((f"{name} {value:.4g}" for name, value in seen.metrics.items()), ""),
+        "metric": _metric(seen),
         "startedAt": _time(seen.started_at),
         "selector": f"elasticdl.org/job={seen.name},elasticdl.org/role=worker",
     }
     if result is not None:
         document["finishedAt"] = _time(result["ended_at"])
     return document
+
+
+def _metric(seen: pb.JobStatus) -> str:
+    """One, and always the same: what the model measures itself by, else the loss."""
+    names = sorted(seen.metrics, key=lambda name: (name == "loss", name))
+    return f"{names[0]} {seen.metrics[names[0]]:.4g}" if names else ""
 
 
 def _time(at: float) -> str | None:
