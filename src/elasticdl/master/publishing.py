@@ -53,6 +53,7 @@ class Publisher:
         self._name = f"{spec.name}-status"
         self._made = False
         self._repeats: Counter[str] = Counter()
+        self._told_until = 0.0  # by the master before this one
         self._told = 0  # entries of the event log that are events of the object
 
     async def run(self, loop: Loop) -> None:
@@ -92,7 +93,8 @@ class Publisher:
             change = {"status": resource_status(seen, result)}
             self._api.patch(ELASTIC_JOB, self._home.resource.name, change, self._home.namespace, "status")
         for entry in entries:
-            self._tell(entry)
+            if entry.at > self._told_until:
+                self._tell(entry)
 
     def _make(self, data: dict[str, str]) -> None:
         document = {
@@ -109,6 +111,9 @@ class Publisher:
         try:
             self._api.create(document)
         except AlreadyThere:
+            before = self._api.get(CONFIG_MAP, self._name, self._home.namespace) or {"data": {}}
+            lines = before["data"].get("events.jsonl", "").splitlines()
+            self._told_until = max((json.loads(line)["at"] for line in lines), default=0.0)
             self._api.patch(CONFIG_MAP, self._name, {"data": data}, self._home.namespace)
         self._made = True
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import NotThere
+from elasticdl.kube.errors import AlreadyThere, NotThere
 from elasticdl.kube.kinds import EVENT, Kind
 from elasticdl.launcher.manifest import Owner
 from elasticdl.master import events as ev
@@ -24,12 +24,20 @@ class Written:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.repeated: dict[str, int] = {}
+        self.status: dict[str, Any] | None = None
         self.meanwhile: Callable[[], object] = lambda: None
 
     def create(self, document: dict[str, Any]) -> None:
         if document["kind"] == "Event":
             self.events.append(f"{document['reason']}: {document['message']}")
+        elif self.status is not None:
+            raise AlreadyThere("its status")
+        else:
+            self.status = document
         self.meanwhile()
+
+    def get(self, kind: Kind, name: str, namespace: str) -> dict[str, Any] | None:
+        return self.status
 
     def patch(self, kind: Kind, name: str, change: dict[str, Any], namespace: str, sub: str = "") -> None:
         if kind == EVENT:
@@ -72,6 +80,16 @@ def test_what_happens_while_events_are_written_is_told_the_next_time() -> None:
         "Scaled: from 3 to 4 workers",
         "WorkerLaunched: worker-3",
     ]
+
+
+def test_a_master_that_came_back_does_not_tell_again() -> None:
+    made, api = Driver(job_spec()), Written()
+    publishing(made, api)()
+    assert api.events
+    api.events.clear()
+    made.state.job.note(START + 1, "master-restarted")
+    publishing(made, api)()
+    assert api.events == ["MasterRestarted: master-restarted"]
 
 
 def test_evaluations_are_one_event_that_counts_them() -> None:
