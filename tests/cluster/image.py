@@ -1,4 +1,4 @@
-"""The image of the cluster suite: elasticdl:ci with a model zoo, as an archive that a node can load.
+"""The image of the cluster suite: elasticdl:ci with a model zoo and the operator, as an archive that a node can load.
 
 python -m tests.cluster.image [torch|tensorflow] prints the archive's path.
 """
@@ -54,9 +54,9 @@ def ensure(kind: Kind) -> Path:
 
 
 def content_hash() -> str:
-    """What the image depends on: the package, its core, its description and the models."""
+    """What the image depends on: the package, its core, its description, the models and how it is built."""
     digest = hashlib.sha256()
-    single = [ROOT / "pyproject.toml", ROOT / "setup.py"]
+    single = [ROOT / "pyproject.toml", ROOT / "setup.py", Path(__file__)]
     trees = [path for name in ("src", "native", "model_zoo") for path in sorted((ROOT / name).rglob("*"))]
     for path in single + [path for path in trees if path.is_file() and "__pycache__" not in path.parts]:
         if path.suffix != ".so" and not any(part.endswith(".egg-info") for part in path.parts):
@@ -112,7 +112,7 @@ def _build(kind: Kind) -> None:
         shutil.copytree(ROOT / "model_zoo", models, ignore=skipped)
         for name in ("mnist", "digits", "ctr"):
             shutil.copytree(ROOT / "src" / "elasticdl" / "zoo" / name, models / name, ignore=skipped)
-        done = zoo_build(str(models), "--image", IMAGE, "--extra", kind)
+        done = zoo_build(str(models), "--image", IMAGE, "--extra", kind, "--extra", "operator")
     if done.returncode:
         raise RuntimeError(f"{IMAGE} was not built:\n{done.stderr[-4000:]}")
 

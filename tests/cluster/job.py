@@ -112,19 +112,19 @@ class ClusterJob:
         found: list[str] = self.wait(members, f"{count} members at step {step}")
         return found
 
-    def wait(self, found: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
+    def wait(self, found: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+        deadline = time.monotonic() + patience_s
         while not (value := found()):
             assert time.monotonic() < deadline, f"waited in vain for {what} of {self.name}\n{self.story()}"
             time.sleep(0.2)
         return value
 
     def story(self) -> str:
-        selector = f"--selector=elasticdl.org/job={self.name}"
-        told = [self.kube.kubectl("get", "pods", "-o", "wide", selector, check=False)]
-        told.append(self.kube.kubectl("get", "events", "--sort-by=.lastTimestamp", check=False)[-4000:])
+        here, selector = f"--namespace={self.namespace}", f"--selector=elasticdl.org/job={self.name}"
+        told = [self.kube.kubectl("get", "pods", "-o", "wide", here, selector, check=False)]
+        told.append(self.kube.kubectl("get", "events", "--sort-by=.lastTimestamp", here, check=False)[-4000:])
         for name in self.pods():
-            log = self.kube.kubectl("logs", name, "--tail=30", check=False)
+            log = self.kube.kubectl("logs", name, "--tail=30", here, check=False)
             told.append(f"--- {name}\n{log}")
         return "\n".join(told)
 

@@ -76,13 +76,13 @@ class Api:
         except NotThere:
             return None
 
-    def list(self, kind: Kind, namespace: str = "", labels: str = "") -> tuple[Documents, str]:
-        """All of a namespace, and the version to watch from."""
+    def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> tuple[Documents, str]:
+        """All of a namespace, and the version to watch from. `fields`: as metadata.name=mnist."""
         call = Call("list", kind, self._in(kind, namespace))
         found: Documents = []
         more = ""
         while True:
-            page = self._ask(call, "GET", labelSelector=labels, limit=PAGE, **{"continue": more})
+            page = self._ask(call, "GET", labelSelector=labels, fieldSelector=fields, limit=PAGE, **{"continue": more})
             # In a list, the server leaves out of each what is the same for all.
             found += [{"apiVersion": kind.version, "kind": kind.kind} | item for item in page["items"]]
             more = page["metadata"].get("continue", "")
@@ -123,7 +123,7 @@ class Api:
             raise
         return True
 
-    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float) -> Watch:
+    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = "") -> Watch:
         """What happens after `version`, bookmarks too, for `timeout_s`; Gone if that is forgotten."""
         call = Call("watch", kind, self._in(kind, namespace))
         wanted = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": max(1, int(timeout_s))}
@@ -132,6 +132,7 @@ class Api:
             path(kind, call.namespace),
             timeout_s=timeout_s + self._timeout_s,
             labelSelector=labels,
+            fieldSelector=fields,
             resourceVersion=version,
             **wanted,
         )

@@ -101,6 +101,7 @@ def follow(
     labels: str,
     stopped: threading.Event,
     *,
+    fields: str = "",
     watch_s: float = WATCH_S,
     mirror: Mirror | None = None,
 ) -> Iterator[list[Change]]:
@@ -116,11 +117,11 @@ def follow(
         began, heard = time.monotonic(), False
         try:
             if not mirror.version:
-                changes = mirror.relist(*api.list(kind, namespace, labels))
+                changes = mirror.relist(*api.list(kind, namespace, labels, fields))
                 if changes or is_first:
                     is_first = False
                     yield changes
-            with closing(api.watch(kind, namespace, labels, mirror.version, watch_s)) as watch:
+            with closing(api.watch(kind, namespace, labels, mirror.version, watch_s, fields)) as watch:
                 current.set(watch)
                 last_error = ""
                 for event in watch:

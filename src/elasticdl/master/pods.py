@@ -16,8 +16,8 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.journal import ApiJournal
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, STATEFUL_SET
 from elasticdl.kube.pauses import pauses
-from elasticdl.kube.watching import follow
-from elasticdl.launcher import last_word, manifest, naming
+from elasticdl.kube.watching import Document, follow
+from elasticdl.launcher import last_word, naming
 from elasticdl.launcher.manifest import Owner
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
@@ -25,7 +25,7 @@ from elasticdl.master.journal import Kept
 from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
 from elasticdl.master.replicas import parse
-from elasticdl.spec import JobSpec
+from elasticdl.spec import JobSpec, WorkersSpec
 
 CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
 LEAVE_S = 20.0  # how long it waits for its pod to be deleted
@@ -87,20 +87,35 @@ class Cluster:
 
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
-        labels = manifest.selector(self._spec)
-        for changes in follow(self._api, ELASTIC_JOB, self._home.namespace, labels, self._stopped):
-            for _, after in changes:
-                if after is not None and (asked := _asked(after.get("spec", {}), loop)):
+        assert self._home.resource is not None
+        only = f"metadata.name={self._home.resource.name}"  # a person's object: it need not have our labels
+        for changes in follow(self._api, ELASTIC_JOB, self._home.namespace, "", self._stopped, fields=only):
+            for before, after in changes:
+                ledger = loop.state.job.ledger
+                has = ev.ScaleAsked(ledger.wish, ledger.fleet.wish)
+                if (asked := wished(before, after, self._spec.workers, has)) is not None:
                     submit(asked)
 
 
-def _asked(spec: dict[str, Any], loop: Loop) -> ev.ScaleAsked | None:
-    """What an ElasticJob wishes for, where that is not what the job has."""
-    workers, ps = (int(spec.get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
-    ledger = loop.state.job.ledger
-    if (workers and workers != ledger.wish) or (ps and ledger.fleet.wish and ps != ledger.fleet.wish):
-        return ev.ScaleAsked(workers, ps)
-    return None
+def wished(
+    before: Document | None, after: Document | None, limits: WorkersSpec, has: ev.ScaleAsked
+) -> ev.ScaleAsked | None:
+    """What an ElasticJob newly wishes for and the job, which `has` a wish already, can follow.
+
+    Most changes are of its status, which we write ourselves: those are no wishes, or `elasticdl scale` would be
+    undone a second later.
+    """
+    if after is None or (before is not None and _wishes(before) == _wishes(after)):
+        return None
+    workers, ps = _wishes(after)
+    workers = workers if workers != has.workers and limits.min <= workers <= limits.max else 0
+    ps = ps if has.ps and ps != has.ps else 0
+    return ev.ScaleAsked(workers, ps) if workers or ps else None
+
+
+def _wishes(resource: Document) -> tuple[int, int]:
+    workers, ps = (int(resource["spec"].get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
+    return workers, ps
 
 
 def _home(api: Api, spec: JobSpec, namespace: str) -> Home:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,8 +15,8 @@ from google.protobuf.json_format import MessageToJson
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere
-from elasticdl.kube.kinds import ELASTIC_JOB
+from elasticdl.kube.errors import AlreadyThere, NotThere
+from elasticdl.kube.kinds import ELASTIC_JOB, EVENT
 from elasticdl.launcher import last_word
 from elasticdl.launcher.manifest import Owner
 from elasticdl.master import status
@@ -27,6 +28,8 @@ from elasticdl.spec import JobSpec
 
 EVERY_S = 1.0  # at most
 SHOWN_EVENTS = 200
+# Told over and over: one event with a count, or nobody would find the others among them.
+_REPEATED = ("evaluation", "checkpoint")
 _WARNINGS = ("worker-lost", "ps-lost", "failed", "worker-waits", "ps-waits", "memory-raised")
 _log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class Publisher:
         self._home = home
         self._writing = asyncio.Lock()  # what was seen first is written first
         self.has_result = False  # whether the end is written down
+        self._repeats: Counter[str] = Counter()
         self._told = 0  # entries of the event log that are events of the object
 
     async def run(self, loop: Loop) -> None:
@@ -104,26 +108,32 @@ class Publisher:
     def _tell(self, number: int, entry: Entry) -> None:
         shown = self._home.shown
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        said = " ".join(word for word in (entry.worker, entry.reason) if word)
+        said = " ".join(word for word in (entry.worker, entry.reason) if word) or entry.kind
+        which = entry.kind if entry.kind in _REPEATED else number
+        name, namespace = f"{shown.name}.{shown.uid[:8]}.{which}", self._home.namespace
+        self._repeats[entry.kind] += 1
+        news = {"message": said, "lastTimestamp": at, "count": self._repeats[entry.kind]}
+        if entry.kind in _REPEATED and self._repeats[entry.kind] > 1:
+            with suppress(NotThere):  # the cluster forgets events after an hour
+                self._api.patch(EVENT, name, news, namespace)
+                return
         self._api.create(
             {
                 "apiVersion": "v1",
                 "kind": "Event",
-                "metadata": {"name": f"{shown.name}.{shown.uid[:8]}.{number}", "namespace": self._home.namespace},
+                "metadata": {"name": name, "namespace": namespace},
                 "involvedObject": {
                     "apiVersion": shown.api_version,
                     "kind": shown.kind,
                     "name": shown.name,
-                    "namespace": self._home.namespace,
+                    "namespace": namespace,
                     "uid": shown.uid,
                 },
                 "reason": "".join(part.capitalize() for part in entry.kind.split("-")),
-                "message": said or entry.kind,
                 "type": "Warning" if entry.kind in _WARNINGS else "Normal",
                 "source": {"component": "elasticdl-master"},
                 "firstTimestamp": at,
-                "lastTimestamp": at,
-                "count": 1,
+                **(news if entry.kind in _REPEATED else news | {"count": 1}),
             }
         )
 
@@ -152,13 +162,19 @@ def resource_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dict[s
         "records": seen.records,
         "total_records": seen.total_records,
         "progress": f"{100 * done // total} %" if total else "",
-        "metric": next((f"{name} {value:.4g}" for name, value in seen.metrics.items()), ""),
+        "metric": _metric(seen),
         "startedAt": _time(seen.started_at),
         "selector": f"elasticdl.org/job={seen.name},elasticdl.org/role=worker",
     }
     if result is not None:
         document["finishedAt"] = _time(result["ended_at"])
     return document
+
+
+def _metric(seen: pb.JobStatus) -> str:
+    """One, and always the same: what the model measures itself by, else the loss."""
+    names = sorted(seen.metrics, key=lambda name: (name == "loss", name))
+    return f"{names[0]} {seen.metrics[names[0]]:.4g}" if names else ""
 
 
 def _time(at: float) -> str | None:

@@ -35,7 +35,7 @@ STATUS: dict[str, Any] = {
     "type": "object",
     "description": "How the job stands: conditions by the operator, the rest by the job's master.",
     "properties": {
-        "phase": _text("Invalid, Suspended, Pending, Starting, Running, Stopping, Succeeded, Stopped or Failed."),
+        "phase": _text("Invalid, Suspended, Pending, Running, Stopping, Succeeded, Stopped or Failed."),
         "reason": _text("Why it is in this phase."),
         "workers": _counts(
             "Its workers.",

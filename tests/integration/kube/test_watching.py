@@ -31,16 +31,16 @@ class Counted(Api):
         self.watched = threading.Semaphore(0)
         self.refused = threading.Event()
 
-    def list(self, kind: Kind, namespace: str = "", labels: str = "") -> tuple[Documents, str]:
+    def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> tuple[Documents, str]:
         self.lists += 1
         try:
-            return super().list(kind, namespace, labels)
+            return super().list(kind, namespace, labels, fields)
         except Forbidden:
             self.refused.set()
             raise
 
-    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float) -> Watch:
-        watch = super().watch(kind, namespace, labels, version, timeout_s)
+    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = "") -> Watch:
+        watch = super().watch(kind, namespace, labels, version, timeout_s, fields)
         self.versions.append(version)
         self.watched.release()
         return watch
@@ -96,6 +96,17 @@ def counted(connect: Connect, namespace: str) -> Counted:
     api = connect(namespace=namespace, cls=Counted)
     assert isinstance(api, Counted)
     return api
+
+
+def test_fields_choose_one_object_whatever_its_labels(api: Api, counted: Counted) -> None:
+    write(api, "a", "one")
+    write(api, "b", "one")
+    with following(counted, fields="metadata.name=b") as follower:
+        assert follower.next() == [("b", "", "one")]
+        follower.await_watch()
+        write(api, "a", "two")
+        write(api, "b", "two")
+        assert follower.next() == [("b", "one", "two")]
 
 
 def test_the_list_comes_first_even_if_it_is_empty_then_each_change(api: Api, counted: Counted) -> None:
@@ -155,8 +166,8 @@ def test_after_a_restart_of_the_server_nothing_is_lost_and_nothing_told_twice(
 class Forgetful(Counted):
     """Goes on from a version that the server has long forgotten, once."""
 
-    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float) -> Watch:
-        return super().watch(kind, namespace, labels, "1" if not self.versions else version, timeout_s)
+    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = "") -> Watch:
+        return super().watch(kind, namespace, labels, "1" if not self.versions else version, timeout_s, fields)
 
 
 def test_a_forgotten_version_leads_to_a_new_list_that_tells_only_differences(

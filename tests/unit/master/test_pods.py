@@ -9,6 +9,7 @@ import pytest
 from elasticdl.master import actions as act
 from elasticdl.master import events as ev
 from elasticdl.master.actions import Action
+from elasticdl.master.pods import wished
 from elasticdl.spec import ClusterSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec
 
@@ -75,3 +76,28 @@ def test_a_worker_out_of_memory_comes_back_with_half_as_much_again_until_that_is
     assert "the most allowed" in notes(actions, "worker-lost")[0]
     assert made.state.job.ledger.budget.spent == 1
     assert made.replayed().dump() == made.state.dump()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asked"),
+    [
+        ({"wish": 2}, {"wish": 3}, ev.ScaleAsked(3, 0)),
+        (None, {"wish": 3}, ev.ScaleAsked(3, 0)),  # while the master was away
+        (None, {"wish": 2}, None),  # the job as it is
+        ({"wish": 3}, {"wish": 3}, None),  # a change of the status: `elasticdl scale` stands
+        ({"wish": 2}, {"wish": 9}, None),  # above the max it was begun with
+        ({"wish": 2}, None, None),
+    ],
+)
+def test_a_wish_of_the_elastic_job_is_followed_when_it_changes_and_only_then(
+    before: dict[str, int] | None, after: dict[str, int] | None, asked: ev.ScaleAsked | None
+) -> None:
+    resources = [None if one is None else {"spec": {"workers": one}} for one in (before, after)]
+    assert wished(resources[0], resources[1], job_spec().workers, ev.ScaleAsked(2, 0)) == asked
+
+
+def test_a_wish_for_ps_is_followed_by_a_job_that_has_some() -> None:
+    before, after = ({"spec": {"workers": {"wish": 2}, "ps": {"wish": wish}}} for wish in (2, 3))
+    limits = job_spec().workers
+    assert wished(before, after, limits, ev.ScaleAsked(2, 2)) == ev.ScaleAsked(0, 3)
+    assert wished(before, after, limits, ev.ScaleAsked(2, 0)) is None
