@@ -23,12 +23,16 @@ class Written:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.names: set[str] = set()
         self.repeated: dict[str, int] = {}
         self.status: dict[str, Any] | None = None
         self.meanwhile: Callable[[], object] = lambda: None
 
     def create(self, document: dict[str, Any]) -> None:
         if document["kind"] == "Event":
+            if document["metadata"]["name"] in self.names:
+                raise AlreadyThere("this event")
+            self.names.add(document["metadata"]["name"])
             self.events.append(f"{document['reason']}: {document['message']}")
         elif self.status is not None:
             raise AlreadyThere("its status")
@@ -41,15 +45,15 @@ class Written:
 
     def patch(self, kind: Kind, name: str, change: dict[str, Any], namespace: str, sub: str = "") -> None:
         if kind == EVENT:
-            if name not in self.repeated:
-                self.repeated[name] = 0
+            if name not in self.names:
                 raise NotThere(f"no {name}")
             self.repeated[name] = change["count"]
             self.events[-1] = change["message"]
         self.meanwhile()
 
 
-HOME = Home("team", Owner("batch/v1", "Job", "test-master", "12345678-9"), None)
+MASTER = Owner("apps/v1", "StatefulSet", "test-master", "12345678-9")
+HOME = Home("team", MASTER, Owner("v1", "ConfigMap", "test-spec", "98765432-1"), None)
 
 
 def publishing(made: Driver, api: Written) -> Callable[[], None]:
@@ -102,7 +106,7 @@ def test_evaluations_are_one_event_that_counts_them() -> None:
         publish()
 
     assert api.events == ["accuracy 0.9"]
-    assert api.repeated == {"job-evaluation-12345678": 3}
+    assert api.repeated == {"test-master.12345678.evaluation": 3}
 
 
 def test_the_metric_shown_is_what_the_model_measures_itself_by() -> None:
