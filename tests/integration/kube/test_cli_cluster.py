@@ -199,7 +199,7 @@ def test_a_missing_namespace(run: Run, api: Api, namespace: str) -> None:
 
 
 def test_priority_classes_that_are_asked_for_must_exist(run: Run, api: Api, namespace: str) -> None:
-    assert "no PriorityClass 'elasticdl-high'" in run(*train("digits", "--worker_pod_priority=high")).stderr
+    assert "no PriorityClass 'urgent'" in run(*train("digits", "--worker_pod_priority=urgent")).stderr
     known = {"apiVersion": PRIORITY_CLASS.version, "kind": PRIORITY_CLASS.kind, "metadata": {"name": "mine"}}
     api.create(known | {"value": 10})
 

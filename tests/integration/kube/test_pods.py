@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
+
+import yaml
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere
-from elasticdl.kube.kinds import POD, PRIORITY_CLASS, RESOURCE_QUOTA
+from elasticdl.kube.kinds import POD, RESOURCE_QUOTA
 from elasticdl.launcher import manifest
 from elasticdl.launcher.pods import KEPT
 from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.stage import OWNER, SPEC, Document, Stage, play, pod_of
 
+PRIORITIES = Path(__file__).parents[3] / "deploy" / "manifests" / "priorities.yaml"
 EMPTY = {"event": "replicas", "running": [], "exited": []}
 
 
@@ -247,10 +251,9 @@ def test_once_it_is_over_the_living_are_deleted_and_the_ended_stay(api: Api) -> 
 
 
 def test_a_share_of_the_workers_has_high_priority(api: Api) -> None:
-    for name, value in (("elasticdl-high", 1000), ("elasticdl-low", -1000)):
-        metadata = {"apiVersion": PRIORITY_CLASS.version, "kind": "PriorityClass", "metadata": {"name": name}}
+    for document in yaml.safe_load_all(PRIORITIES.read_text()):
         with suppress(AlreadyThere):  # they are the whole cluster's
-            api.create(metadata | {"value": value})
+            api.create(document)
     assert SPEC.cluster is not None
     worker = SPEC.cluster.worker.model_copy(update={"priority": "0.5"})
     cluster = SPEC.cluster.model_copy(update={"worker": worker})
