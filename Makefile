@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos convergence bench sanitize test-cluster test-control clean
+.PHONY: setup demo test check format proto chaos convergence bench sanitize test-cluster test-control lock clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,10 @@ test-control:
 	$(PYTHON) -m venv .venv-control
 	.venv-control/bin/python -m pip install --quiet --editable ".[dev]"
 	.venv-control/bin/python -m pytest tests/unit/data tests/unit/master tests/unit/rpc tests/unit/spec tests/unit/cli tests/unit/launcher
+
+# The versions in the image, from pyproject.toml and the package index of today.
+lock: setup
+	$(BIN)/python deploy/lock.py
 
 bench: setup
 	for name in rescale overhead reproducible dispatch ps_rows ps_memory ctr_throughput ps_elastic; do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -12,6 +12,7 @@ ElasticDLError
 │   ├── CheckpointCorrupt    no usable checkpoint where one was promised
 │   ├── CheckpointFailed     a checkpoint or export could not be written
 │   ├── LossNotFinite        the loss became NaN or infinite
+│   ├── ImageFailed          a container engine could not build or push an image
 │   └── AccessDenied         wrong token or certificate
 └── ReplicaLost            expected in our trade; becomes an event, never a crash
     ├── RoundBroken          a member of the round is gone; a new round follows
@@ -71,6 +72,10 @@ class CheckpointFailed(PermanentError):
 
 class LossNotFinite(PermanentError):
     """The loss became NaN or infinite. Names the step and the logical rank."""
+
+
+class ImageFailed(PermanentError):
+    """A container engine could not build or push an image. Carries the end of what it said."""
 
 
 class AccessDenied(PermanentError):

@@ -15,7 +15,8 @@ from types import FrameType
 
 from rich.console import Console
 
-from elasticdl.cli import feed, summary, words
+from elasticdl.cli import feed
+from elasticdl.cli.interface import Watched
 from elasticdl.cli.screen import Screen
 from elasticdl.errors import ElasticDLError
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
@@ -27,35 +28,38 @@ LINGER_S = 10.0  # how long the last processes of a finished job may take to end
 _STOPPING = "stopping: the running step ends, a checkpoint is written. Ctrl-C again kills all processes at once"
 
 
-def attach(directory: JobDirectory, console: Console, launcher_pid: int | None = None) -> int:
+def attach(watched: Watched, console: Console, launcher_pid: int | None = None) -> int:
     """The job's exit code. Ctrl-C stops it with a checkpoint, a second one kills it."""
     news: SimpleQueue[feed.News] = SimpleQueue()
     with _signals(news), Screen.open(console) as screen:
-        feed.follow(directory, news, HZ)
-        code = watch(directory, news, screen, launcher_pid)
-    if code == STOPPED and not directory.result.exists():
-        _kill(directory, console)
+        feed.follow(watched, news, HZ)
+        code = watch(watched, news, screen, launcher_pid)
+    if code == STOPPED and not watched.directory.result.exists():
+        console.print(watched.kill(), highlight=False, markup=False, soft_wrap=True)
         return STOPPED
     _await_end(launcher_pid)
-    summary.finish(directory, console)
+    watched.finish(console)
     return code
 
 
-def watch(directory: JobDirectory, news: SimpleQueue[feed.News], screen: Screen, launcher_pid: int | None) -> int:
+def watch(watched: Watched, news: SimpleQueue[feed.News], screen: Screen, launcher_pid: int | None) -> int:
     """Show the news until the job is over; STOPPED before that is a second Ctrl-C."""
+    directory = watched.directory
     interrupts = 0
+    was_there = False
     while True:
         match news.get():
             case feed.Changed(status):
+                was_there = True
                 screen.show(status, time.time())
-            case feed.MasterAway():
+            case feed.MasterAway(why):
                 if launcher_pid is not None and _has_ended(launcher_pid) and not directory.result.exists():
                     raise ElasticDLError(f"the launcher ended at once; see {directory.log('launcher')}")
-                screen.say_away(directory.master.exists())
+                screen.say_away(was_there or watched.has_started(), why)
             case feed.Over(problem):
                 result = read_json(directory.result)
                 if result is None:
-                    raise ElasticDLError(f"lost sight of the job: {problem}; see the logs in {directory.logs}")
+                    raise ElasticDLError(f"lost sight of the job: {problem}; see {watched.logs()}")
                 return int(result.get("exit_code", 1))
             case feed.Interrupted(number):
                 interrupts += number == signal.SIGINT
@@ -83,16 +87,6 @@ def kill(directory: JobDirectory) -> None:
     if not directory.result.exists():
         result = {"phase": "stopped", "reason": "killed at once by the person", "exit_code": STOPPED}
         write_private(directory.result, json.dumps(result))
-
-
-def _kill(directory: JobDirectory, console: Console) -> None:
-    kill(directory)
-    console.print(
-        f"killed. Checkpoints written so far are kept; "
-        f"go on with `{words.resumption(directory.root.name, directory.load_spec().kind)}`",
-        highlight=False,
-        soft_wrap=True,
-    )
 
 
 def _has_ended(pid: int) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from elasticdl.spec import Strategy, options
-from elasticdl.spec.options import Form
+from elasticdl.spec.load import read_file
+from elasticdl.spec.option import Form
 from elasticdl.spec.refused import REFUSED, REFUSED_BY_RUN
-from elasticdl.spec.text import parse_mapping
+from elasticdl.spec.text import parse_mapping, parse_pairs
 
 LOCAL = "Local"
 STRATEGIES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL)
@@ -31,11 +33,12 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 class JobOption(click.Option):
-    """An option with a heading to stand under in the help."""
+    """An option with a heading to stand under in the help. A flag may also be given one of `words`: --flag=word."""
 
-    def __init__(self, *declarations: Any, section: str = "", **attributes: Any) -> None:
+    def __init__(self, *declarations: Any, section: str = "", words: tuple[str, ...] = (), **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
         self.section = section
+        self.words = words
 
 
 class Command(click.Command):
@@ -46,10 +49,29 @@ class Command(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
             raise click.UsageError(self._refusal(ctx, exc.option_name), ctx) from exc
+        except click.BadOptionUsage as exc:
+            return self._parse_worded(ctx, given, exc)
+
+    def _parse_worded(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
+        """Parse again where a flag was given a word: click has flags and values, but no `--flag` or `--flag=word`."""
+        for option in self.get_params(ctx):
+            if not isinstance(option, JobOption) or not option.words or error.option_name not in option.opts:
+                continue
+            for place, token in enumerate(args):
+                flag, equals, word = token.partition("=")
+                if equals and one_spelling(flag) in map(one_spelling, option.opts):
+                    if word not in option.words:
+                        expected = ", ".join(f"{option.opts[0]}={known}" for known in option.words)
+                        raise click.UsageError(f"{token}: expected {option.opts[0]}, {expected}", ctx) from error
+                    rest = super().parse_args(ctx, [*args[:place], flag, *args[place + 1 :]])
+                    ctx.params[str(option.name)] = word
+                    return rest
+        raise error
 
     def _refusal(self, ctx: click.Context, flag: str) -> str:
         name = flag.lstrip("-").replace("-", "_")
@@ -115,6 +137,12 @@ def parsed(values: dict[str, Any]) -> dict[str, Any]:
             value = parse_mapping(value, option.flag)
         elif option.form is Form.LIST:
             value = [item.strip() for item in value.split(",")]
+        elif option.form is Form.PAIRS:
+            value = parse_pairs(value, option.flag)
+        elif option.form is Form.VOLUMES:
+            value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
+        elif option.form is Form.FILE:
+            value = read_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
         result[name] = value
     return result
 

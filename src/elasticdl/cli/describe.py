@@ -10,6 +10,8 @@ from typing import Any
 
 from elasticdl.cli import naming
 from elasticdl.cli.command import LOCAL, STRATEGIES, nearest, parsed
+from elasticdl.cli.place import KUBERNETES
+from elasticdl.cli.place import LOCAL as LOCAL_PLACE
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, JobSpec, Strategy, load, options
 from elasticdl.spec.directory import JobDirectory
@@ -20,6 +22,8 @@ VERB_OF = {
     JobKind.PREDICTION: "predict",
     JobKind.SCRIPT: "run",
 }
+
+ZOO_IN_IMAGE = "model_zoo"
 
 
 def describe(
@@ -32,31 +36,63 @@ def describe(
     random: Random,
     directory_of: Callable[[str], JobDirectory],
     extra: dict[str, Any] | None = None,
+    on: str = "",
 ) -> JobSpec:
-    """The resolved job. A resumed job takes what neither option nor file says from its own earlier description."""
-    from_file = load.load_file(file) if file else {}
+    """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
+    neither option nor file says from its own earlier description.
+    """
+    from_file = load.read_file(file) if file else {}
     given = parsed(values)
     if isinstance(given.get("log_level"), str):
         given["log_level"] = given["log_level"].upper()
     from_options = load.merge(options.document(given), extra or {})
-    data_format = load.merge(from_file, from_options).get("data", {})
-    if isinstance(data_format, dict) and data_format.get("format") == "python":
-        from_options.setdefault("data", {}).setdefault("format", "python")
-    from_options = load.anchor(from_options, working_directory)
+    if on == LOCAL_PLACE:
+        _refuse_cluster(from_options)
+        from_file.pop("cluster", None)
     document = load.merge(from_file, from_options)
+    if on == KUBERNETES and not _section(document, "cluster").get("image"):
+        raise SpecError(
+            "--on kubernetes: which image? Name the one that holds the model with --image_name, or as cluster.image"
+        )
+    earlier = _earlier(document, directory_of)
+    is_on_cluster = bool(load.merge(earlier, document).get("cluster"))
+    file_directory = file.absolute().parent if file else working_directory
+    # Paths of a job on a cluster are meant inside its image.
+    if not is_on_cluster:
+        if _section(document, "data").get("format") == "python":
+            from_options.setdefault("data", {}).setdefault("format", "python")
+        from_file = load.anchor(from_file, file_directory)
+        from_options = load.anchor(from_options, working_directory)
+        document = load.merge(from_file, from_options)
     document = load.merge(document, _strategy(values.get("distribution_strategy"), document))
     if document.setdefault("kind", kind.value) != kind.value:
         verb = VERB_OF.get(document["kind"], "another command")
         raise SpecError(f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF[kind]}`; use `elasticdl {verb}`")
-    document = load.merge(_earlier(document, directory_of), document)
+    document = load.merge(earlier, document)
     if isinstance(document.get("model"), dict):
-        document["model"].setdefault("zoo", str(file.absolute().parent if file else working_directory))
+        document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))
     if not document.get("name"):
         if _section(document, "checkpoint").get("resume") and not _section(document, "checkpoint").get("directory"):
             raise SpecError("--resume: which job? Give its --job_name, or the --checkpoint_dir to go on from")
         stem = naming.stem_of({key: _section(document, key) for key in ("model", "script")})
         document["name"] = naming.generate(stem, now, random, lambda name: directory_of(name).root.exists())
     return load.resolve(document, str(file) if file else "")
+
+
+def _refuse_cluster(from_options: dict[str, Any]) -> None:
+    """A file may be for a cluster and be tried here; an option that would be ignored is refused."""
+    flags = [one.flag for one in options.OPTIONS if one.path.startswith("cluster.") and _has(from_options, one.path)]
+    if flags:
+        raise SpecError(f"{', '.join(flags)}: for jobs on Kubernetes; leave out --on local, or leave out the option")
+
+
+def _has(document: dict[str, Any], path: str) -> bool:
+    place: Any = document
+    for key in path.split("."):
+        if not isinstance(place, dict) or key not in place:
+            return False
+        place = place[key]
+    return True
 
 
 def _section(document: dict[str, Any], name: str) -> dict[str, Any]:

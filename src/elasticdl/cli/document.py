@@ -6,11 +6,10 @@ from typing import Any
 
 from elasticdl.cli import words
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec.directory import JobDirectory
 
 
-def of(status: pb.JobStatus, directory: JobDirectory) -> dict[str, Any]:
-    """Every key is always there; what is not known is null."""
+def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
+    """Every key is always there; what is not known is null, and so is the directory of a job on a cluster."""
     return {
         "name": status.name,
         "kind": status.kind,
@@ -39,7 +38,7 @@ def of(status: pb.JobStatus, directory: JobDirectory) -> dict[str, Any]:
         "checkpoint_step": status.checkpoint_step if status.checkpoint_step >= 0 else None,
         "checkpoint": status.checkpoint_path or None,
         "output": status.output or None,
-        "directory": str(directory.root),
+        "directory": directory,
         "workers": [worker(one) for one in status.workers],
         "strategy": status.strategy or None,
         "ps_mode": status.ps_mode or None,

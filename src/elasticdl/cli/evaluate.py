@@ -22,9 +22,9 @@ elasticdl evaluate --model_zoo=zoo --model_def=mnist.mnist.forward --validation_
 @submit_options
 @strategy_option
 @job_options("evaluate")
-def command(file: Path | None, dry_run: bool, detach: bool, **values: Any) -> int:
+def command(file: Path | None, **values: Any) -> int:
     """Evaluate a trained model on all records of --validation_data.
 
     The model comes from a checkpoint; the metrics are those of eval_metrics_fn, and the loss.
     """
-    return submit(JobKind.EVALUATION, file, values, dry_run=dry_run, detach=detach)
+    return submit(JobKind.EVALUATION, file, values)

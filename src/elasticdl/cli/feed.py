@@ -6,12 +6,12 @@ import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from elasticdl.cli import home
+from elasticdl.cli.interface import Watched
 from elasticdl.errors import ElasticDLError, MasterUnreachable
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec.directory import JobDirectory
 
 AWAY_S = 0.7  # a master that does not answer for so long is said to be away
+GONE = "its processes are gone and left no result"
 START_S = 60.0  # a master takes seconds to start; on a machine that starts many at once, more
 
 
@@ -22,7 +22,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class MasterAway:
-    pass
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +42,33 @@ class Interrupted:
 News = Changed | MasterAway | Over | Interrupted
 
 
-def follow(directory: JobDirectory, news: SimpleQueue[News], max_hz: float) -> threading.Thread:
+def follow(watched: Watched, news: SimpleQueue[News], max_hz: float) -> threading.Thread:
     """Feed `news` from a thread of its own until the job is over. It ends with the process."""
-    thread = threading.Thread(target=_follow, args=(directory, news, max_hz), name="feed", daemon=True)
+    thread = threading.Thread(target=_follow, args=(watched, news, max_hz), name="feed", daemon=True)
     thread.start()
     return thread
 
 
-def _follow(directory: JobDirectory, news: SimpleQueue[News], max_hz: float) -> None:
+def _follow(watched: Watched, news: SimpleQueue[News], max_hz: float) -> None:
+    try:
+        news.put(Over(_until_over(watched, news, max_hz)))
+    except ElasticDLError as exc:
+        news.put(Over(str(exc)))
+
+
+def _until_over(watched: Watched, news: SimpleQueue[News], max_hz: float) -> str:
+    """Why there is no result; "" if there is one."""
     from elasticdl.rpc.client import MasterClient
 
+    directory = watched.directory
     while not directory.result.exists():
         try:
             with MasterClient.connect(directory, timeout_s=AWAY_S) as client:
                 for status in client.watch(max_hz):
                     news.put(Changed(status))
+            watched.is_alive()  # brings the result of a job that runs elsewhere
         except MasterUnreachable:
-            if not home.is_starting_or_alive(directory):
-                news.put(Over("" if directory.result.exists() else "its processes are gone and left no result"))
-                return
-            news.put(MasterAway())
-        except ElasticDLError as exc:
-            news.put(Over(str(exc)))
-            return
-    news.put(Over())
+            if not watched.is_alive():
+                return "" if directory.result.exists() else watched.why_away() or GONE
+            news.put(MasterAway(watched.why_away()))
+    return ""

@@ -19,11 +19,14 @@ _MEASURES = ("loss", "records_per_s", "started_at")
 def read_events(directory: JobDirectory) -> list[dict[str, Any]]:
     """Every line of the event log. A last line that was cut off by a crash is left out."""
     try:
-        lines = directory.events.read_text().splitlines()
+        return parse_events(directory.events.read_text())
     except FileNotFoundError:
         return []
+
+
+def parse_events(text: str) -> list[dict[str, Any]]:
     found = []
-    for line in lines:
+    for line in text.splitlines():
         try:
             document = json.loads(line)
         except json.JSONDecodeError:

@@ -23,13 +23,14 @@ VERBS = {
     "run": "Run a training script of your own elastically.",
     "evaluate": "Evaluate a trained model.",
     "predict": "Predict with a trained model.",
-    "jobs": "List the jobs of this machine.",
+    "jobs": "List the jobs of this machine and of a cluster.",
     "status": "Show how a job stands: workers, progress, events.",
     "scale": "Change how many workers a job has.",
     "stop": "Stop a job, with a checkpoint.",
     "logs": "Show what the processes of a job wrote.",
     "timeline": "Draw who worked when, and the loss, as a PNG.",
-    "zoo": "Make a starter model that trains at once.",
+    "doctor": "Check a cluster and this installation, and say how to fix each.",
+    "zoo": "Make a starter model, and images of models for a cluster.",
 }
 
 

@@ -14,8 +14,8 @@ _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 
 
 def generate(stem: str, now: datetime, random: Random, is_taken: Callable[[str], bool]) -> str:
-    """For example mnist-20261115-1307-x3."""
-    label = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].strip("-") or "job"
+    """For example mnist-20261115-1307-x3: short enough for a job on a cluster, too."""
+    label = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:32].strip("-") or "job"
     while True:
         name = f"{label}-{now:%Y%m%d-%H%M}-{random.choice(_LETTERS)}{random.choice(_LETTERS)}"
         if not is_taken(name):

@@ -22,9 +22,9 @@ elasticdl predict --model_zoo=zoo --model_def=mnist.mnist.forward --prediction_d
 @submit_options
 @strategy_option
 @job_options("predict")
-def command(file: Path | None, dry_run: bool, detach: bool, **values: Any) -> int:
+def command(file: Path | None, **values: Any) -> int:
     """Predict all records of --prediction_data with a trained model.
 
     Results go to PredictionOutputsProcessor where the model file has one, else to --output.
     """
-    return submit(JobKind.PREDICTION, file, values, dry_run=dry_run, detach=detach)
+    return submit(JobKind.PREDICTION, file, values)

@@ -31,9 +31,7 @@ elasticdl run --resume --job_name=train-20261115-1307-x3
 @job_options("run")
 @click.argument("script", type=click.Path(), required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(
-    workers: str | None, dry_run: bool, detach: bool, script: str | None, arguments: tuple[str, ...], **values: Any
-) -> int:
+def command(workers: str | None, script: str | None, arguments: tuple[str, ...], **values: Any) -> int:
     """Run your own training SCRIPT elastically, with its ARGUMENTS.
 
     Options of elasticdl stand before the script, all that follows it is the script's.
@@ -44,7 +42,7 @@ def command(
     extra: dict[str, Any] = {"script": {"path": script, "arguments": list(arguments)}} if script else {}
     if workers is not None:
         extra["workers"] = parse_workers(workers)
-    return submit(JobKind.SCRIPT, None, values, dry_run=dry_run, detach=detach, extra=extra)
+    return submit(JobKind.SCRIPT, None, values, extra=extra)
 
 
 def parse_workers(text: str) -> dict[str, int]:

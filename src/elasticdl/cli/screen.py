@@ -53,12 +53,13 @@ class Screen:
             self._notice = notice
             self._draw() if self._live else self._print(notice)
 
-    def say_away(self, was_there: bool) -> None:
-        """The master does not answer (yet). Said once, until it is back."""
+    def say_away(self, was_there: bool, why: str = "") -> None:
+        """The master does not answer (yet). Said once, until it is back or another reason is known."""
+        away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
         with self._lock:
-            if self._away:
+            if self._away.startswith(away) and (not why or self._away.endswith(why)):
                 return
-            self._away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
+            self._away = f"{away} {why}".rstrip()
             self._draw() if self._live else self._print(self._away)
 
     def _draw(self) -> None:

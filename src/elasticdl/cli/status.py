@@ -6,13 +6,16 @@ import json
 
 import click
 
-from elasticdl.cli import home
 from elasticdl.cli.command import Command
+from elasticdl.cli.place import Place, find, place_options
+
+PATIENCE_S = 5.0  # for a master that is being restarted
 
 EXAMPLES = """
 elasticdl status mnist
 elasticdl status mnist --json
 elasticdl status mnist --events
+elasticdl status mnist --on kubernetes --namespace team-a
 """
 
 
@@ -20,23 +23,22 @@ elasticdl status mnist --events
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
 @click.option("--events", "all_events", is_flag=True, help="Every event since the start, not only the newest.")
-def command(job: str, as_json: bool, all_events: bool) -> None:
+@place_options
+def command(job: str, as_json: bool, all_events: bool, place: Place) -> None:
     """Show how JOB stands: workers, progress, and who came or left when, why, and what it cost.
 
     Works on a job that is over, too.
     """
-    from elasticdl.cli import document, history, plain, summary, view, words
-    from elasticdl.cli.look import look
+    from elasticdl.cli import document, plain, view, words
 
-    directory = home.find(job)
-    status = look(directory, timeout_s=5.0)
-    events = [history.event(one) for one in history.read_events(directory)]
+    found = find(job, place)
+    status = found.status(PATIENCE_S)
     if as_json:
-        told = document.of(status, directory) | {"events": [document.event(one) for one in events or status.events]}
-        click.echo(json.dumps(told, indent=1))
+        events = [document.event(one) for one in found.events() or status.events]
+        click.echo(json.dumps(found.document(status) | {"events": events}, indent=1))
         return
     if all_events:
-        for event in events or status.events:
+        for event in found.events() or status.events:
             click.echo(plain.event_line(event))
         return
     from rich.console import Console
@@ -44,4 +46,4 @@ def command(job: str, as_json: bool, all_events: bool) -> None:
     console = Console()
     console.print(view.job(status))
     if status.phase in words.OVER:
-        summary.show(status, directory, console)
+        found.summarize(status, console)

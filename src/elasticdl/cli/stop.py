@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli import home
 from elasticdl.cli.command import Command
+from elasticdl.cli.place import Place, find, place_options
 
 EXAMPLES = """
 elasticdl stop mnist
 elasticdl stop mnist --now
+elasticdl stop mnist --delete --on kubernetes
 """
 
 
 @click.command("stop", cls=Command, examples=EXAMPLES)
 @click.argument("job")
 @click.option("--now", is_flag=True, help="Kill all its processes at once, without a checkpoint.")
-def command(job: str, now: bool) -> None:
+@click.option("--delete", is_flag=True, help="Kill it, and delete all that is left of it, its name included.")
+@place_options
+def command(job: str, now: bool, delete: bool, place: Place) -> None:
     """Stop JOB: the running step ends, a checkpoint is written, all processes end.
 
-    Go on later with `elasticdl train --resume --job_name=JOB`.
+    Go on later with `elasticdl train --resume --job_name=JOB`. On Kubernetes --now and --delete are the same.
     """
-    directory = home.find(job)
-    if now:
-        from elasticdl.cli import attach
-
-        was_over = directory.result.exists()
-        attach.kill(directory)
-        click.echo(f"{job}: was over already" if was_over else f"{job}: killed")
+    found = find(job, place)
+    if now or delete:
+        click.echo(found.kill(delete=delete))
         return
-    from elasticdl.cli.running import client_of
-
-    with client_of(directory) as client:
+    with found.client() as client:
         click.echo(client.stop(at_once=False, reason="elasticdl stop") or f"{job}: stopping, with a checkpoint")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import SystemRandom
@@ -15,32 +17,58 @@ import click
 from elasticdl.cli import home
 from elasticdl.cli.command import Decorated, JobOption
 from elasticdl.cli.describe import describe
+from elasticdl.cli.place import on_option
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What is to be done with a job, beside what the job is."""
+
+    on: str = ""  # local or kubernetes; "": as the job says
+    context: str = ""
+    dry_run: str = ""  # client: print the job; server: let the API server judge its objects
+    yaml: bool = False
+    detach: bool = False
+
+    @classmethod
+    def taken_from(cls, values: dict[str, Any]) -> Manner:
+        """Take the options of `submit_options` out of those given to a command."""
+        dry_run = values.pop("dry_run")
+        return cls(
+            on=values.pop("on") or "",
+            context=values.pop("context") or "",
+            dry_run=dry_run if isinstance(dry_run, str) else "client" if dry_run else "",
+            yaml=values.pop("yaml"),
+            detach=values.pop("detach"),
+        )
+
+
 def submit_options(function: Decorated) -> Decorated:
-    """--dry-run and --detach."""
-    dry = click.option(
-        "--dry-run", is_flag=True, cls=JobOption, section="Job", help="Print the resolved job as YAML, run nothing."
-    )
-    detach = click.option(
-        "--detach", is_flag=True, cls=JobOption, section="Job", help="Return at once; the job runs on by itself."
-    )
-    return dry(detach(function))
+    """--on, --context, --dry-run, --yaml and --detach: see `Manner`."""
+
+    def option(*flags: str, section: str = "Job", **more: Any) -> Callable[[Decorated], Decorated]:
+        return click.option(*flags, cls=JobOption, section=section, **more)
+
+    kubernetes = "Kubernetes"
+    dry = "Print the resolved job as YAML, run nothing; --dry-run=server: let the API server judge each of its objects."
+    shown = "Print the objects that would be created on Kubernetes, without secrets, and run nothing."
+    for decorate in (
+        option("--detach", is_flag=True, help="Return at once; the job runs on by itself."),
+        option("--dry-run", is_flag=True, words=("client", "server"), help=dry),
+        option("--context", metavar="NAME", section=kubernetes, help="Context of the kubeconfig. Default: current."),
+        option("--yaml", is_flag=True, section=kubernetes, help=shown),
+        on_option("Where the job runs. Default: on Kubernetes if it has an image.", cls=JobOption, section=kubernetes),
+    ):
+        function = decorate(function)
+    return function
 
 
-def submit(
-    kind: JobKind,
-    file: Path | None,
-    values: dict[str, Any],
-    *,
-    dry_run: bool,
-    detach: bool,
-    extra: dict[str, Any] | None = None,
-) -> int:
+def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None) -> int:
     """Run the described job; its exit code."""
+    manner = Manner.taken_from(values)
     spec = describe(
         kind,
         file,
@@ -50,19 +78,27 @@ def submit(
         random=SystemRandom(),
         directory_of=home.directory_of,
         extra=extra,
+        on=manner.on,
     )
-    if dry_run:
+    if spec.cluster is None and (manner.yaml or manner.context or manner.dry_run == "server"):
+        raise SpecError("--yaml, --context and --dry-run=server are for jobs on Kubernetes; give --image_name, too")
+    if manner.dry_run == "client":
         import yaml
 
         click.echo(yaml.safe_dump(spec.model_dump(mode="json", exclude_none=True), sort_keys=False), nl=False)
         return 0
-    return run(spec, detach=detach)
+    if spec.cluster is not None:
+        from elasticdl.cli import cluster_submit
+
+        return cluster_submit.submit(spec, manner)
+    return run(spec, detach=manner.detach)
 
 
 def run(spec: JobSpec, *, detach: bool) -> int:
     from rich.console import Console
 
     from elasticdl.cli import attach, preflight
+    from elasticdl.cli.local_job import LocalWatched
     from elasticdl.launcher import process
 
     console = Console()
@@ -80,14 +116,14 @@ def run(spec: JobSpec, *, detach: bool) -> int:
     if detach:
         process.start(directory, attached_fd=None)
         _await_acceptance(directory)
-        click.echo(_farewell(spec.name, directory))
+        click.echo(farewell(spec.name, f"in {directory.root}"))
         return 0
     reading, writing = os.pipe()
     try:
         pid = process.start(directory, attached_fd=reading)
         os.close(reading)
         console.print(f"job {spec.name} in {directory.root}", highlight=False, markup=False, soft_wrap=True)
-        return attach.attach(directory, console, pid)
+        return attach.attach(LocalWatched(directory), console, pid)
     finally:
         # Whatever ends us, the end of this pipe tells the launcher to stop the job.
         os.close(writing)
@@ -133,10 +169,11 @@ def _await_acceptance(directory: JobDirectory) -> None:
             raise error(str(result.get("reason", "the job failed at once"))) from None
 
 
-def _farewell(name: str, directory: JobDirectory) -> str:
+def farewell(name: str, where: str) -> str:
+    """For a job that runs on without us."""
     return "\n".join(
         (
-            f"job {name} runs on by itself in {directory.root}",
+            f"job {name} runs on by itself {where}",
             f"  look at it   elasticdl status {name}",
             f"  read along   elasticdl logs {name} -f",
             f"  change it    elasticdl scale {name} --workers N",

@@ -25,8 +25,11 @@ def finish(directory: JobDirectory, console: Console) -> None:
     show(history.status(directory, is_alive=False), directory, console)
 
 
-def show(status: pb.JobStatus, directory: JobDirectory, console: Console) -> None:
-    """A framed table in a terminal; elsewhere lines whose paths no frame cuts in two."""
+def show(status: pb.JobStatus, directory: JobDirectory | None, console: Console) -> None:
+    """A framed table in a terminal; elsewhere lines whose paths no frame cuts in two.
+
+    `directory` is None for a job on a cluster.
+    """
     if console.is_terminal:
         console.print(render(status, directory))
         return
@@ -34,7 +37,7 @@ def show(status: pb.JobStatus, directory: JobDirectory, console: Console) -> Non
         console.print(f"{label:<12} {value}", highlight=False, markup=False, soft_wrap=True)
 
 
-def render(status: pb.JobStatus, directory: JobDirectory) -> RenderableType:
+def render(status: pb.JobStatus, directory: JobDirectory | None) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -45,7 +48,7 @@ def render(status: pb.JobStatus, directory: JobDirectory) -> RenderableType:
     return Panel(grid, title=heading, title_align="left", border_style="bright_black", expand=False)
 
 
-def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]:
+def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str, str]]:
     """Label and text of each line; only what there is."""
     lines = [("why", status.reason)] if status.reason and status.phase != "succeeded" else []
     is_training = status.kind in ("training", "script")
@@ -63,19 +66,22 @@ def rows(status: pb.JobStatus, directory: JobDirectory) -> list[tuple[str, str]]
     if status.step > 0 and is_training:
         lines.append(("loss", f"{status.loss:.4f}"))
     lines.append(("took", words.duration(status.now - status.started_at)))
-    places = (
-        ("model" if is_training else "output", status.output),
-        ("checkpoint", status.checkpoint_path),
-        ("timeline", str(directory.timeline)),
-        ("TensorBoard", str(directory.tensorboard)),
-        ("logs", str(directory.logs)),
-    )
-    lines += [(label, path) for label, path in places if path and ("://" in path or Path(path).exists())]
+    lines += _places(status, directory, "model" if is_training else "output")
     if status.kind == "script":
         lines.append(("printed", f"elasticdl logs {status.name}"))
-    if status.phase != "succeeded" and status.checkpoint_path and status.kind in ("training", "script"):
+    if directory and status.phase != "succeeded" and status.checkpoint_path and is_training:
         lines.append(("go on", words.resumption(status.name, status.kind)))
     return lines
+
+
+def _places(status: pb.JobStatus, directory: JobDirectory | None, output: str) -> list[tuple[str, str]]:
+    """Where things lie: paths that are there, or, on a cluster, paths inside its pods."""
+    places = [(output, status.output), ("checkpoint", status.checkpoint_path)]
+    if directory is None:
+        return [(label, path) for label, path in [*places, ("logs", f"elasticdl logs {status.name}")] if path]
+    files = (("timeline", directory.timeline), ("TensorBoard", directory.tensorboard), ("logs", directory.logs))
+    places += [(label, str(path)) for label, path in files]
+    return [(label, path) for label, path in places if path and ("://" in path or Path(path).exists())]
 
 
 def records(status: pb.JobStatus) -> str:

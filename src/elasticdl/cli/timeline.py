@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 
-from elasticdl.cli import history, home
+from elasticdl.cli import history
 from elasticdl.cli.command import Command
+from elasticdl.cli.local_job import HERE
+from elasticdl.cli.place import Place, find, place_options
 from elasticdl.spec.directory import JobDirectory
 
 EXAMPLES = """
@@ -22,13 +24,18 @@ elasticdl timeline mnist -o mnist.png
 @click.command("timeline", cls=Command, examples=EXAMPLES)
 @click.argument("job")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PNG", help="Default: in the job directory.")
-def command(job: str, output: Path | None) -> None:
-    """Draw who worked when, how each worker ended, the loss and the speed, as a PNG."""
-    directory = home.find(job)
-    path = output or directory.timeline
-    if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"--output: no directory {path.absolute().parent}")
-    draw(directory, path)
+@place_options
+def command(job: str, output: Path | None, place: Place) -> None:
+    """Draw who worked when, how each worker ended, the loss and the speed, as a PNG.
+
+    Of a job on Kubernetes: its newest events, by default into JOB.png here.
+    """
+    found = find(job, place)
+    with found.files() as directory:
+        path = output or (directory.timeline if found.where == HERE else Path(f"{job}.png"))
+        if not path.absolute().parent.is_dir():
+            raise click.UsageError(f"--output: no directory {path.absolute().parent}")
+        draw(directory, path)
     click.echo(path)
 
 

@@ -24,10 +24,10 @@ elasticdl train --resume --job_name=mnist-20261115-1307-x3
 @submit_options
 @strategy_option
 @job_options("train")
-def command(file: Path | None, dry_run: bool, detach: bool, **values: Any) -> int:
+def command(file: Path | None, **values: Any) -> int:
     """Train a model with workers that come and go.
 
     What the job is comes from the options, then from JOB.yaml, then from the defaults.
     Every option may be written with _ or -. Ctrl-C stops the job with a checkpoint.
     """
-    return submit(JobKind.TRAINING, file, values, dry_run=dry_run, detach=detach)
+    return submit(JobKind.TRAINING, file, values)

@@ -1,4 +1,4 @@
-"""`elasticdl zoo`."""
+"""`elasticdl zoo`: init here; build and push in zoo_build.py and zoo_push.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from elasticdl.cli import zoo_build, zoo_push
 from elasticdl.cli.command import Command
 
 EXAMPLES = """
@@ -15,7 +16,7 @@ elasticdl zoo init my-zoo
 
 @click.group("zoo")
 def command() -> None:
-    """Make a starter model that trains at once."""
+    """Make a starter model, and images of models for a cluster."""
 
 
 @command.command("init", cls=Command, examples=EXAMPLES)
@@ -25,3 +26,7 @@ def init(directory: Path) -> None:
     from elasticdl.zoo import init as starter
 
     click.echo(starter.init(directory))
+
+
+command.add_command(zoo_build.command)
+command.add_command(zoo_push.command)

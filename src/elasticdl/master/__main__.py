@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl import log
-from elasticdl.errors import ElasticDLError
+from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.master import events as ev
 from elasticdl.master.job import Ledger
 from elasticdl.master.loop import Loop, SteadyClock
@@ -25,10 +25,12 @@ from elasticdl.master.phase import Over
 from elasticdl.master.replicas import LauncherLink
 from elasticdl.master.service import Service
 from elasticdl.rpc.server import MasterServer
+from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
 
 if TYPE_CHECKING:
     from elasticdl.master.metrics import Metrics
+    from elasticdl.master.pods import Cluster
     from elasticdl.master.tensorboard import Curves
 
 OBSERVE_S = 0.5
@@ -40,35 +42,54 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m elasticdl.master")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--launcher-fd", type=int, help="socket to the launcher; without it workers come by themselves")
+    parser.add_argument("--pods", action="store_true", help="replicas are pods; this is one of them")
+    parser.add_argument("--port", type=int, default=0, help="to listen on; 0: that of the master before, or any")
     arguments = parser.parse_args(argv)
     directory = JobDirectory(arguments.directory)
+    spec = None
     try:
         spec = directory.load_spec()
         log.configure("master", spec.log_level)
-        asyncio.run(_serve(directory, arguments.launcher_fd))
+        asyncio.run(_serve(directory, arguments))
     except ElasticDLError as exc:
         logging.getLogger("elasticdl").error("%s", exc)
+        if arguments.pods and spec is not None and _is_final(exc):
+            from elasticdl.master import pods
+
+            pods.refuse(spec, exc)
         return exc.exit_code
     return 0
 
 
-async def _serve(directory: JobDirectory, launcher_fd: int | None) -> None:
+def _is_final(problem: ElasticDLError) -> bool:
+    """Whether no later master could do better. What the API of a cluster refuses today it may grant tomorrow."""
+    from elasticdl.kube.errors import ApiError
+
+    return isinstance(problem, SpecError | PermanentError) and not isinstance(problem, ApiError)
+
+
+async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None:
     spec = directory.load_spec()
-    loop = Loop(directory, spec, SteadyClock())
+    cluster = _cluster(spec) if arguments.pods else None
+    loop = Loop(directory, spec, SteadyClock(), cluster.journal() if cluster else None)
     loop.recover()
     server = MasterServer(Service(loop), spec, directory.load_token())
     loop.submit(ev.MasterStarted(os.getpid()))
-    address = await server.start(_earlier_port(directory))
+    address = await server.start(arguments.port or _earlier_port(directory))
     _announce(directory, address, 0, loop.clock.now())
     tasks = [asyncio.create_task(loop.tick()), asyncio.create_task(_show(directory, loop, address))]
-    if launcher_fd is not None:
-        link = LauncherLink(socket.socket(fileno=launcher_fd), lambda: _adopt(directory), loop.submit)
+    if cluster is not None:
+        tasks += cluster.attend(loop)
+    elif arguments.launcher_fd is not None:
+        link = LauncherLink(socket.socket(fileno=arguments.launcher_fd), lambda: _adopt(directory), loop.submit)
         loop.performer.launcher = link
         tasks.append(asyncio.create_task(link.run()))
     try:
         await _until_over(loop, tasks)
         await _linger(loop)
         await _say_over(loop)
+        if cluster is not None:
+            await cluster.close(loop)
         await server.stop(WATCHERS_S)
     finally:
         for task in tasks:
@@ -76,6 +97,15 @@ async def _serve(directory: JobDirectory, launcher_fd: int | None) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.stop(0.0)  # after a failure too: grpc does not survive the end of its event loop
         loop.close()
+    if cluster is not None:
+        cluster.leave()
+
+
+def _cluster(spec: JobSpec) -> Cluster:
+    from elasticdl.master import pods
+
+    pods.leave_on_sigterm()
+    return pods.Cluster(spec)
 
 
 def _earlier_port(directory: JobDirectory) -> int:

@@ -26,6 +26,7 @@ class Reply(NamedTuple):
 
 class LaunchWorker(NamedTuple):
     worker: WorkerId
+    raises: int = 0  # how often the memory of its role was raised
 
 
 class SignalWorker(NamedTuple):
@@ -35,6 +36,7 @@ class SignalWorker(NamedTuple):
 
 class LaunchPs(NamedTuple):
     ps: PsId
+    raises: int = 0
 
 
 class SignalPs(NamedTuple):

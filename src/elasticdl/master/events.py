@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from elasticdl.master.exits import Exit as Exit
 from elasticdl.master.phase import Outcome
 from elasticdl.master.ps_events import PsEvent
 from elasticdl.spec.ids import WorkerId
@@ -22,15 +23,6 @@ class MasterStarted(NamedTuple):
 # ---- from the launcher
 
 
-class Exit(NamedTuple):
-    """How a replica's process ended; code and signal None: nobody could know."""
-
-    replica: str
-    pid: int
-    code: int | None
-    signal: int | None
-
-
 class ReplicasListed(NamedTuple):
     running: tuple[tuple[str, int], ...]  # (replica, pid)
     exited: tuple[Exit, ...]
@@ -43,6 +35,14 @@ class ReplicaStarted(NamedTuple):
 
 class ReplicaExited(NamedTuple):
     exit: Exit
+
+
+class ReplicaWaits(NamedTuple):
+    """A pod exists but does not run; again whenever the reason changes."""
+
+    replica: str
+    why: str
+    is_trouble: bool = True  # it will not end by itself
 
 
 class Detached(NamedTuple):
@@ -294,7 +294,7 @@ Sequenced = (
     | PlanFound
 )
 
-FromOutside = ReplicasListed | ReplicaStarted | ReplicaExited | Detached | ScaleAsked | StopAsked
+FromOutside = ReplicasListed | ReplicaStarted | ReplicaExited | ReplicaWaits | Detached | ScaleAsked | StopAsked
 Unnumbered = WorkerGreeted | SessionBroken | Exchanged | HeartbeatReceived
 
 Event = (

@@ -37,6 +37,7 @@ class Ledger:
     saved_at: int = 0  # batches trained when a checkpoint was asked for last
     saver: WorkerId | None = None  # who writes it
     fleet: Fleet = field(default_factory=Fleet)
+    raises: dict[str, int] = field(default_factory=dict)  # how often the memory of a role's pods was raised
     plan: PlanFound | None = None
     started_at: float = 0.0
     incarnations: int = 0

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 _HEADER = struct.Struct("<II")
 _CHUNK_BYTES = 1 << 20
@@ -26,6 +27,19 @@ def is_state(payload: bytes) -> bool:
 
 def frame(payload: bytes) -> bytes:
     return _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+class Kept(Protocol):
+    """What the master needs of a journal, in a file or elsewhere."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a whole state should stand for what is in it."""
+
+    def replay(self) -> Iterator[bytes]: ...
+    def append(self, payloads: list[bytes]) -> None: ...
+    def compact(self, state: bytes) -> None: ...
+    def close(self) -> None: ...
 
 
 class Journal:
@@ -49,6 +63,10 @@ class Journal:
         os.ftruncate(self._descriptor, valid)
         os.lseek(self._descriptor, 0, os.SEEK_END)
         _sync_directory(self._path)
+
+    @property
+    def is_long(self) -> bool:
+        return self.events >= COMPACT_EVENTS
 
     def append(self, payloads: list[bytes]) -> None:
         """Group commit: all of them are on disk when this returns."""

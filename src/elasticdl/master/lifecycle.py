@@ -13,6 +13,7 @@ from elasticdl.master.events import (
     ReplicaExited,
     ReplicasListed,
     ReplicaStarted,
+    ReplicaWaits,
     ScaleAsked,
     SessionBroken,
     WorkerFailed,
@@ -26,6 +27,7 @@ from elasticdl.master.events import (
 )
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import GONE, Worker, WorkerState, cause_of_exit
+from elasticdl.master.memory import judged
 from elasticdl.master.training import expel, mark_entered
 from elasticdl.rpc import elasticdl_pb2 as pb
 
@@ -33,8 +35,9 @@ Actions = list[Action]
 
 
 def launched(job: Job, event: WorkerLaunched, now: float) -> Actions:
-    job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
-    return [LaunchWorker(event.worker), job.note(now, "worker-launched", worker=event.worker)]
+    worker = job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
+    worker.raises = job.ledger.raises.get("worker", 0)
+    return [LaunchWorker(worker.id, worker.raises), job.note(now, "worker-launched", worker=worker.id)]
 
 
 def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
@@ -52,7 +55,7 @@ def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
             continue
         elif worker.state is WorkerState.LAUNCHING and not worker.pid:
             # The master died between its decision and the command.
-            actions.append(LaunchWorker(worker.id))
+            actions.append(LaunchWorker(worker.id, worker.raises))
         else:
             actions += _exited(job, Exit(worker.id, worker.pid, None, None), now)
     return actions
@@ -63,6 +66,15 @@ def started(job: Job, event: ReplicaStarted, now: float) -> Actions:
         if worker.id == event.replica:
             worker.pid = event.pid
     return []
+
+
+def waits(job: Job, event: ReplicaWaits, now: float) -> Actions:
+    """Said at once, in the cluster's own words; the pod stays asked for."""
+    worker = next((w for w in job.ledger.membership.workers.values() if w.id == event.replica), None)
+    if worker is None or worker.state is not WorkerState.LAUNCHING or worker.reason == event.why:
+        return []
+    worker.reason = event.why
+    return [job.note(now, "worker-waits", worker=worker.id, reason=event.why)] if event.is_trouble else []
 
 
 def exited(job: Job, event: ReplicaExited, now: float) -> Actions:
@@ -77,8 +89,9 @@ def _exited(job: Job, event: Exit, now: float) -> Actions:
     if worker.state in GONE:
         return []
     was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
-    cause = cause_of_exit(worker, event.code, event.signal, job.log_of(worker.id))
-    actions = lose(job, worker, cause.state, cause.reason, now)
+    cause = cause_of_exit(worker, event, job.log_of(worker.id))
+    cause, notes = judged(job, "worker", worker.raises, event.cause, cause, now)
+    actions = lose(job, worker, cause.state, cause.reason, now) + notes
     return actions + charge(job, worker.id, cause, now, was_useful=was_useful, kind="workers")
 
 

@@ -15,7 +15,7 @@ from elasticdl.master import actions as act
 from elasticdl.master import codec, first_cut, ps_events, status
 from elasticdl.master import events as ev
 from elasticdl.master.eventlog import EventLog
-from elasticdl.master.journal import COMPACT_EVENTS, Journal, is_state
+from elasticdl.master.journal import Journal, Kept, is_state
 from elasticdl.master.membership import Answer
 from elasticdl.master.performing import Performer
 from elasticdl.master.phase import Over
@@ -45,14 +45,15 @@ class SteadyClock:
 class Loop:
     """`submit` and `settle` take events; a turn takes all that came, decides, syncs the journal, then acts."""
 
-    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock) -> None:
+    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock, journal: Kept | None = None) -> None:
+        """`journal`: another one than the file in the job directory."""
         self.clock = clock
         self.state = JobState(spec, str(directory.logs), first_cut.find(spec, directory))
         self.links: dict[WorkerId, Link] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._directory = directory
-        self._journal = Journal(directory.journal)
+        self._journal: Kept = journal or Journal(directory.journal)
         self._log = EventLog(directory.events)
         self._inbox: list[ev.Event] = []
         self._settling: list[asyncio.Future[None]] = []
@@ -163,7 +164,7 @@ class Loop:
             for watcher in self._watchers:
                 watcher.set()
         self._notice_end()
-        if self._journal.events >= COMPACT_EVENTS:
+        if self._journal.is_long:
             self._journal.compact(state.dump())
 
     def _perform(self, todo: list[act.Action]) -> None:

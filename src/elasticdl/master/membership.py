@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from elasticdl.master.exits import Exit
 from elasticdl.master.shards import Lease
 from elasticdl.spec.ids import WorkerId
 
@@ -62,6 +63,7 @@ class Worker:
     failure: str = ""
     answer: Answer | None = None
     told: int = -1  # step of the newest evaluation it was told the result of
+    raises: int = 0  # how often the memory of workers had been raised when it was launched
 
     @property
     def is_here(self) -> bool:
@@ -122,13 +124,25 @@ class Cause(NamedTuple):
     crashed: bool
 
 
-def cause_of_exit(worker: Worker, code: int | None, number: int | None, log: str) -> Cause:
+# What a cluster does to pods; nothing of it is their fault.
+TAKEN = frozenset({"preempted", "evicted", "drained", "deleted", "node-lost"})
+OUT_OF_MEMORY = "oom"
+
+
+def cause_of_exit(worker: Worker, exit_: Exit, log: str) -> Cause:
     is_going = worker.said_goodbye or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED)
-    return cause_of(code, number, is_going=is_going, reason=worker.reason, failure=worker.failure, log=log)
+    return cause_of(exit_, is_going=is_going, reason=worker.reason, failure=worker.failure, log=log)
 
 
-def cause_of(code: int | None, number: int | None, *, is_going: bool, reason: str, failure: str, log: str) -> Cause:
-    """Left, preempted or crashed: only the last counts against the failure budget."""
+def cause_of(exit_: Exit, *, is_going: bool, reason: str, failure: str, log: str) -> Cause:
+    """Left, taken away or crashed: only the last counts against the failure budget."""
+    code, number = exit_.code, exit_.signal
+    if exit_.cause in TAKEN:
+        if is_going:
+            return Cause(WorkerState.LEFT, reason or "left", crashed=False)
+        return Cause(WorkerState.LOST, f"{exit_.cause}: {exit_.why}" if exit_.why else exit_.cause, crashed=False)
+    if exit_.cause == OUT_OF_MEMORY:
+        return Cause(WorkerState.LOST, f"ran out of memory{f': {exit_.why}' if exit_.why else ''}", crashed=True)
     if code == 0 and is_going:
         return Cause(WorkerState.LEFT, reason or "left", crashed=False)
     if code is None and number is None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.master import actions as act
-from elasticdl.master.replicas import LauncherLink
 from elasticdl.rpc.server import Link
 from elasticdl.spec import JobSpec, PsId, WorkerId
 from elasticdl.spec.directory import JobDirectory
@@ -18,12 +17,20 @@ if TYPE_CHECKING:
     from elasticdl.master.tensorboard import Curves
 
 
+class Commanded(Protocol):
+    """A launcher: the one behind a socketpair, or `launcher.pods.PodLauncher`."""
+
+    def command(self, **document: Any) -> None: ...
+    async def flush(self) -> None: ...
+    async def run(self) -> None: ...
+
+
 class Performer:
     def __init__(self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, Link]) -> None:
         self._directory = directory
         self._spec = spec
         self._links = links
-        self.launcher: LauncherLink | None = None  # none: all workers come by themselves
+        self.launcher: Commanded | None = None  # none: all workers come by themselves
         self.curves: Curves | None = None  # none until tensorboard is imported
         self._shown: list[act.ShowMetrics] = []
 
@@ -32,20 +39,20 @@ class Performer:
             case act.Send(worker, message):
                 if (link := self._links.get(WorkerId(worker))) is not None:
                     link.send(message)
-            case act.LaunchWorker(worker):
-                self._launch(worker)
+            case act.LaunchWorker(worker, raises):
+                self._launch(worker, raises)
             case act.SignalWorker(worker, number):
                 if self.launcher is not None:
                     self.launcher.command(command="signal", replica=worker, signal=int(number))
-            case act.LaunchPs(ps):
-                self._launch_ps(ps)
+            case act.LaunchPs(ps, raises):
+                self._launch_ps(ps, raises)
             case act.SignalPs(ps, number):
                 if self.launcher is not None:
                     self.launcher.command(command="signal", replica=ps, signal=int(number))
             case act.ShowMetrics():
                 self._show(action)
 
-    def _launch(self, worker: WorkerId) -> None:
+    def _launch(self, worker: WorkerId, raises: int) -> None:
         if self.launcher is None:
             return
         env = WorkerEnv(self._directory.root, worker, self._spec.workers.address)
@@ -56,9 +63,10 @@ class Performer:
             role="worker",
             argv=[sys.executable, "-m", "elasticdl.worker"],
             environ=settings | env.to_environ(),
+            raises=raises,
         )
 
-    def _launch_ps(self, ps: PsId) -> None:
+    def _launch_ps(self, ps: PsId, raises: int) -> None:
         if self.launcher is None:
             return
         self.launcher.command(
@@ -67,6 +75,7 @@ class Performer:
             role="ps",
             argv=[sys.executable, "-m", "elasticdl.ps"],
             environ=allocator(os.environ) | PsEnv(self._directory.root, ps, self._spec.workers.address).to_environ(),
+            raises=raises,
         )
 
     def draw_with(self, curves: Curves) -> None:

@@ -6,10 +6,11 @@ import signal
 
 from elasticdl.master.actions import Action, LaunchPs, SignalPs
 from elasticdl.master.ending import charge, end
-from elasticdl.master.events import Exit, ReplicaExited, ReplicasListed, ReplicaStarted, ScaleAsked
+from elasticdl.master.events import Exit, ReplicaExited, ReplicasListed, ReplicaStarted, ReplicaWaits, ScaleAsked
 from elasticdl.master.fleet import GONE, Ps, PsState
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import Cause, WorkerState, cause_of
+from elasticdl.master.memory import judged
 from elasticdl.master.ps_events import (
     PsDrained,
     PsFailed,
@@ -26,8 +27,9 @@ Actions = list[Action]
 
 
 def launched(job: Job, event: PsLaunched, now: float) -> Actions:
-    job.ledger.fleet.add(event.ps, now)
-    return [LaunchPs(event.ps), job.note(now, "ps-launched", worker=event.ps)]
+    ps = job.ledger.fleet.add(event.ps, now)
+    ps.raises = job.ledger.raises.get("ps", 0)
+    return [LaunchPs(ps.id, ps.raises), job.note(now, "ps-launched", worker=ps.id)]
 
 
 def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
@@ -42,7 +44,7 @@ def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
         elif ps.exited or ps.id in ended:
             continue
         elif ps.state is PsState.LAUNCHING and not ps.pid:
-            actions.append(LaunchPs(ps.id))  # the master died between its decision and the command
+            actions.append(LaunchPs(ps.id, ps.raises))  # the master died between its decision and the command
         else:
             actions += _exited(job, Exit(ps.id, ps.pid, None, None), now)
     return actions
@@ -53,6 +55,15 @@ def started(job: Job, event: ReplicaStarted, now: float) -> Actions:
         if ps.id == event.replica:
             ps.pid = event.pid
     return []
+
+
+def waits(job: Job, event: ReplicaWaits, now: float) -> Actions:
+    """Said at once, in the cluster's own words; the pod stays asked for."""
+    ps = next((ps for ps in job.ledger.fleet.ps.values() if ps.id == event.replica), None)
+    if ps is None or ps.state is not PsState.LAUNCHING or ps.reason == event.why:
+        return []
+    ps.reason = event.why
+    return [job.note(now, "ps-waits", worker=ps.id, reason=event.why)] if event.is_trouble else []
 
 
 def exited(job: Job, event: ReplicaExited, now: float) -> Actions:
@@ -67,8 +78,8 @@ def _exited(job: Job, event: Exit, now: float) -> Actions:
     if ps.state in GONE:
         return []
     was_useful = ps.state is not PsState.LAUNCHING
-    cause = _cause(job, ps, event)
-    actions = lose(job, ps, PsState(cause.state.value), cause.reason, now)
+    cause, notes = judged(job, "ps", ps.raises, event.cause, _cause(job, ps, event), now)
+    actions = lose(job, ps, PsState(cause.state.value), cause.reason, now) + notes
     return actions + charge(job, ps.id, cause, now, was_useful=was_useful, kind="processes")
 
 
@@ -79,7 +90,7 @@ def _cause(job: Job, ps: Ps, event: Exit) -> Cause:
         return Cause(WorkerState.LOST, reason, crashed=False)
     is_going = job.is_over or ps.released or (ps.state is PsState.DRAINING and not holds)
     log = job.log_of(ps.id)
-    return cause_of(event.code, event.signal, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
+    return cause_of(event, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
 
 
 def lose(job: Job, ps: Ps, state: PsState, reason: str, now: float) -> Actions:

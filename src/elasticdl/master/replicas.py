@@ -69,6 +69,8 @@ def parse(document: dict[str, Any]) -> ev.Event | None:
             return ev.ReplicaStarted(document["replica"], document["pid"])
         case "exited":
             return ev.ReplicaExited(_exit(document))
+        case "waiting":
+            return ev.ReplicaWaits(document["replica"], document["why"], document["trouble"])
         case "detached":
             return ev.Detached()
     _log.warning("the launcher said something unknown: %s", document)
@@ -76,4 +78,4 @@ def parse(document: dict[str, Any]) -> ev.Event | None:
 
 
 def _exit(one: dict[str, Any]) -> ev.Exit:
-    return ev.Exit(one["replica"], one["pid"], one["code"], one["signal"])
+    return ev.Exit(one["replica"], one["pid"], one["code"], one["signal"], one.get("cause", ""), one.get("why", ""))

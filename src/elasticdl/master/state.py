@@ -123,6 +123,10 @@ def _exited(job: Job, event: ev.ReplicaExited, now: float) -> list[Action]:
     return lifecycle.exited(job, event, now) + ps_life.exited(job, event, now)
 
 
+def _waits(job: Job, event: ev.ReplicaWaits, now: float) -> list[Action]:
+    return lifecycle.waits(job, event, now) + ps_life.waits(job, event, now)
+
+
 def _session_broken(job: Job, event: ev.SessionBroken, now: float) -> list[Action]:
     if (ps := job.ledger.fleet.ps.get(PsId(event.worker))) is not None:
         ps.connected = False
@@ -173,6 +177,7 @@ _HANDLERS: dict[type, Handler] = {
     ev.ReplicasListed: _listed,
     ev.ReplicaStarted: _started,
     ev.ReplicaExited: _exited,
+    ev.ReplicaWaits: _waits,
     ev.Detached: ending.detached,
     ev.WorkerGreeted: _greeted,
     ev.SessionBroken: _session_broken,

@@ -105,7 +105,6 @@ class Holdings:
                 self.map, self._held = slot_map, flags(slot_map.slots_of(self.name))
 
     def status(self) -> dict[str, Any]:
-        tables = zip(list(self._own.specs), list(self._own.tables), strict=False)
         return {
             "name": self.name,
             "map": self.map.version,
@@ -116,7 +115,7 @@ class Holdings:
             "mirror": self.mirror.target if self.mirror else "",
             "mirror_failure": self.mirror_failure,
             "copies": self._copies.rows,
-            "tables": {s.name: {"rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting} for s, t in tables},
+            "tables": self._own.status(),
         }
 
     def beat(self) -> dict[str, Any]:
@@ -237,6 +236,8 @@ class Holdings:
             case Kind.DECLARE:
                 text = json.dumps(self.declare(message.text)).encode()
                 return self._mirrored(message._replace(text=self._own.declared()), text=text)
+            case Kind.ROWS:
+                return Answer(self._reply(message, parts=self._own.rows_of(requests.stripe(message), self._held)))
             case Kind.LOAD:
                 self._own.load(message.parts, self._now())
                 return self._mirrored(message)

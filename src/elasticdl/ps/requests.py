@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+from elasticdl.ps._native import STRIPES
 from elasticdl.ps.marks import Document, Flags, flags
 from elasticdl.ps.slots import SLOTS, SlotMap
 from elasticdl.ps.store import Refused, Store
@@ -43,6 +44,13 @@ def load_marks(store: Store, document: Document) -> None:
         store.load_marks(document)
     except ValueError as exc:
         raise Refused(f"TAKE: {exc}") from exc
+
+
+def stripe(message: Message) -> tuple[int, int]:
+    """The table and the stripe of it that are asked for."""
+    if len(message.parts) != 1 or len(message.parts[0].ids) != 1 or not 0 <= message.parts[0].ids[0] < STRIPES:
+        raise Refused(f"ROWS: expected one part with one id, a stripe below {STRIPES}")
+    return message.parts[0].table, int(message.parts[0].ids[0])
 
 
 def slots(message: Message) -> Flags:

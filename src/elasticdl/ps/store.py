@@ -100,6 +100,13 @@ class Store:
     def rows(self) -> int:
         return sum(table.rows for table in list(self.tables))
 
+    def status(self) -> dict[str, dict[str, int]]:
+        """Of each table, in the order of DECLARE."""
+        return {
+            spec.name: {"columns": t.columns, "rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting}
+            for spec, t in zip(list(self.specs), list(self.tables), strict=False)
+        }
+
     @property
     def waited_s(self) -> float:
         """For so long threads have waited for the rows of another's batch."""
@@ -211,6 +218,12 @@ class Store:
                 ids, values, state = table.collect(stripe, slots, since)
                 if len(ids):
                     yield self.specs[number], (Part(number, ids, values), Part(number, NO_IDS, state))
+
+    def rows_of(self, place: tuple[int, int], slots: Flags) -> tuple[Part, ...]:
+        """The rows of these slots in a stripe of a table, without their state."""
+        number, stripe = place
+        ids, values, _ = self.table(number).collect(stripe, slots, 0)
+        return (Part(number, ids, values),) if len(ids) else ()
 
     def turn(self) -> int:
         with self._lock:

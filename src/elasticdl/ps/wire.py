@@ -39,6 +39,7 @@ class Kind(IntEnum):
     TAKE = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
     PUT = 9  # make rows with these values where there are none
     FORGET = 10  # drop what you have of the slots that are the ids of the one part
+    ROWS = 12  # all rows of a stripe of a table: its number is the id of the one part
     SHARE = 11  # a memory of mine, if you can see it: its process and file in `text`
     CUT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
     KEPT = 21  # write that copy to the disk; answered at once, with whether it is done

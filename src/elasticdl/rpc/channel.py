@@ -49,7 +49,11 @@ def translate(error: Any, where: str) -> ElasticDLError:
         return AccessDenied(f"the master at {where} refused the token of this job: {details}")
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
         return SpecError(details)
-    if "handshake" in details.lower() or "certificate" in details.lower():
+    told = details.lower()
+    # A connection that is cut within the handshake says nothing about certificates: the way there ended, as that
+    # through an API server does while nobody listens in the pod.
+    is_cut = "handshake read failed" in told and "certificate" not in told
+    if not is_cut and ("handshake" in told or "certificate" in told):
         return AccessDenied(
             f"the master at {where} and this side do not accept each other's certificates ({details}); "
             "--tls_ca must name the authority that signed --tls_cert"

@@ -1,5 +1,6 @@
 """What was asked: the job, fully resolved, as frozen values."""
 
+from elasticdl.spec.cluster import ClusterSpec, RoleSpec, VolumeSpec
 from elasticdl.spec.ids import JobId, PsId, WorkerId
 from elasticdl.spec.job import (
     CheckpointSpec,
@@ -20,6 +21,7 @@ from elasticdl.spec.job import (
 
 __all__ = [
     "CheckpointSpec",
+    "ClusterSpec",
     "DataSpec",
     "EvaluationSpec",
     "JobId",
@@ -30,10 +32,12 @@ __all__ = [
     "PsId",
     "PsMode",
     "PsSpec",
+    "RoleSpec",
     "ScriptSpec",
     "SecuritySpec",
     "Strategy",
     "TimingSpec",
+    "VolumeSpec",
     "WorkerId",
     "WorkersSpec",
 ]

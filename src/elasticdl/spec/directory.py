@@ -107,12 +107,17 @@ class JobDirectory:
         self._furnish(spec)
         return previous
 
-    def _furnish(self, spec: JobSpec) -> None:
-        self.logs.mkdir()
+    def equip(self, spec: JobSpec, token: str) -> None:
+        """Make the directory with what was mounted into a pod; one that an earlier pod left is found as it was."""
+        self.root.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._furnish(spec, token)
+
+    def _furnish(self, spec: JobSpec, token: str = "") -> None:
+        self.logs.mkdir(exist_ok=True)
         self.reserve.write_bytes(bytes(RESERVE_BYTES))
         self.index.mkdir(exist_ok=True)
         write_private(self.spec, spec.model_dump_json(indent=2))
-        write_private(self.token, secrets.token_urlsafe(32))
+        write_private(self.token, token or secrets.token_urlsafe(32))
 
     def load_spec(self) -> JobSpec:
         try:

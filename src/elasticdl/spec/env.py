@@ -15,6 +15,10 @@ WORKER = "ELASTICDL_WORKER"
 PS = "ELASTICDL_PS"
 ADDRESS = "ELASTICDL_ADDRESS"
 FAULTS = "ELASTICDL_FAULTS"
+POD_IP = "ELASTICDL_POD_IP"
+POD_NAME = "ELASTICDL_POD_NAME"
+NAMESPACE = "ELASTICDL_NAMESPACE"
+REPLICA = "ELASTICDL_REPLICA"
 
 # glibc gives large blocks back to the kernel at every free and gets them again, zeroed page by page, at the next
 # step: a third of the time of a step with large layers. A worker needs the same memory every step, so it keeps it.
@@ -73,6 +77,28 @@ class PsEnv:
         """What makes a process this ps."""
         environ = {JOB_DIRECTORY: str(self.job_directory), PS: self.ps, ADDRESS: self.address}
         return environ | ({FAULTS: self.faults} if self.faults else {})
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnv:
+    """Which pod this is, as the manifest told it."""
+
+    ip: str
+    name: str
+    namespace: str
+    replica: str
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> PodEnv:
+        try:
+            return cls(
+                ip=environ[POD_IP],
+                name=environ[POD_NAME],
+                namespace=environ[NAMESPACE],
+                replica=environ[REPLICA],
+            )
+        except KeyError as exc:
+            raise SpecError(f"{exc.args[0]} is not set: this runs in the pods of a job, not by hand") from exc
 
 
 def allocator(environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -210,6 +213,7 @@ class JobSpec(_Part):
     evaluation: EvaluationSpec = EvaluationSpec()
     timing: TimingSpec = TimingSpec()
     security: SecuritySpec = SecuritySpec()
+    cluster: ClusterSpec | None = None  # None: processes of this machine
     output: str = ""  # where training exports and prediction writes
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the Prometheus metrics; 0: any free one
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -220,6 +224,14 @@ class JobSpec(_Part):
         has_ps = self.kind is JobKind.TRAINING and self.strategy is Strategy.PS
         return has_ps and self.ps.mode is not PsMode.HYBRID
 
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether what is written there is seen by all and outlives the process: in pods, only on a volume."""
+        if self.cluster is None or "://" in self.checkpoint.directory:
+            return True
+        place = PurePosixPath(self.checkpoint.directory)
+        return any(place.is_relative_to(volume.mount_path) for volume in self.cluster.volumes)
+
     @field_validator("name")
     @classmethod
     def _name_is_a_label(cls, name: str) -> str:
@@ -229,7 +241,9 @@ class JobSpec(_Part):
 
     @model_validator(mode="after")
     def _fill_in(self) -> Self:
-        workers = _fill_in_workers(self.workers)
+        workers = _fill_in_workers(self.workers, self.cluster)
+        if self.cluster and len(self.name) > NAME_LETTERS:
+            raise ValueError(f"name: labels are made of it: use at most {NAME_LETTERS} letters on Kubernetes")
         plan = _fill_in_plan(self.plan, workers, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)
@@ -271,14 +285,17 @@ def _fill_in_ps(strategy: Strategy | None, ps: PsSpec) -> tuple[Strategy, PsSpec
     return strategy, ps.model_copy(update={"wish": wish})
 
 
-def _fill_in_workers(workers: WorkersSpec) -> WorkersSpec:
+def _fill_in_workers(workers: WorkersSpec, cluster: ClusterSpec | None) -> WorkersSpec:
     low = workers.min or 1
     high = workers.max or max(workers.wish, low)
     if low > high:
         raise ValueError(f"workers: min {low} is above max {high}; write them as min <= max")
     if not low <= workers.wish <= high:
         raise ValueError(f"workers: wish {workers.wish} is outside min {low} .. max {high}")
-    threads = workers.threads or max(1, (os.cpu_count() or 1) // high)
+    if cluster is None:
+        threads = workers.threads or max(1, (os.cpu_count() or 1) // high)
+    else:
+        threads = workers.threads or max(1, int(amount(cluster.worker.requests.get("cpu", "1"))))
     return workers.model_copy(update={"min": low, "max": high, "threads": threads})
 
 

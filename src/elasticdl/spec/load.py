@@ -40,18 +40,27 @@ _PATHS = (
 
 
 def load_file(path: Path) -> Document:
-    """The document in a YAML file; its relative paths are made absolute from the file's directory."""
+    """The job in a YAML file; its relative paths are made absolute from the file's directory.
+
+    Those of a job on a cluster stay: they are meant inside the image, from its working directory.
+    """
+    document = read_file(path)
+    return document if document.get("cluster") else anchor(document, path.absolute().parent)
+
+
+def read_file(path: Path, what: str = "job file", example: str = "name: my-job") -> Document:
+    """The mapping in a YAML file, as it stands there."""
     try:
         text = path.read_text()
     except FileNotFoundError as exc:
-        raise SpecError(f"{path}: no such job file") from exc
+        raise SpecError(f"{path}: no such {what}") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(f"{path}: cannot be read as text: {exc}") from exc
     document = parse_yaml(text, str(path))
     if not isinstance(document, dict):
         received = "nothing" if document is None else type(document).__name__
-        raise SpecError(f"{path}: expected a mapping such as 'name: my-job'; received {received}")
-    return anchor(document, path.absolute().parent)
+        raise SpecError(f"{path}: expected a mapping such as '{example}'; received {received}")
+    return document
 
 
 def anchor(document: Mapping[str, Any], directory: Path) -> Document:
@@ -200,6 +209,8 @@ def _suggestion(location: Sequence[int | str]) -> str:
 def _model_at(parents: Sequence[str]) -> type[BaseModel] | None:
     model: type[BaseModel] = JobSpec
     for name in parents:
+        if name.isdecimal():  # an item of a list of this model
+            continue
         field = model.model_fields.get(name)
         if field is None:
             return None

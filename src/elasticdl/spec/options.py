@@ -7,39 +7,12 @@ them in its messages. Option names are the original ElasticDL's where it had one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
-TRAIN, EVALUATE, PREDICT, RUN = "train", "evaluate", "predict", "run"
-MODEL_COMMANDS = (TRAIN, EVALUATE, PREDICT)
-ALL = (TRAIN, EVALUATE, PREDICT, RUN)
+from elasticdl.spec.cluster_options import CLUSTER_OPTIONS
+from elasticdl.spec.option import ALL, EVALUATE, MODEL_COMMANDS, PREDICT, RUN, TRAIN, Form, Option
 
-
-class Form(Enum):
-    """How the words after an option are read."""
-
-    WORD = auto()  # one value; the JobSpec says whether it is a number
-    SWITCH = auto()  # --shuffle / --no-shuffle
-    LIST = auto()  # a,b,c
-    MAPPING = auto()  # a=1;b=[1,2], repeated, or a YAML mapping
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    name: str
-    path: str  # dotted, in the JobSpec
-    section: str  # heading in --help
-    help: str
-    commands: tuple[str, ...] = ALL
-    form: Form = Form.WORD
-    metavar: str = "TEXT"
-    alias: str = ""
-
-    @property
-    def flag(self) -> str:
-        return f"--{self.name}"
-
+__all__ = ["ALL", "OPTIONS", "Form", "Option", "at", "document", "named", "of"]
 
 _JOB, _MODEL, _DATA, _PLAN = "Job", "Model", "Data", "Plan (fixes the bits of the result)"
 _PS = "Parameter servers"
@@ -262,6 +235,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("tls_cert", "security.certificate", _SYSTEM, "Certificate of master and workers.", ALL, metavar="FILE"),
     Option("tls_key", "security.key", _SYSTEM, "Its private key.", ALL, metavar="FILE"),
     Option("tls_ca", "security.authority", _SYSTEM, "The authority that signed it.", ALL, metavar="FILE"),
+    *CLUSTER_OPTIONS,
 )
 
 

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-_KUBERNETES = """
-image_name worker_image namespace volume envs image_pull_policy restart_policy yaml cluster_spec cluster_spec_json
-master_resource_request master_resource_limit worker_resource_request worker_resource_limit
-master_pod_priority worker_pod_priority ps_resource_request ps_resource_limit ps_pod_priority
-"""
-
 # Options of `train` that `run` has not.
 REFUSED_BY_RUN: dict[str, str] = {
     **{
@@ -30,7 +24,9 @@ REFUSED_BY_RUN: dict[str, str] = {
 }
 
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(_KUBERNETES.split(), "it belongs to Kubernetes, where this version does not run yet; leave it out"),
+    "worker_image": "all pods have one image: use --image_name",
+    "restart_policy": "the master replaces pods itself; --failure_budget says how many crashes are allowed",
+    "cluster_spec_json": "use --cluster_spec with a YAML file, which may be JSON",
     "use_async": "use --ps_mode=async",
     "num_minibatches_per_task": "shards are sized in records: use --shard_records",
     "feed": "the function is always called dataset_fn: rename it in the model file",

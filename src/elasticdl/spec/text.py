@@ -64,6 +64,17 @@ def parse_mapping(words: Iterable[str], where: str) -> dict[str, Any]:
     return result
 
 
+def parse_pairs(text: str, where: str) -> dict[str, str]:
+    """`a=1,b=2`, as words; later ones win."""
+    result: dict[str, str] = {}
+    for item in text.split(","):
+        name, separator, value = item.partition("=")
+        if not separator or not name.strip():
+            raise SpecError(f'{where}: expected "name=value,name=value"; received {item.strip()!r}')
+        result[name.strip()] = value.strip()
+    return result
+
+
 def _split(word: str) -> list[str]:
     """Cut at semicolons that stand outside brackets and quotes."""
     items, item, depth, quote = [], "", 0, ""

@@ -106,7 +106,7 @@ def assemble(
     directory = line.link.directory.checkpoints(spec)
     saver = Saver(
         training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run),
-        one_at_a_time=tables.has_rows,
+        one_at_a_time=tables.has_rows, is_on=spec.keeps_checkpoints,
     )  # fmt: skip
 
     def after_step(seat: Seat) -> None:

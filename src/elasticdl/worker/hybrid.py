@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
 from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.gathering import Gathering
 from elasticdl.ps.keys import keys_of
 from elasticdl.ps.local import Local
 from elasticdl.ps.lookups import Lookups, Tables
@@ -206,10 +207,21 @@ class Clients:
         return finish
 
     def rows(self, table: str) -> tuple[Ids, Floats]:
-        """All rows of a table, in the checkpoint that was written at the end."""
-        return rows_of(self._last(), table)
+        """All rows of a table, in the checkpoint that was written at the end, or as the ps have them."""
+        if self._spec.keeps_checkpoints:
+            return rows_of(self._last(), table)
+        with self._gathering() as gathering:
+            return gathering.rows(table)
+
+    @contextmanager
+    def _gathering(self) -> Iterator[Gathering]:
+        fleet, keys = self._link.wait_fleet(0.0), keys_of(self._link.directory.root)
+        with closing(Gathering(fleet, self._link.token, self._spec.timing.reply_s, keys)) as gathering:
+            yield gathering
 
     def shards(self) -> Callable[[Path], Program] | None:
+        if not self._spec.keeps_checkpoints:
+            return None
         last = self._last()
         size = sum(rows * 4 * table.columns for table, rows in cuts.tables(last).items())
         if size <= MOST_BYTES:

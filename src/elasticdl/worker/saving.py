@@ -38,11 +38,14 @@ class Saver:
         extra: dict[str, Any],
         *,
         one_at_a_time: bool,
+        is_on: bool = True,
     ) -> None:
         """`begin_cut` lets the ps copy their rows, which are then written beside the rest.
 
         `one_at_a_time`: while a checkpoint is written, no other begins; a ps has one copy of its rows at most.
+        `is_on`: False where nobody could read a checkpoint afterwards; then none is written.
         """
+        self._is_on = is_on
         self._state = state
         self._begin_cut = begin_cut
         self._link = link
@@ -60,6 +63,8 @@ class Saver:
     def save(self) -> None:
         """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
         self._raise_failure()
+        if not self._is_on:
+            return
         with self._changed:
             if self._one_at_a_time and self._is_busy:
                 _log.warning("a checkpoint is skipped: the one before is still being written")
@@ -80,6 +85,8 @@ class Saver:
 
     def finish(self) -> None:
         """Write the state as it is now and wait for it. Raises CheckpointFailed."""
+        if not self._is_on:
+            return
         self._wait()
         until, written = time.monotonic() + self._link.timing.reply_s, self._written
         while self._written == written:

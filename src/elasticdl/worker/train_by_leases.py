@@ -161,7 +161,10 @@ def _saving(line: Line, plan: Plan, state: State, clients: Clients) -> Callable[
     spec = line.spec
     directory = line.link.directory.checkpoints(spec)
     extra = described(spec, plan, run_of(line))
-    saver = Saver(state, clients.begin_cut, line.link, directory, spec.checkpoint.keep, extra, one_at_a_time=True)
+    saver = Saver(
+        state, clients.begin_cut, line.link, directory, spec.checkpoint.keep, extra,
+        one_at_a_time=True, is_on=spec.keeps_checkpoints,
+    )  # fmt: skip
 
     def save(step: int, progress: bytes, wait: bool) -> None:
         state.step, state.progress = step, progress

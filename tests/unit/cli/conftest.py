@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from elasticdl.cli.main import cli
 from elasticdl.rpc import elasticdl_pb2 as pb
+from tests.unit.cli.fake_api import FakeApi
 
 MODEL = """
 from torch import nn
@@ -28,6 +29,7 @@ Run = Callable[..., Result]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "home"
@@ -43,6 +45,16 @@ def elasticdl(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr("elasticdl.launcher.process.start", refuse)
     runner = CliRunner()
     return lambda *words: runner.invoke(cli, [str(word) for word in words])
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeApi:
+    """The cluster of the current context."""
+    api = FakeApi()
+    (tmp_path / "kubeconfig").write_text("")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr("elasticdl.kube.api.Api.connect", lambda *_, **__: api)
+    return api
 
 
 @pytest.fixture

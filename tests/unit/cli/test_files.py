@@ -10,7 +10,7 @@ import pytest
 
 from elasticdl.cli import history, summary
 from elasticdl.cli import home as jobs
-from elasticdl.cli.logs import Tail
+from elasticdl.cli.tail import Tail
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory

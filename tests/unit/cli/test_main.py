@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from elasticdl.cli.main import VERBS
@@ -13,7 +15,7 @@ from elasticdl.spec import options
 from tests.unit.cli.conftest import Run
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "zoo init"])
+@pytest.mark.parametrize("verb", [*VERBS, "zoo init", "zoo build", "zoo push"])
 def test_every_verb_has_help_with_examples(elasticdl: Run, verb: str) -> None:
     result = elasticdl(*verb.split(), "--help")
 
@@ -35,7 +37,7 @@ def test_a_misspelt_command_is_refused_with_the_nearest_one(elasticdl: Run) -> N
         ("--no_shufle", "no such option --no_shufle; did you mean --no-shuffle?"),
         ("--zzz", "no such option --zzz; see `elasticdl train --help`"),
         ("--use_async", "--use_async is not an option here: use --ps_mode=async"),
-        ("--image-name=x", "--image_name is not an option here: it belongs to Kubernetes"),
+        ("--worker-image=x", "--worker_image is not an option here: all pods have one image: use --image_name"),
     ],
 )
 def test_an_unknown_option_is_refused_with_what_to_do(elasticdl: Run, word: str, expected: str) -> None:
@@ -75,3 +77,12 @@ def test_the_reference_names_every_option_and_every_verb() -> None:
 
     assert missing == []
     assert [verb for verb in VERBS if f"`elasticdl {verb} " not in reference] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    command = import_module(f"elasticdl.cli.{verb}").command
+    flags = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
+
+    assert [flag for flag in sorted(flags) if flag.startswith("--") and flag not in reference] == []

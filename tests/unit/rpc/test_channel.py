@@ -12,14 +12,15 @@ from elasticdl.spec.directory import JobDirectory
 
 
 class FailedCall:
-    def __init__(self, code: grpc.StatusCode) -> None:
+    def __init__(self, code: grpc.StatusCode, details: str = "why") -> None:
         self._code = code
+        self._details = details
 
     def code(self) -> grpc.StatusCode:
         return self._code
 
     def details(self) -> str:
-        return "why"
+        return self._details
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,23 @@ def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: t
 
     assert type(error) is expected
     assert "why" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ("Ssl handshake failed (TSI_PROTOCOL_FAILURE): CERTIFICATE_VERIFY_FAILED", AccessDenied),
+        ("Ssl handshake failed (TSI_PROTOCOL_FAILURE): WRONG_VERSION_NUMBER", AccessDenied),
+        ("Handshake read failed (recvmsg:Connection reset by peer (104))", MasterUnreachable),
+        ("Handshake read failed (Socket closed)", MasterUnreachable),
+    ],
+)
+def test_a_connection_cut_within_the_handshake_is_no_matter_of_certificates(
+    details: str, expected: type[ElasticDLError]
+) -> None:
+    error = channel.translate(FailedCall(grpc.StatusCode.UNAVAILABLE, details), "127.0.0.1:1")
+
+    assert type(error) is expected
 
 
 def test_a_master_that_never_started_is_unreachable(tmp_path: Path) -> None:

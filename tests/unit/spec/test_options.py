@@ -27,7 +27,8 @@ def test_every_option_sets_a_place_that_exists_and_no_place_is_forgotten() -> No
     without_option = {place for place in places if place not in by_option and not place.startswith("timing.")}
 
     assert by_option - places == {"timing"}
-    assert without_option == {"kind", "strategy", "script.path", "script.arguments"}
+    only_in_a_file = {"cluster.tolerations", "cluster.is_root", "cluster.network_policy", "cluster.tls"}
+    assert without_option == {"kind", "strategy", "script.path", "script.arguments"} | only_in_a_file
 
 
 def test_names_are_unique_and_none_is_both_available_and_not() -> None:

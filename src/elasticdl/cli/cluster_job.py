@@ -1,0 +1,170 @@
+"""A job of pods in a namespace of a cluster, known by the StatefulSet of its master."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.cli import cluster_logs, document, history, words
+from elasticdl.cli.command import nearest
+from elasticdl.cli.reach import newest, reach, spec_of
+from elasticdl.cli.running import REACH_S
+from elasticdl.cli.standing import Standing
+from elasticdl.errors import ElasticDLError, MasterUnreachable, SpecError
+from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, POD, STATEFUL_SET
+from elasticdl.launcher.naming import JOB_LABEL, MASTER, ROLE_LABEL
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory, write_private
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from elasticdl.rpc.client import MasterClient
+
+OURS = "app.kubernetes.io/name=elasticdl"
+
+
+def find(api: Api, namespace: str, name: str) -> ClusterJob:
+    """The job called `name`; an error with the nearest name if there is none."""
+    found = api.get(STATEFUL_SET, f"{name}-master", namespace)
+    if found is not None and found["metadata"].get("labels", {}).get(JOB_LABEL) == name:
+        return ClusterJob(api, namespace, name, Standing.read(api, namespace, name))
+    known = [job.name for job in all_of(api, namespace)]
+    here = f"namespace {namespace} of context {api.context or 'this pod'}"
+    raise SpecError(f"no job {name!r} in {here}" + nearest(name, known, f"; there are {_some(known)}"))
+
+
+def all_of(api: Api, namespace: str) -> list[ClusterJob]:
+    """The jobs of a namespace, the newest last, by three calls however many they are."""
+    found, _ = api.list(STATEFUL_SET, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
+    held, _ = api.list(CONFIG_MAP, namespace, f"{OURS},{ROLE_LABEL}=status")
+    pods, _ = api.list(POD, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
+    written = {one["metadata"]["name"]: one.get("data") or {} for one in held}
+    found.sort(key=lambda one: (one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"]))
+    jobs = []
+    for master in found:
+        name = master["metadata"]["labels"][JOB_LABEL]
+        pod = newest([pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == name])
+        jobs.append(ClusterJob(api, namespace, name, Standing(written.get(f"{name}-status", {}), master, pod)))
+    return jobs
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[-5:]) if names else "none"
+
+
+class ClusterJob:
+    def __init__(self, api: Api, namespace: str, name: str, standing: Standing) -> None:
+        self.name = name
+        self.standing = standing  # when it was found
+        self._api = api
+        self._namespace = namespace
+
+    @property
+    def where(self) -> str:
+        return f"{self._api.context or 'cluster'}/{self._namespace}"
+
+    def status(self, timeout_s: float) -> pb.JobStatus:
+        """From the master where one runs, else by the objects: no right to its Secret, or it is away this moment."""
+        if self.standing.result is None and self.standing.is_master_running:
+            from elasticdl.rpc.client import MasterClient
+
+            try:
+                with (
+                    reach(self._api, self._namespace, self.name) as directory,
+                    MasterClient.connect(directory, timeout_s) as client,
+                ):
+                    return client.status()
+            except ElasticDLError:
+                self.standing = Standing.read(self._api, self._namespace, self.name)
+        return self.glance()
+
+    def glance(self) -> pb.JobStatus:
+        standing = self.standing
+        told = standing.told
+        if told is not None and told.phase not in words.OVER and standing.is_over:
+            told.phase, told.reason, told.exit_code = standing.end
+        if told is not None:
+            return told
+        spec = spec_of(self._api, self._namespace, self.name)
+        phase, reason, exit_code = standing.end if standing.is_over else ("pending", standing.why_away, 0)
+        return pb.JobStatus(
+            name=self.name,
+            kind=spec.kind.value,
+            phase=phase,
+            reason=reason,
+            epochs=spec.plan.epochs,
+            wished_workers=spec.workers.wish,
+            min_workers=spec.workers.min,
+            max_workers=spec.workers.max,
+            wished_ps=spec.ps.wish or 0,
+            strategy=str(spec.strategy),
+            ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
+            checkpoint_step=-1,
+            started_at=standing.created_at,
+            now=time.time(),
+            exit_code=exit_code,
+        )
+
+    def events(self) -> list[pb.EventStatus]:
+        return [history.event(one) for one in history.parse_events(self.standing.events)]
+
+    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+        return document.of(status, None)
+
+    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+        from elasticdl.cli import summary
+
+        summary.show(status, None, console)
+
+    @contextmanager
+    def client(self) -> Iterator[MasterClient]:
+        standing = self.standing
+        if standing.is_over:
+            raise SpecError(f"job {self.name!r} is over ({standing.end.phase}); see `elasticdl status {self.name}`")
+        if not standing.is_master_running:
+            raise MasterUnreachable(
+                f"job {self.name!r} has no running master: {standing.why_away or 'its pod starts'}; try again, "
+                f"or delete the job with `elasticdl stop {self.name} --delete`"
+            )
+        from elasticdl.rpc.client import MasterClient
+
+        with (
+            reach(self._api, self._namespace, self.name) as directory,
+            MasterClient.connect(directory, REACH_S) as client,
+        ):
+            yield client
+
+    def replicas(self, role: str) -> list[str]:
+        return cluster_logs.replicas(self._api, self._namespace, self.name, role)
+
+    def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+        if replica == "launcher":
+            raise SpecError("--launcher: on Kubernetes the master launches the pods itself; use --master")
+        return cluster_logs.lines(self._api, self._namespace, self.name, replica, follow)
+
+    def kill(self, *, delete: bool) -> str:
+        """The objects of a job end with their owner: the master's set, or the ElasticJob that owns it."""
+        owners = [
+            one
+            for one in (self.standing.master or {"metadata": {}})["metadata"].get("ownerReferences", [])
+            if one["kind"] == ELASTIC_JOB.kind
+        ]
+        kind, name = (ELASTIC_JOB, owners[0]["name"]) if owners else (STATEFUL_SET, f"{self.name}-master")
+        was_there = self._api.delete(kind, name, self._namespace)
+        done = "deleted" if was_there else "was deleted already"
+        return f"{self.name}: {done}; its pods end, nothing is left but what it wrote to its volumes"
+
+    @contextmanager
+    def files(self) -> Iterator[JobDirectory]:
+        with tempfile.TemporaryDirectory(prefix="elasticdl-") as root:
+            directory = JobDirectory(Path(root) / self.name)
+            directory.root.mkdir(mode=0o700)
+            write_private(directory.spec, spec_of(self._api, self._namespace, self.name).model_dump_json())
+            self.standing.write_into(directory)
+            yield directory

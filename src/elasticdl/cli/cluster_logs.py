@@ -1,0 +1,95 @@
+"""What the pods of a job wrote, by the API server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from elasticdl.cli.standing import Standing
+from elasticdl.errors import SpecError
+from elasticdl.kube.api import Api
+from elasticdl.kube.errors import ApiAway, ApiError, Invalid, NotThere
+from elasticdl.kube.kinds import POD
+from elasticdl.launcher.naming import JOB_LABEL, MASTER, REPLICA_LABEL, ROLE_LABEL
+
+LOOK_S = 1.0  # how often new pods are looked for
+
+
+def writer(pod: dict[str, Any]) -> str:
+    """worker-2, ps-0 or master: whose pod it is."""
+    labels = pod["metadata"].get("labels", {})
+    return str(labels.get(REPLICA_LABEL) or labels.get(ROLE_LABEL) or pod["metadata"]["name"])
+
+
+def pods(api: Api, namespace: str, name: str) -> list[dict[str, Any]]:
+    """Those that may have written something, the oldest first."""
+    found, _ = api.list(POD, namespace, f"{JOB_LABEL}={name}")
+    started = [pod for pod in found if pod.get("status", {}).get("phase") != "Pending"]
+    return sorted(started, key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]))
+
+
+def replicas(api: Api, namespace: str, name: str, role: str) -> list[str]:
+    return sorted(
+        {writer(pod) for pod in pods(api, namespace, name) if pod["metadata"]["labels"].get(ROLE_LABEL) == role}
+    )
+
+
+def lines(api: Api, namespace: str, name: str, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+    """Writer and line of one replica, or of all; with `follow` also those of pods to come, until the job is over."""
+    if follow:
+        yield from _following(api, namespace, name, replica)
+        return
+    meant = [pod for pod in pods(api, namespace, name) if replica in ("", writer(pod))]
+    if replica and not meant:
+        gone = "; the master's pod goes with the end of its job" if replica == MASTER else ""
+        raise SpecError(f"job {name!r} has no pod of {replica} that has written anything{gone}")
+    for pod in meant:
+        try:
+            for line in api.logs(pod["metadata"]["name"], namespace):
+                yield writer(pod), line
+        except (NotThere, Invalid, ApiAway):
+            if replica:
+                raise
+            # Gone this moment, or on a node that does not answer: those of the others are there.
+
+
+def _following(api: Api, namespace: str, name: str, replica: str) -> Iterator[tuple[str, str]]:
+    heard: SimpleQueue[tuple[str, str] | None] = SimpleQueue()  # None: a pod has no more to say
+    seen: set[str] = set()
+    speaking = 0
+    while True:
+        # Asked before looking: pods of a job that is over then are all there.
+        is_over = Standing.read(api, namespace, name).is_over
+        for pod in pods(api, namespace, name):
+            uid = pod["metadata"]["uid"]
+            if uid not in seen and replica in ("", writer(pod)):
+                seen.add(uid)
+                speaking += 1
+                arguments = (api, namespace, pod, heard)
+                threading.Thread(target=_listen, args=arguments, daemon=True).start()
+        if is_over and not speaking:
+            return
+        look_at = time.monotonic() + LOOK_S
+        while (left_s := look_at - time.monotonic()) > 0:
+            try:
+                said = heard.get(timeout=left_s)
+            except Empty:
+                break
+            if said is not None:
+                yield said
+                continue
+            speaking -= 1
+            if is_over and not speaking:
+                return
+
+
+def _listen(api: Api, namespace: str, pod: dict[str, Any], heard: SimpleQueue[tuple[str, str] | None]) -> None:
+    try:
+        for line in api.logs(pod["metadata"]["name"], namespace, follow=True):
+            heard.put((writer(pod), line))
+    except ApiError as exc:
+        heard.put((writer(pod), f"(no more of this log: {exc})"))
+    heard.put(None)

@@ -1,0 +1,96 @@
+"""What the verbs know of a job, wherever it runs: processes of this machine, or pods of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from elasticdl.spec.directory import JobDirectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from elasticdl.rpc import elasticdl_pb2 as pb
+    from elasticdl.rpc.client import MasterClient
+
+
+class Watched(Protocol):
+    """A job that somebody stays with. `directory` is its own, or one that stands for it."""
+
+    @property
+    def directory(self) -> JobDirectory: ...
+
+    def is_alive(self) -> bool:
+        """Whether somebody keeps it going. If it has a result, that lies in `directory` from now on."""
+        ...
+
+    def has_started(self) -> bool:
+        """Whether its master has been there before: then it is not started but started again."""
+        ...
+
+    def why_away(self) -> str:
+        """Why its master does not answer; "" where nobody knows."""
+        ...
+
+    def logs(self) -> str:
+        """Where its logs are, for a sentence."""
+        ...
+
+    def kill(self) -> str:
+        """End all of it at once; what there is to say about that."""
+        ...
+
+    def finish(self, console: Console) -> None:
+        """Tell how it ended."""
+        ...
+
+
+class Job(Protocol):
+    """A job that exists. A method that needs a running one raises SpecError where it is over."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def where(self) -> str:
+        """For a column: "here", or CONTEXT/NAMESPACE."""
+        ...
+
+    def status(self, timeout_s: float) -> pb.JobStatus:
+        """As its master sees it, which is given `timeout_s` to answer; else as it was written down last."""
+        ...
+
+    def glance(self) -> pb.JobStatus:
+        """As `status`, where many are looked at."""
+        ...
+
+    def events(self) -> list[pb.EventStatus]:
+        """All that are kept, the oldest first."""
+        ...
+
+    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+        """For scripts."""
+        ...
+
+    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+        """Tell a person how a job that is over ended."""
+        ...
+
+    def client(self) -> AbstractContextManager[MasterClient]: ...
+
+    def replicas(self, role: str) -> list[str]:
+        """Those of a role, "worker" or "ps", that have written something."""
+        ...
+
+    def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+        """Writer and line of one replica; "": of all."""
+        ...
+
+    def kill(self, *, delete: bool) -> str:
+        """End it at once; with `delete` nothing of it stays."""
+        ...
+
+    def files(self) -> AbstractContextManager[JobDirectory]:
+        """Its directory, or one with what is known of it."""
+        ...

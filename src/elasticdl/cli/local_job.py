@@ -1,0 +1,108 @@
+"""A job of processes on this machine, known by its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.cli import home
+from elasticdl.errors import SpecError
+from elasticdl.spec.directory import JobDirectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from elasticdl.rpc import elasticdl_pb2 as pb
+    from elasticdl.rpc.client import MasterClient
+
+HERE = "here"
+
+
+class LocalJob:
+    where = HERE
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self._directory = directory
+        self.name = directory.root.name
+
+    def status(self, timeout_s: float) -> pb.JobStatus:
+        from elasticdl.cli.look import look
+
+        return look(self._directory, timeout_s)
+
+    def glance(self) -> pb.JobStatus:
+        return self.status(1.0)
+
+    def events(self) -> list[pb.EventStatus]:
+        from elasticdl.cli import history
+
+        return [history.event(one) for one in history.read_events(self._directory)]
+
+    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+        from elasticdl.cli import document
+
+        return document.of(status, str(self._directory.root))
+
+    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+        from elasticdl.cli import summary
+
+        summary.show(status, self._directory, console)
+
+    def client(self) -> AbstractContextManager[MasterClient]:
+        from elasticdl.cli.running import client_of
+
+        return client_of(self._directory)
+
+    def replicas(self, role: str) -> list[str]:
+        return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
+
+    def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+        from elasticdl.cli import tail
+
+        return tail.lines(self._directory, replica, follow)
+
+    def kill(self, *, delete: bool) -> str:
+        from elasticdl.cli import attach
+
+        if delete:  # its checkpoints are there, too: nothing to do in passing
+            raise SpecError(
+                f"--delete is for jobs on Kubernetes; use --now, then remove {self._directory.root} yourself"
+            )
+        was_over = self._directory.result.exists()
+        attach.kill(self._directory)
+        return f"{self.name}: was over already" if was_over else f"{self.name}: killed"
+
+    def files(self) -> AbstractContextManager[JobDirectory]:
+        return nullcontext(self._directory)
+
+
+class LocalWatched:
+    """A job of this machine that somebody stays with."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self.directory = directory
+
+    def is_alive(self) -> bool:
+        return home.is_starting_or_alive(self.directory)
+
+    def has_started(self) -> bool:
+        return self.directory.master.exists()
+
+    def why_away(self) -> str:
+        return ""
+
+    def logs(self) -> str:
+        return f"the logs in {self.directory.logs}"
+
+    def kill(self) -> str:
+        from elasticdl.cli import attach, words
+
+        attach.kill(self.directory)
+        resumption = words.resumption(self.directory.root.name, self.directory.load_spec().kind)
+        return f"killed. Checkpoints written so far are kept; go on with `{resumption}`"
+
+    def finish(self, console: Console) -> None:
+        from elasticdl.cli import summary
+
+        summary.finish(self.directory, console)

@@ -1,0 +1,177 @@
+"""The way from this machine to the master of a job on a cluster: the API server's port-forward, no open port there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import select
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import ElasticDLError, MasterUnreachable, SpecError
+from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import CONFIG_MAP, POD, SECRET
+from elasticdl.launcher import certificates
+from elasticdl.launcher.manifest import MASTER_PORT
+from elasticdl.launcher.naming import JOB_LABEL, MASTER, ROLE_LABEL
+from elasticdl.spec import JobSpec, SecuritySpec
+from elasticdl.spec.directory import JobDirectory, write_private
+
+CHUNK_BYTES = 64 << 10
+_FILES = {
+    "certificate": certificates.CERTIFICATE,
+    "key": certificates.KEY,
+    "authority": certificates.AUTHORITY,
+}
+
+
+@contextmanager
+def reach(api: Api, namespace: str, name: str) -> Iterator[JobDirectory]:
+    """A directory by which `MasterClient` finds the master, for as long as the block lasts. Only its owner reads it."""
+    with tempfile.TemporaryDirectory(prefix="elasticdl-") as root:
+        directory = JobDirectory(Path(root) / name)
+        furnish(directory, api, namespace, name)
+        bridge = Bridge(partial(dial, api, namespace, name))
+        try:
+            write_private(directory.master, json.dumps({"address": f"127.0.0.1:{bridge.port}"}))
+            yield directory
+        finally:
+            bridge.close()
+
+
+def furnish(directory: JobDirectory, api: Api, namespace: str, name: str) -> None:
+    """Spec, token and certificates, as the job's ConfigMap and Secret have them."""
+    spec = spec_of(api, namespace, name)
+    secret = api.get(SECRET, f"{name}-secret", namespace)
+    if secret is None:
+        raise SpecError(f"job {name!r} has no Secret {name}-secret in namespace {namespace}: it was deleted, or ends")
+    held = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
+    directory.root.mkdir(mode=0o700)
+    write_private(directory.token, held[certificates.TOKEN])
+    if held.get(certificates.CERTIFICATE):
+        paths = {field: directory.root / key for field, key in _FILES.items()}
+        for field, key in _FILES.items():
+            write_private(paths[field], held[key])
+        security = SecuritySpec(**{field: str(path) for field, path in paths.items()})
+        spec = spec.model_copy(update={"security": security})
+    write_private(directory.spec, spec.model_dump_json())
+
+
+def spec_of(api: Api, namespace: str, name: str) -> JobSpec:
+    held = api.get(CONFIG_MAP, f"{name}-spec", namespace)
+    if held is None:
+        raise SpecError(f"job {name!r} has no ConfigMap {name}-spec in namespace {namespace}: it was deleted, or ends")
+    return JobSpec.model_validate_json(held["data"]["spec.json"])
+
+
+def master_pod(api: Api, namespace: str, name: str) -> dict[str, Any] | None:
+    """The newest pod of the master."""
+    pods, _ = api.list(POD, namespace, f"{JOB_LABEL}={name},{ROLE_LABEL}={MASTER}")
+    return newest(pods)
+
+
+def newest(pods: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of several; one that is being deleted only where there is no other."""
+    order = sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+    lasting = [pod for pod in order if not pod["metadata"].get("deletionTimestamp")]
+    return (lasting or order)[-1] if pods else None
+
+
+def dial(api: Api, namespace: str, name: str) -> socket.socket:
+    """A connection to the master that runs now, whichever pod it is."""
+    pod = master_pod(api, namespace, name)
+    phase = (pod or {}).get("status", {}).get("phase", "")
+    if pod is None or phase != "Running":
+        raise MasterUnreachable(f"the master of {name} has no running pod{f', it is {phase}' if phase else ''}")
+    return api.forward(pod["metadata"]["name"], namespace, MASTER_PORT)
+
+
+class Bridge:
+    """A port of this machine; each connection to it goes on over one that `dial` gives, or is closed at once.
+
+    Where dialling takes longer than whoever connects is willing to wait, the connection is kept for the next one.
+    """
+
+    def __init__(self, dial: Callable[[], socket.socket]) -> None:
+        self._dial = dial
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        self._spare: socket.socket | None = None
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="bridge", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the connections, too."""
+        with self._lock:
+            ends = [self._server, *self._open]
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it
+        self._server.close()
+        self._keep(None)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near:
+            try:
+                far = self._take() or self._dial()
+            except (ElasticDLError, OSError):
+                return  # whoever asked sees a closed connection, and tries again
+            if _has_ended(near):
+                self._keep(far)
+                return
+            with far:
+                far.settimeout(None)
+                with self._lock:
+                    self._open |= {near, far}
+                back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+                back.start()
+                _pump(near, far)
+                back.join()
+                with self._lock:
+                    self._open -= {near, far}
+
+    def _take(self) -> socket.socket | None:
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None and _has_ended(spare):
+            spare.close()
+            return None
+        return spare
+
+    def _keep(self, far: socket.socket | None) -> None:
+        with self._lock:
+            far, self._spare = self._spare, far
+        if far is not None:
+            far.close()
+
+
+def _has_ended(end: socket.socket) -> bool:
+    """Whether the other side has closed it."""
+    poll = select.poll()
+    poll.register(end, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(0))
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    """Until one side ends; then the other is told. HTTP/2 has no use for half a connection."""
+    with suppress(OSError):
+        while piece := source.recv(CHUNK_BYTES):
+            sink.sendall(piece)
+    for end in (source, sink):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

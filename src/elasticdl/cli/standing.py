@@ -1,0 +1,101 @@
+"""How a job on a cluster stands, by its objects alone: what its master wrote down, the master's set and pod."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import Parse
+
+from elasticdl.cli.reach import master_pod
+from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import CONFIG_MAP, STATEFUL_SET
+from elasticdl.launcher import pod_life
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory, write_private
+
+Document = dict[str, Any]
+
+
+class End(NamedTuple):
+    phase: str  # succeeded, failed, stopped
+    reason: str
+    exit_code: int
+
+
+class Standing(NamedTuple):
+    written: dict[str, str]  # of the ConfigMap NAME-status; {}: nothing yet
+    master: Document | None  # its StatefulSet; None: deleted
+    pod: Document | None  # the master's newest
+
+    @classmethod
+    def read(cls, api: Api, namespace: str, name: str) -> Standing:
+        # The set first: one that has given its pod back by then has written all it will.
+        master = api.get(STATEFUL_SET, f"{name}-master", namespace)
+        held = api.get(CONFIG_MAP, f"{name}-status", namespace) or {}
+        return cls(held.get("data") or {}, master, master_pod(api, namespace, name))
+
+    @property
+    def told(self) -> pb.JobStatus | None:
+        """As the master saw it last, a second ago or less while it runs."""
+        text = self.written.get("status.json")
+        return Parse(text, pb.JobStatus(), ignore_unknown_fields=True) if text else None
+
+    @property
+    def result(self) -> Document | None:
+        text = self.written.get("result.json")
+        found = json.loads(text) if text else None
+        return found if isinstance(found, dict) else None
+
+    @property
+    def events(self) -> str:
+        """The newest lines of the event log."""
+        return self.written.get("events.jsonl", "")
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody will start the master again, unless to say the same once more."""
+        return self.master is None or self.result is not None
+
+    @property
+    def end(self) -> End:
+        """Of a job that is over."""
+        result = self.result
+        if result is None:
+            return End("failed", self.why_away, 1)
+        return End(str(result["phase"]), str(result.get("reason", "")), int(result["exit_code"]))
+
+    @property
+    def created_at(self) -> float:
+        created = (self.master or {}).get("metadata", {}).get("creationTimestamp")
+        return datetime.fromisoformat(created).timestamp() if created else 0.0
+
+    @property
+    def is_master_running(self) -> bool:
+        return self.pod is not None and self.pod.get("status", {}).get("phase") == "Running"
+
+    @property
+    def why_away(self) -> str:
+        """Why no master answers, in the words of Kubernetes."""
+        if self.master is None:
+            return "the job was deleted"
+        if self.result is not None:
+            return f"the job is over: {self.end.reason or self.end.phase}"
+        if not self.master.get("spec", {}).get("replicas"):
+            return "it is suspended: its StatefulSet has no pods"
+        if self.pod is None:
+            return "its master has no pod yet"
+        match pod_life.read(self.pod, None):
+            case pod_life.Waiting(why):
+                return f"its master waits: {why}" if why else ""
+            case pod_life.Exited(why=why):
+                return f"its master ended and comes again: {why}" if why else ""
+        return ""
+
+    def write_into(self, directory: JobDirectory) -> None:
+        """The files that a job on this machine would have."""
+        if self.events:
+            write_private(directory.events, self.events)
+        if self.result is not None:
+            write_private(directory.result, json.dumps(self.result))

@@ -1,0 +1,1 @@
+"""Container images: the one ElasticDL ships, and those of model directories on top of it."""

@@ -1,0 +1,1 @@
+"""How we speak to Kubernetes: calls with plain dictionaries, lists that are watched. The only user of its client."""

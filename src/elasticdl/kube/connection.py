@@ -1,0 +1,191 @@
+"""The way to an API server: credentials, TLS and proxies as the official client finds them, requests by urllib3.
+
+Not through the client's generated calls: those turn every object into a model of its own and back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elasticdl.errors import SpecError
+from elasticdl.kube.errors import ApiAway, Call, NoCluster, refusal
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+CONNECT_S = 5.0
+POOL = 16  # connections that are kept open: a few threads and a watch
+_MALFORMED = (TypeError, AttributeError, KeyError, ValueError)  # what the client makes of a file of another kind
+# A peer that vanished without a word is noticed within half a minute, on a watch too.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", 0x10), 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
+
+def client(module: str = "") -> Any:
+    """The package `kubernetes`, or one of its modules. Imported late: most commands do without it."""
+    try:
+        return import_module(f"kubernetes.{module}" if module else "kubernetes")
+    except ModuleNotFoundError as exc:
+        raise SpecError(
+            f"the package {exc.name} is missing, without which there is no speaking to Kubernetes: "
+            "pip install 'elasticdl[kubernetes]'"
+        ) from exc
+
+
+class Lines:
+    """Lines of an answer as they arrive. `close` ends them, from any thread."""
+
+    def __init__(self, call: Call, response: Any) -> None:
+        self._call = call
+        self._response = response
+        self._lines = self._read()
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._lines)
+
+    def close(self) -> None:
+        self._is_closed = True
+        with suppress(OSError, ValueError, AttributeError):
+            # Before `close`, which waits for a thread that reads at this moment.
+            shutdown = getattr(self._response, "shutdown", None)  # since urllib3 2.3
+            shutdown() if shutdown else self._response.connection.sock.shutdown(socket.SHUT_RDWR)
+        self._response.close()
+
+    def _read(self) -> Iterator[bytes]:
+        import urllib3
+
+        rest = b""
+        try:
+            for piece in self._response.stream(amt=None, decode_content=False):
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from whole
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as exc:
+            if not self._is_closed:
+                raise ApiAway(f"{self._call}: the connection was cut: {exc}") from exc
+        finally:
+            self._response.close()
+        if rest and not self._is_closed:
+            yield rest
+
+
+class Connection:
+    """Requests to one API server. For any number of threads."""
+
+    def __init__(self, configuration: Any, context: str, namespace: str) -> None:
+        configuration.socket_options = _KEEPALIVE
+        configuration.connection_pool_maxsize = POOL
+        self.configuration = configuration
+        self.context = context
+        self.namespace = namespace
+        self._pool = client("client.rest").RESTClientObject(configuration).pool_manager
+
+    @classmethod
+    def open(cls, context: str = "") -> Connection:
+        """To the cluster of the pod we are in, else to that of the kubeconfig."""
+        config = client("config")
+        configuration = client("client").Configuration()
+        if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
+            # Tokens of pods are replaced every hour: the loader reads the file again each minute.
+            config.load_incluster_config(client_configuration=configuration)
+            return cls(configuration, "", (SERVICE_ACCOUNT / "namespace").read_text().strip())
+        # Named, since the client reads the variable but once, when it is imported.
+        where = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        try:
+            contexts, current = config.list_kube_config_contexts(config_file=where)
+            chosen = next((one for one in contexts if one["name"] == context), None) if context else current
+            if chosen is None:
+                known = ", ".join(one["name"] for one in contexts) or "none"
+                raise NoCluster(f"there is no context {context!r} in the kubeconfig; there are: {known}")
+            config.load_kube_config(where, context=chosen["name"], client_configuration=configuration)
+        except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as exc:
+            raise NoCluster(
+                f"no Kubernetes cluster to speak to: {exc} (looked at {where}); "
+                "set KUBECONFIG, or try `kubectl cluster-info`"
+            ) from exc
+        return cls(configuration, chosen["name"], chosen["context"].get("namespace") or "default")
+
+    @property
+    def server(self) -> str:
+        return str(self.configuration.host)
+
+    def ask(
+        self, call: Call, method: str, path: str, *, timeout_s: float, body: Any = None, content: str = "", **query: Any
+    ) -> dict[str, Any]:
+        """One request, one document back."""
+        response = self._send(call, method, path, query, body, content, timeout_s)
+        try:
+            answer = response.read()
+        except self._failures() as exc:
+            raise ApiAway(f"{call}: the answer of {self.server} was cut off: {exc}") from exc
+        finally:
+            response.release_conn()
+        if response.status >= 400:
+            raise refusal(call, response.status, answer)
+        document: dict[str, Any] = json.loads(answer)
+        return document
+
+    def stream(self, call: Call, path: str, *, timeout_s: float | None, **query: Any) -> Lines:
+        """One request, lines back until the server ends them, or is silent for `timeout_s`."""
+        response = self._send(call, "GET", path, query, None, "", timeout_s)
+        if response.status >= 400:
+            answer = response.read()
+            response.release_conn()
+            raise refusal(call, response.status, answer)
+        return Lines(call, response)
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def _send(
+        self,
+        call: Call,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        body: Any,
+        content: str,
+        timeout_s: float | None,
+    ) -> Any:
+        from urllib.parse import urlencode
+
+        import urllib3
+
+        asked = urlencode({name: value for name, value in query.items() if value not in ("", None)})
+        headers = {"Accept": "application/json", "User-Agent": "elasticdl"}
+        if body is not None:
+            headers["Content-Type"] = content or "application/json"
+        for setting in self.configuration.auth_settings().values():
+            headers[setting["key"]] = setting["value"]
+        try:
+            return self._pool.request(
+                method,
+                self.server + path + (f"?{asked}" if asked else ""),
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=timeout_s),
+                preload_content=False,
+                retries=False,
+            )
+        except self._failures() as exc:
+            raise ApiAway(f"{call}: the API server {self.server} does not answer: {exc}") from exc
+
+    def _failures(self) -> tuple[type[Exception], ...]:
+        import urllib3
+
+        return (urllib3.exceptions.HTTPError, OSError)

@@ -1,0 +1,90 @@
+"""The kinds of objects we speak of, and where each lies in the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from elasticdl.errors import SpecError
+
+
+class Kind(NamedTuple):
+    version: str  # as in `apiVersion`: "v1", "apps/v1"
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """The API group: "" for the oldest kinds."""
+        return self.version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        """As a Role names it to a person: pods, elasticjobs.elasticdl.org."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+POD = Kind("v1", "Pod", "pods")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+SERVICE = Kind("v1", "Service", "services")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+EVENT = Kind("v1", "Event", "events")
+NODE = Kind("v1", "Node", "nodes", namespaced=False)
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
+PERSISTENT_VOLUME_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+ELASTIC_JOB = Kind("elasticdl.org/v1", "ElasticJob", "elasticjobs")
+
+_ALL = (
+    POD,
+    CONFIG_MAP,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    EVENT,
+    NODE,
+    NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
+    RESOURCE_QUOTA,
+    STATEFUL_SET,
+    ROLE,
+    ROLE_BINDING,
+    NETWORK_POLICY,
+    LEASE,
+    PRIORITY_CLASS,
+    CRD,
+    ELASTIC_JOB,
+)
+_BY_NAME = {(kind.version, kind.kind): kind for kind in _ALL}
+
+
+def of(document: Mapping[str, Any]) -> Kind:
+    """The kind of an object that names its own."""
+    version, name = document.get("apiVersion", ""), document.get("kind", "")
+    if (kind := _BY_NAME.get((version, name))) is None:
+        known = ", ".join(sorted({kind.kind for kind in _ALL}))
+        raise SpecError(f"an object of a kind we do not create: {version!r} {name!r}; known are {known}")
+    return kind
+
+
+def path(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
+    """Where the API server keeps it: one object, or all of a namespace, or (namespace "") of all of them."""
+    parts = ["apis" if kind.group else "api", kind.version]
+    if kind.namespaced and namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(kind.plural)
+    if name:
+        parts.append(quote(name, safe=""))
+    if sub:
+        parts.append(sub)
+    return "/" + "/".join(parts)

@@ -1,0 +1,127 @@
+"""Who may do what: service accounts, the rights of the master, and who may reach the pods of a job."""
+
+from __future__ import annotations
+
+from elasticdl.launcher.naming import (
+    MASTER,
+    MASTER_PORT,
+    WORKER,
+    Document,
+    Owner,
+    chosen,
+    cluster_of,
+    master_name,
+    metadata,
+    metrics_port,
+)
+from elasticdl.spec import JobSpec
+
+# All that a master does to the API; no Secrets, nothing outside its namespace.
+RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("", "pods", ("create", "get", "list", "watch", "delete")),
+    ("", "configmaps", ("create", "get", "list", "watch", "update", "patch", "delete")),
+    ("", "events", ("create", "patch")),
+    ("elasticdl.org", "elasticjobs", ("get", "list", "watch")),
+    ("elasticdl.org", "elasticjobs/status", ("patch",)),
+)
+# To its own StatefulSet alone: whose the job is, and at the end no pod for it any more.
+OWN_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("apps", "statefulsets", ("get",)),
+    ("apps", "statefulsets/scale", ("patch",)),
+)
+GRANTED = (*RULES, *OWN_RULES)
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def service_accounts(spec: JobSpec, owner: Owner) -> list[Document]:
+    """One for workers and ps, without rights; one for the master, unless the person has named another."""
+    names = {f"{spec.name}-{WORKER}": WORKER}
+    if not cluster_of(spec).service_account:
+        names[master_name(spec)] = MASTER
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": metadata(spec, name, role, owner=owner),
+            "automountServiceAccountToken": False,  # the master's pod asks for its token itself
+        }
+        for name, role in names.items()
+    ]
+
+
+def rights(spec: JobSpec, owner: Owner) -> list[Document]:
+    """Role and RoleBinding of the master's own account; whoever names another account grants it these rules."""
+    if cluster_of(spec).service_account:
+        return []
+    name = master_name(spec)
+    account = {"kind": "ServiceAccount", "name": name}
+    if cluster_of(spec).namespace:
+        account["namespace"] = cluster_of(spec).namespace
+    role: Document = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": metadata(spec, name, MASTER, owner=owner),
+        "rules": [
+            *(_rule(*one) for one in RULES),
+            *(_rule(*one) | {"resourceNames": [name]} for one in OWN_RULES),
+        ],
+    }
+    binding: Document = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata(spec, name, MASTER, owner=owner),
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+        "subjects": [account],
+    }
+    return [role, binding]
+
+
+def _rule(group: str, resource: str, verbs: tuple[str, ...]) -> Document:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+def service(spec: JobSpec, owner: Owner) -> Document:
+    """The stable name of the master, whichever pod it is.
+
+    Its address is published before the pod is ready: workers that knock too early knock again, which is quicker than
+    to wait for a probe.
+    """
+    ports = {"grpc": MASTER_PORT, "metrics": metrics_port(spec)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(spec, master_name(spec), MASTER, owner=owner),
+        "spec": {
+            "selector": chosen(spec, MASTER),
+            "publishNotReadyAddresses": True,
+            "ports": [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()],
+        },
+    }
+
+
+def network_policies(spec: JobSpec, owner: Owner) -> list[Document]:
+    """Pods of a job are reached by pods of the same job only; the master's metrics by anyone.
+
+    Probes and the API server's port-forward come from the kubelet of the node, which most networks do not subject
+    to policies: the command line still reaches the master. Allowed traffic adds up over policies, so there are two.
+    """
+    if not cluster_of(spec).network_policy:
+        return []
+    own = {"podSelector": {"matchLabels": chosen(spec)}}
+    doors: dict[str, tuple[str, Document]] = {
+        f"{spec.name}-pods": ("", {"from": [own]}),
+        f"{spec.name}-metrics": (MASTER, {"ports": [{"protocol": "TCP", "port": metrics_port(spec)}]}),
+    }
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(spec, name, role, owner=owner),
+            "spec": {
+                "podSelector": {"matchLabels": chosen(spec, role)},
+                "policyTypes": ["Ingress"],
+                "ingress": [entry],
+            },
+        }
+        for name, (role, entry) in doors.items()
+    ]

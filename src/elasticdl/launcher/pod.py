@@ -1,0 +1,145 @@
+"""`python -m elasticdl.launcher.pod master|worker|ps`: what runs in a pod.
+
+It makes a job directory of what the manifest mounted, and becomes the master, the worker or the ps: they notice no
+difference to a job of processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl.launcher import certificates
+from elasticdl.launcher.manifest import SPEC_KEY
+from elasticdl.launcher.naming import MASTER, MASTER_PORT, PS, ROLES, WORKER, master_name, metrics_port
+from elasticdl.launcher.pod_template import SECRET_PLACE, SPEC_PLACE, STATE_PLACE
+from elasticdl.spec import JobSpec, PsId, WorkerId, load
+from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.env import PodEnv, PsEnv, WorkerEnv
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the manifest mounts what a pod needs, and where the image's paths begin."""
+
+    spec: Path = Path(SPEC_PLACE)
+    secret: Path = Path(SECRET_PLACE)
+    state: Path = Path(STATE_PLACE)
+    work: Path = Path()
+
+
+def prepare(role: str, env: PodEnv, places: Places) -> JobDirectory:
+    """The job directory of this pod. Made again, it keeps what an earlier pod of the master left there."""
+    directory = JobDirectory(places.state / "job")
+    spec = _here(JobSpec.model_validate_json(_text(places.spec / SPEC_KEY)), role, env, places)
+    directory.equip(spec, _text(places.secret / certificates.TOKEN))
+    if (places.secret / certificates.PS_KEYS).exists():
+        from elasticdl.ps import keys
+
+        # The mounted file may be read by the group of the pod; whoever uses keys wants them private.
+        write_private(directory.root / keys.FILE, _text(places.secret / certificates.PS_KEYS))
+    # Workers and ps find the master by the name of its Service; the master takes from it the port to listen on.
+    address = f"{master_name(spec)}.{env.namespace}.svc:{MASTER_PORT}"
+    write_private(directory.master, json.dumps({"address": address}))
+    return directory
+
+
+def command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str], dict[str, str]]:
+    """What the pod becomes: its arguments, and what is added to its environment."""
+    if role == MASTER:
+        return [sys.executable, "-m", "elasticdl.master", str(directory.root), "--pods"], {}
+    if role == WORKER:
+        return _module(role), WorkerEnv(directory.root, WorkerId(env.replica), env.ip).to_environ()
+    assert role == PS, role
+    return _module(role), PsEnv(directory.root, PsId(env.replica), env.ip).to_environ()
+
+
+def _module(role: str) -> list[str]:
+    return [sys.executable, "-m", f"elasticdl.{role}"]
+
+
+def _here(given: JobSpec, role: str, env: PodEnv, places: Places) -> JobSpec:
+    """The job as it is in this pod: addresses, certificates and paths of its own."""
+    # A port-forward ends at localhost, workers come to the pod's address: a master listens at both.
+    address = ANY_ADDRESS if role == MASTER else env.ip
+    change: load.Document = {"workers": {"address": address}}
+    if (places.secret / certificates.CERTIFICATE).exists():
+        change["security"] = {
+            "certificate": str(places.secret / certificates.CERTIFICATE),
+            "key": str(places.secret / certificates.KEY),
+            "authority": str(places.secret / certificates.AUTHORITY),
+        }
+    if role == MASTER:
+        change["metrics_port"] = metrics_port(given)
+    writable = {
+        "output": _writable(given.output, places),
+        "checkpoint": {"directory": _writable(given.checkpoint.directory, places)},
+    }
+    merged = load.merge(given.model_dump(mode="json", exclude_none=True), writable, change)
+    return load.resolve(load.anchor(merged, places.work.absolute()))
+
+
+def _writable(path: str, places: Places) -> str:
+    """A relative path is meant in the image; where that is read-only, it lies beside the pod's state."""
+    if not path or "://" in path or Path(path).is_absolute() or path.startswith("~"):
+        return path
+    place = places.work.absolute() / path
+    while not place.exists():
+        place = place.parent
+    return path if os.access(place, os.W_OK) else str(places.state / path)
+
+
+def _refuse(env: PodEnv, problem: ElasticDLError) -> None:
+    """A master that cannot begin says so where people look; it would only be started again."""
+    from elasticdl.kube.api import Api
+    from elasticdl.launcher import last_word
+
+    job = env.name.rpartition("-")[0].removesuffix(f"-{MASTER}")  # of JOB-master-0
+    try:
+        last_word.refuse(Api.connect(), job, env.namespace, str(problem), problem.exit_code)
+    except ElasticDLError as exc:
+        print(f"error: it could not be written down: {exc}", file=sys.stderr)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as exc:
+        raise SpecError(
+            f"{path}: expected a file of the job's ConfigMap or Secret: {exc.strerror}; is it mounted?"
+        ) from exc
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m elasticdl.launcher.pod")
+    parser.add_argument("role", choices=ROLES)
+    for name in ("spec", "secret", "state"):
+        parser.add_argument(f"--{name}", type=Path, default=getattr(Places(), name), help="default: %(default)s")
+    arguments = parser.parse_args(argv)
+    places = Places(arguments.spec, arguments.secret, arguments.state, Path.cwd())
+    try:
+        env = PodEnv.from_environ(environ)
+    except SpecError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        return exc.exit_code
+    try:
+        become, added = command(arguments.role, env, prepare(arguments.role, env, places))
+    except ElasticDLError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        if arguments.role == MASTER:
+            _refuse(env, exc)
+        return exc.exit_code
+    sys.stderr.flush()
+    return os.execve(become[0], become, dict(environ) | added)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

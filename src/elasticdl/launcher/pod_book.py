@@ -1,0 +1,117 @@
+"""What the launcher knows of its pods, and what of it the master has been told. Pure: changes in, documents out.
+
+The documents are those of `wire`. An `exited` also has `cause` and `why`, and there is one more:
+    {"event": "waiting", "replica", "why", "trouble"}    its pod does not run yet; again whenever the reason changes
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.launcher.naming import PS, REPLICA_LABEL, ROLE_LABEL, WORKER
+from elasticdl.launcher.pod_life import Exited, Life, Running, Waiting, instant, read
+
+Document = dict[str, Any]
+
+PID = 1  # of every replica in its pod
+_ORDER = {Waiting: 0, Running: 1, Exited: 2}
+
+
+class PodBook:
+    """Pods of one job and of one owner: an earlier job of the same name may have left some that are not ours."""
+
+    def __init__(self, owner_uid: str) -> None:
+        self._owner_uid = owner_uid
+        self._pods: dict[str, Document] = {}  # that exist, by replica
+        self._lives: dict[str, Life] = {}
+        self._ended_at: dict[str, float] = {}
+
+    def pod(self, replica: str) -> Document | None:
+        return self._pods.get(replica)
+
+    def living(self) -> dict[str, Document]:
+        return {name: pod for name, pod in self._pods.items() if not isinstance(self._lives[name], Exited)}
+
+    def surplus(self, most: int) -> list[Document]:
+        """Pods that ended, but for the `most` that ended last."""
+        ended = sorted(set(self._pods) - set(self.living()), key=lambda name: self._ended_at[name])
+        return [self._pods[name] for name in ended[: max(0, len(ended) - most)]]
+
+    def is_ours(self, pod: Document) -> bool:
+        metadata = pod["metadata"]
+        is_replica = metadata.get("labels", {}).get(ROLE_LABEL) in (WORKER, PS)
+        return is_replica and any(one["uid"] == self._owner_uid for one in metadata.get("ownerReferences", []))
+
+    def change(self, before: Document | None, after: Document | None, now: float) -> list[Document]:
+        """The news in a change of one pod."""
+        one = after or before
+        assert one is not None
+        if not self.is_ours(one):
+            return []
+        replica = one["metadata"]["labels"][REPLICA_LABEL]
+        if after is None:
+            self._pods.pop(replica, None)
+        else:
+            self._pods[replica] = after
+        return self._learn(replica, read(after, before), one, now)
+
+    def wait(self, replica: str, why: str) -> list[Document]:
+        """It has no pod yet, since `why`."""
+        return self._learn(replica, Waiting(why, is_trouble=True), None, 0.0)
+
+    def never_was(self, replica: str, number: int, now: float) -> list[Document]:
+        """It was not wanted any more before it had a pod."""
+        why = "it was not wanted any more before it had a pod"
+        return self._learn(replica, Exited(None, number, "deleted", why), None, now)
+
+    def replicas(self) -> Document:
+        """All there is, as every master hears it first. A pod that waits counts as running: it exists."""
+        names = self.living()
+        running = [{"replica": name, "pid": PID, "started_at": _started_at(pod)} for name, pod in names.items()]
+        exited = [self._event(name) for name, life in self._lives.items() if isinstance(life, Exited)]
+        for one in exited:
+            del one["event"]
+        return {"event": "replicas", "running": running, "exited": exited}
+
+    def waiting(self) -> list[Document]:
+        """Who waits, and why."""
+        return [self._event(name) for name, life in self._lives.items() if isinstance(life, Waiting)]
+
+    def report(self, replica: str) -> list[Document]:
+        """What was told of it last, once more."""
+        return [self._event(replica)] if replica in self._lives else []
+
+    def _learn(self, replica: str, life: Life, pod: Document | None, now: float) -> list[Document]:
+        known = self._lives.get(replica)
+        if known is not None and (life == known or _ORDER[type(life)] < _ORDER[type(known)]):
+            return []  # nothing comes back to life: what says so is older than what we know
+        if isinstance(known, Exited) or (isinstance(known, Running) and isinstance(life, Running)):
+            return []
+        self._lives[replica] = life
+        if isinstance(life, Exited):
+            self._ended_at[replica] = _finished_at(pod, now)
+        return [self._event(replica)]
+
+    def _event(self, replica: str) -> Document:
+        life = self._lives[replica]
+        match life:
+            case Waiting(why, is_trouble):
+                return {"event": "waiting", "replica": replica, "why": why, "trouble": is_trouble}
+            case Running():
+                return {"event": "started", "replica": replica, "pid": PID, "at": _started_at(self._pods[replica])}
+        document = {"event": "exited", "replica": replica, "pid": PID, "code": life.code, "signal": life.signal}
+        return document | {"at": self._ended_at[replica], "cause": life.cause, "why": life.why}
+
+
+def _started_at(pod: Document) -> float:
+    for one in pod.get("status", {}).get("containerStatuses") or []:
+        if "running" in one.get("state", {}):
+            return instant(one["state"]["running"]["startedAt"]).timestamp()
+    return instant(pod["metadata"]["creationTimestamp"]).timestamp()
+
+
+def _finished_at(pod: Document | None, now: float) -> float:
+    for one in (pod or {}).get("status", {}).get("containerStatuses") or []:
+        if finished := one.get("state", {}).get("terminated", {}).get("finishedAt"):
+            return instant(finished).timestamp()
+    return now

@@ -1,0 +1,153 @@
+"""The master as a pod: its launcher is the Kubernetes API, its journal may lie there, and people look at it there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.errors import ElasticDLError, SpecError, TransientError
+from elasticdl.kube.api import Api
+from elasticdl.kube.journal import ApiJournal
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, STATEFUL_SET
+from elasticdl.kube.pauses import pauses
+from elasticdl.kube.watching import Document, follow
+from elasticdl.launcher import last_word, naming
+from elasticdl.launcher.manifest import Owner
+from elasticdl.launcher.pods import PodLauncher
+from elasticdl.master import events as ev
+from elasticdl.master.journal import Kept
+from elasticdl.master.loop import Loop
+from elasticdl.master.publishing import Home, Publisher
+from elasticdl.master.replicas import parse
+from elasticdl.spec import JobSpec, WorkersSpec
+
+CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
+LEAVE_S = 20.0  # how long it waits for its pod to be deleted
+_log = logging.getLogger(__name__)
+
+
+class Cluster:
+    """All that the master of a job has to do with its cluster."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        assert spec.cluster is not None
+        self._spec = spec
+        self._api = Api.connect()
+        self._home = _home(self._api, spec, spec.cluster.namespace or self._api.namespace)
+        self._publisher = Publisher(self._api, spec, self._home)
+        self._stopped = threading.Event()
+
+    def journal(self) -> Kept | None:
+        """In the API, unless the job has a claim for it."""
+        assert self._spec.cluster is not None
+        if self._spec.cluster.state_claim:
+            return None
+        return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference)
+
+    def attend(self, loop: Loop) -> list[asyncio.Task[None]]:
+        """Launch, watch, publish, until the tasks are cancelled."""
+        running = asyncio.get_running_loop()
+
+        def heard(document: dict[str, Any]) -> None:
+            if (event := parse(document)) is not None:
+                loop.submit(event)
+
+        launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
+        loop.performer.launcher = launcher
+        if self._home.resource is not None:
+            arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
+            threading.Thread(target=self._follow_wishes, args=arguments, name="wishes", daemon=True).start()
+        return [asyncio.create_task(launcher.run()), asyncio.create_task(self._publisher.run(loop))]
+
+    async def close(self, loop: Loop) -> None:
+        """The last word: the result, written down for those who come later."""
+        self._stopped.set()
+        deadline = loop.clock.now() + CLOSE_S
+        for pause_s in pauses():
+            await self._publisher.publish(loop)
+            if self._publisher.has_result:
+                return
+            if loop.clock.now() > deadline:
+                raise TransientError("the result of the job could not be written down; the next master tries again")
+            await asyncio.sleep(pause_s)
+
+    def leave(self) -> None:
+        """No pod for this master any more, then wait to be ended.
+
+        Who would end by itself would be started again before the controller has seen that it should not be.
+        """
+        last_word.retire(self._api, self._spec.name, self._home.namespace)
+        time.sleep(LEAVE_S)
+
+    def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
+        """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
+        assert self._home.resource is not None
+        only = f"metadata.name={self._home.resource.name}"  # a person's object: it need not have our labels
+        for changes in follow(self._api, ELASTIC_JOB, self._home.namespace, "", self._stopped, fields=only):
+            for before, after in changes:
+                ledger = loop.state.job.ledger
+                has = ev.ScaleAsked(ledger.wish, ledger.fleet.wish)
+                if (asked := wished(before, after, self._spec.workers, has)) is not None:
+                    submit(asked)
+
+
+def wished(
+    before: Document | None, after: Document | None, limits: WorkersSpec, has: ev.ScaleAsked
+) -> ev.ScaleAsked | None:
+    """What an ElasticJob newly wishes for and the job, which `has` a wish already, can follow.
+
+    Most changes are of its status, which we write ourselves: those are no wishes, or `elasticdl scale` would be
+    undone a second later.
+    """
+    if after is None or (before is not None and _wishes(before) == _wishes(after)):
+        return None
+    workers, ps = _wishes(after)
+    workers = workers if workers != has.workers and limits.min <= workers <= limits.max else 0
+    ps = ps if has.ps and ps != has.ps else 0
+    return ev.ScaleAsked(workers, ps) if workers or ps else None
+
+
+def _wishes(resource: Document) -> tuple[int, int]:
+    workers, ps = (int(resource["spec"].get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
+    return workers, ps
+
+
+def _home(api: Api, spec: JobSpec, namespace: str) -> Home:
+    found = {
+        kind: api.get(kind, name, namespace)
+        for kind, name in ((STATEFUL_SET, naming.master_name(spec)), (CONFIG_MAP, naming.spec_name(spec)))
+    }
+    for kind, document in found.items():
+        if document is None:
+            raise SpecError(f"there is no {kind.kind} of job {spec.name} in namespace {namespace}: it has no place")
+    master, pods = (
+        Owner(kind.version, kind.kind, document["metadata"]["name"], document["metadata"]["uid"])
+        for kind, document in found.items()
+        if document is not None
+    )
+    owners = (found[STATEFUL_SET] or {})["metadata"].get("ownerReferences", [])
+    resources = [one for one in owners if one["kind"] == ELASTIC_JOB.kind]
+    resource = Owner(*(resources[0][key] for key in ("apiVersion", "kind", "name", "uid"))) if resources else None
+    return Home(namespace, master, pods, resource)
+
+
+def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
+    """Make a result of what cannot be: a master that only failed would be started again for ever."""
+    assert spec.cluster is not None
+    try:
+        api = Api.connect()
+        namespace = spec.cluster.namespace or api.namespace
+        last_word.refuse(api, spec.name, namespace, str(problem), problem.exit_code)
+    except ElasticDLError as exc:
+        _log.error("it could not be written down: %s", exc)
+
+
+def leave_on_sigterm() -> None:
+    """Process 1 of a container does not die of a signal by itself; the journal has all there is to know."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))

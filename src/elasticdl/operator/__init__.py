@@ -1,0 +1,1 @@
+"""ElasticJobs of a cluster: each becomes the objects of a job."""

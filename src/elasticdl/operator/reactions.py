@@ -1,0 +1,149 @@
+"""When the operator looks at a job: kopf tells of every change, `reconcile` does the rest.
+
+Events, not kopf's create/update/resume: those keep their progress in annotations of each resource, and `reconcile`
+needs no progress. A change of a status alone (masters write one a second) is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, cast
+
+import kopf
+
+from elasticdl.errors import ElasticDLError, TransientError
+from elasticdl.kube import kinds
+from elasticdl.kube.api import Api
+from elasticdl.launcher import naming
+from elasticdl.operator import health
+from elasticdl.operator.reconcile import Say, Waiting, reconcile
+
+RETRY_S = 2.0
+HOPELESS_S = 30.0  # a right or a quota is missing: somebody has to do something
+
+logger = logging.getLogger(__name__)
+
+
+class Backoffs:
+    """Pauses between attempts of kopf's own calls: an API server may be away for as long as it likes."""
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.5, 1.0, 2.0)
+        while True:
+            yield 3.0
+
+
+class Reactions:
+    """The handlers of one term of leading."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._phases: dict[str, str] = {}
+        self.registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=self.registry)(kopf.login_via_client)
+        kopf.on.startup(registry=self.registry)(self.served)
+        group = kinds.ELASTIC_JOB.version
+        kopf.on.event(group, kinds.ELASTIC_JOB.plural, registry=self.registry)(self.job_changed)
+        is_master = {naming.ROLE_LABEL: naming.MASTER}
+        kopf.on.event(kinds.STATEFUL_SET.version, kinds.STATEFUL_SET.plural, labels=is_master, registry=self.registry)(
+            self.master_changed
+        )
+
+    async def served(self, **_: Any) -> None:
+        """Wait until the API server names what we watch: kopf asks once, and one that just started may forget some."""
+        for kind in (kinds.STATEFUL_SET, kinds.ELASTIC_JOB):
+            while not await asyncio.to_thread(self._is_served, kind):
+                logger.warning("the cluster does not serve %s of %s; see deploy/crd", kind.plural, kind.version)
+                await asyncio.sleep(RETRY_S)
+
+    def _is_served(self, kind: kinds.Kind) -> bool:
+        try:
+            return self._api.serves(kind)
+        except TransientError as exc:
+            logger.warning("%s", exc)
+            return False
+
+    async def job_changed(self, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
+        metadata = body["metadata"]
+        self._count(metadata["uid"], None if type == "DELETED" else body.get("status", {}).get("phase", ""))
+        if type == "DELETED":
+            self._locks.pop((metadata["namespace"], metadata["name"]), None)
+        elif memo.get("generation") != metadata["generation"]:
+            await self._look(metadata["namespace"], metadata["name"])
+            memo["generation"] = metadata["generation"]
+
+    async def master_changed(self, body: kopf.Body, **_: Any) -> None:
+        metadata = body["metadata"]
+        for owner in metadata.get("ownerReferences", []):
+            if owner["kind"] == kinds.ELASTIC_JOB.kind:
+                await self._look(metadata["namespace"], owner["name"])
+
+    async def _look(self, namespace: str, name: str) -> None:
+        """Until it went well; with what is there now, not with what the event said."""
+        loop = asyncio.get_running_loop()
+
+        def say(resource: dict[str, Any], type: str, reason: str, message: str) -> None:
+            logger.info("%s/%s: %s: %s", namespace, name, reason, message)
+            about = kopf.Body(cast(Any, resource))
+            loop.call_soon_threadsafe(lambda: kopf.event(about, type=type, reason=reason, message=message[:1000]))
+
+        def look() -> None:
+            resource = self._api.get(kinds.ELASTIC_JOB, name, namespace)
+            if resource is not None:
+                reconcile(self._api, resource, say)
+
+        said = ""
+        while True:
+            try:
+                async with self._locks[namespace, name]:
+                    with health.RECONCILE_S.time():
+                        await asyncio.to_thread(look)
+                health.RECONCILED.labels("done").inc()
+                return
+            except TransientError as exc:
+                health.RECONCILED.labels("again").inc()
+                logger.info("%s/%s: again in %g s: %s", namespace, name, RETRY_S, exc)
+                said = await self._warn(namespace, name, str(exc), said, say) if isinstance(exc, Waiting) else said
+                await asyncio.sleep(RETRY_S)
+            except ElasticDLError as exc:
+                health.RECONCILED.labels("failed").inc()
+                logger.error("%s/%s: again in %g s: %s", namespace, name, HOPELESS_S, exc)
+                said = await self._warn(namespace, name, str(exc), said, say)
+                await asyncio.sleep(HOPELESS_S)
+
+    async def _warn(self, namespace: str, name: str, why: str, said: str, say: Say) -> str:
+        """An event for what holds the job up, once for each reason."""
+        if why != said:
+            with suppress(ElasticDLError):
+                resource = await asyncio.to_thread(self._api.get, kinds.ELASTIC_JOB, name, namespace)
+                if resource is not None:
+                    say(resource, "Warning", "HeldUp", why)
+        return why
+
+    def _count(self, uid: str, phase: str | None) -> None:
+        if phase is None:
+            self._phases.pop(uid, None)
+        else:
+            self._phases[uid] = phase or "New"
+        for known, count in (dict.fromkeys(self._known_phases, 0) | Counter(self._phases.values())).items():
+            self._known_phases.add(known)
+            health.JOBS.labels(known).set(count)
+
+    _known_phases: set[str] = set()
+
+
+def settings() -> kopf.OperatorSettings:
+    found = kopf.OperatorSettings()
+    found.networking.error_backoffs = Backoffs()
+    found.networking.request_timeout = 15.0
+    found.watching.server_timeout = 300
+    found.watching.connect_timeout = 10.0
+    found.posting.reporting_component = "elasticdl-operator"
+    found.posting.event_name_prefix = "elasticdl-"
+    found.scanning.disabled = True  # `served` waits for what we watch
+    return found

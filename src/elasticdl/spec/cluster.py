@@ -1,0 +1,214 @@
+"""What a job asks of a Kubernetes cluster: image, resources, priorities, volumes, places."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(m|[kMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SCALE = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
+
+# 63 letters are all that a label may have. The StatefulSet of the master is called NAME-master, and labels its pod with
+# that name and ten letters for its revision; a longer one would never get a pod.
+NAME_LETTERS = 63 - len("-master-0123456789")
+
+
+def amount(quantity: str) -> float:
+    """What a quantity of Kubernetes stands for: 0.5 for 500m, 2**30 for 1Gi."""
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        raise ValueError(f"{quantity!r} is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi{_hint(quantity)}")
+    number, unit = match[1], match[2] or ""
+    return (
+        float(number + unit)
+        if unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
+        else float(number) * _SCALE[unit]
+    )
+
+
+def _hint(quantity: str) -> str:
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?[bB]", quantity):
+        return f": {match[1]}{match[2]}i or {match[1]}{match[2].replace('K', 'k')}"
+    return ""
+
+
+def _quantity(text: str) -> str:
+    amount(text)
+    return text
+
+
+Quantity = Annotated[str, AfterValidator(_quantity)]
+Name = Annotated[str, Field(pattern=f"^$|^{_NAME}$", max_length=253)]
+Label = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+# Where pods of a job have what is theirs: nothing else can be mounted there.
+OWN_PLACES = ("/tmp", "/var/lib/elasticdl", "/etc/elasticdl", "/etc/elasticdl/spec", "/etc/elasticdl/secret")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _resources(given: dict[str, str]) -> dict[str, str]:
+    named = {"nvidia.com/gpu" if name == "gpu" else name: quantity for name, quantity in given.items()}
+    for name in named:
+        if not _RESOURCE.fullmatch(name):
+            raise ValueError(f"{name!r} is no resource; use cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE")
+        if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage"):
+            raise ValueError(f"{name!r} is no resource; a device is written VENDOR/{name}, as nvidia.com/gpu")
+    return named
+
+
+Resources = Annotated[dict[str, Quantity], AfterValidator(_resources)]
+
+
+class RoleSpec(_Part):
+    """What each pod of a role gets."""
+
+    requests: Resources = {}
+    limits: Resources = {}  # of those not named here: memory, storage and devices as requested, cpu without limit
+    priority: str = ""  # high, low, the name of a PriorityClass; for workers also the share that is high, e.g. 0.5
+
+    @property
+    def high_share(self) -> float | None:
+        """The share of workers with high priority, where one is given."""
+        try:
+            return float(self.priority)
+        except ValueError:
+            return None
+
+    @field_validator("priority")
+    @classmethod
+    def _priority_is_one(cls, priority: str) -> str:
+        try:
+            is_good = 0.0 <= float(priority) <= 1.0
+        except ValueError:
+            is_good = priority == "" or re.fullmatch(_NAME, priority) is not None
+        if not is_good:
+            raise ValueError("expected high, low, the name of a PriorityClass, or (workers only) a share from 0 to 1")
+        return priority
+
+    @model_validator(mode="after")
+    def _limits_hold(self) -> Self:
+        for name, limit in self.limits.items():
+            if name in self.requests and amount(limit) < amount(self.requests[name]):
+                raise ValueError(f"{name}: the limit {limit} is below the request {self.requests[name]}")
+            if "/" in name and name in self.requests and amount(limit) != amount(self.requests[name]):
+                raise ValueError(f"{name}: the limit {limit} is not the request {self.requests[name]}; leave it out")
+        return self
+
+
+def _within(requests: dict[str, str], limits: Any) -> dict[str, str]:
+    """The requests, none above its limit. Limits that are none are refused elsewhere."""
+    given = limits if isinstance(limits, dict) else {}
+    known = {name: limit for name, limit in given.items() if isinstance(limit, str) and _QUANTITY.fullmatch(limit)}
+    return {name: min(asked, known.get(name, asked), key=amount) for name, asked in requests.items()}
+
+
+class VolumeSpec(_Part):
+    """Something mounted into all pods of a job: a claim or a directory of the node."""
+
+    mount_path: Annotated[str, Field(pattern="^/")]
+    claim_name: Name = ""
+    host_path: str = ""
+    sub_path: str = ""
+    read_only: bool = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.claim_name) == bool(self.host_path):
+            raise ValueError("a volume is either claim_name=… or host_path=…, with mount_path=…")
+        return self
+
+
+# What a pod asks for where nothing is said.
+_REQUESTS = {
+    "master": {"cpu": "500m", "memory": "512Mi"},
+    "worker": {"cpu": "1", "memory": "2Gi"},
+    "ps": {"cpu": "1", "memory": "2Gi"},
+}
+
+
+class ClusterSpec(_Part):
+    """A job of pods. The master's claims, Secrets and names lie in `namespace`."""
+
+    image: Annotated[str, Field(min_length=1)]
+    namespace: Label = ""  # "": that of the context, filled in when the job is submitted
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pull_secrets: tuple[Name, ...] = ()
+    service_account: Name = ""  # of the master; "": one of the job's own, with just the rights it needs
+    master: RoleSpec = RoleSpec(requests=_REQUESTS["master"])
+    worker: RoleSpec = RoleSpec(requests=_REQUESTS["worker"])
+    ps: RoleSpec = RoleSpec(requests=_REQUESTS["ps"])
+    memory_most: Quantity = (
+        "0"  # a pod that ran out of memory comes back with half as much again, up to this; 0: thrice
+    )
+    volumes: tuple[VolumeSpec, ...] = ()
+    state_claim: Name = ""  # where the master keeps its journal; "": in ConfigMaps
+    environ: dict[str, str] = {}
+    environ_secrets: tuple[Name, ...] = ()  # Secrets whose keys become variables
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    spread: Literal["none", "nodes", "zones"] = "nodes"  # pods of a role, where that is possible
+    scheduler: Name = ""  # "": that of the cluster
+    queue: Annotated[Name, Field(max_length=63)] = ""  # of Kueue
+    is_root: bool = False  # may run as root, for images that must
+    network_policy: bool = True
+    tls: bool = True
+    adjust: dict[str, Any] = {}  # of --cluster_spec: pod, master_pod, worker_pod, ps_pod, service: merged into each
+
+    @model_validator(mode="before")
+    @classmethod
+    def _requests_of_roles(cls, given: Any) -> Any:
+        """Who sets only a priority or a limit of a role still gets its requests, within that limit."""
+        if not isinstance(given, dict):
+            return given
+        roles = {
+            role: {**given[role], "requests": _within(requests, given[role].get("limits"))}
+            for role, requests in _REQUESTS.items()
+            if isinstance(given.get(role), dict) and "requests" not in given[role]
+        }
+        return given | roles
+
+    @field_validator("master", "ps")
+    @classmethod
+    def _only_workers_share(cls, role: RoleSpec) -> RoleSpec:
+        if role.high_share is not None:
+            raise ValueError(f"priority: {role.priority} is a share, which only workers have; use high or low")
+        return role
+
+    @field_validator("volumes")
+    @classmethod
+    def _places_are_free(cls, volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
+        places = [posixpath.normpath(volume.mount_path) for volume in volumes]
+        for index, place in enumerate(places):
+            if place in OWN_PLACES or place == "/":
+                raise ValueError(f"{place} is the job's own; mount the volume elsewhere")
+            if place in places[:index]:
+                raise ValueError(f"{place}: two volumes are mounted here; give each its own mount_path")
+        return volumes
+
+    @field_validator("environ")
+    @classmethod
+    def _names_of_variables(cls, environ: dict[str, str]) -> dict[str, str]:
+        for name in environ:
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a variable")
+        return environ
+
+    @field_validator("adjust")
+    @classmethod
+    def _known_objects(cls, adjust: dict[str, Any]) -> dict[str, Any]:
+        known = ("pod", "master_pod", "worker_pod", "ps_pod", "service")
+        for name, change in adjust.items():
+            if name not in known or not isinstance(change, dict):
+                raise ValueError(f"{name!r}: expected a mapping under one of {', '.join(known)}")
+        return adjust

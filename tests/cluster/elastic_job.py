@@ -1,0 +1,90 @@
+"""A job of pods as a person with kubectl has it: an ElasticJob."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cluster.job import ClusterJob
+from tests.cluster.kube import HOST_IMAGE, ROOT, on_this_machine
+from tests.integration.job import BATCH, EPOCHS, LOGICAL_RANKS
+
+SMALL = {"requests": {"cpu": "50m", "memory": "700Mi"}}
+# All that a job may leave behind. (Events stay for an hour, as events do.)
+KINDS = (
+    "pods,jobs,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,"
+    "persistentvolumeclaims,elasticjobs"
+)
+
+
+class ElasticJob(ClusterJob):
+    # ---- starting
+
+    def apply(self, wish: int, *, slow: bool = False, **spec: Any) -> None:
+        """The job of `tiny.py`, by `kubectl apply -f`."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        if slow:
+            self.slow.touch()
+        path = self.place / f"{self.name}.json"
+        path.write_text(json.dumps(self.document(wish, **spec)))
+        self.kubectl("apply", "--filename", str(path))
+
+    def document(self, wish: int, **spec: Any) -> dict[str, Any]:
+        asked: dict[str, Any] = {
+            "model": {
+                "zoo": str(ROOT / "tests" / "integration"),
+                "definition": "tiny.forward",
+                "params": {"slow": str(self.slow), "pause_s": 0.2},
+            },
+            "data": {"training": "made-up", "format": "python"},
+            "plan": {"epochs": EPOCHS, "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS},
+            "workers": {"wish": wish, "min": 1, "max": LOGICAL_RANKS, "threads": 1},
+            "output": str(self.output),
+            "cluster": {
+                "image": HOST_IMAGE,
+                "master": SMALL,
+                "worker": SMALL,
+                "volumes": [{"host_path": str(self.place), "mount_path": str(self.place)}],
+                "adjust": on_this_machine(),
+            },
+        }
+        metadata = {"name": self.name, "namespace": self.namespace}
+        return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": asked | spec}
+
+    # ---- looking
+
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        return self.kube.kubectl(f"--namespace={self.namespace}", *arguments, check=check)
+
+    def resource_status(self) -> dict[str, Any]:
+        found = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
+        status: dict[str, Any] = found.get("status", {})
+        return status
+
+    def wait_phase(self, phase: str) -> dict[str, Any]:
+        def reached() -> dict[str, Any] | None:
+            status = self.resource_status()
+            return status if status.get("phase") == phase else None
+
+        found: dict[str, Any] = self.wait(reached, f"the phase {phase}")
+        return found
+
+    def row(self) -> dict[str, str]:
+        """What `kubectl get elasticjobs` shows of it: the columns, by their heads."""
+        head, line = self.kubectl("get", "elasticjobs", self.name).splitlines()
+        starts = [n for n, letter in enumerate(head) if letter != " " and (n == 0 or head[n - 1] == " ")]
+        parts = zip(starts, [*starts[1:], None], strict=True)
+        return {head[start:end].strip(): line[start:end].strip() for start, end in parts}
+
+    def left(self) -> list[str]:
+        """All that is there in its name, labelled or not."""
+        names = self.kubectl("get", KINDS, "--output=name").split()
+        return [name for name in names if f"/{self.name}-" in name or name.endswith(f"/{self.name}")]
+
+    def uids(self) -> dict[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+
+    # ---- the end
+
+    def delete(self) -> None:
+        self.kubectl("delete", "elasticjob", self.name, "--ignore-not-found", "--wait=false")

@@ -1,0 +1,121 @@
+"""A Kubernetes to test on: one that is started for the suite, or that of KUBECONFIG."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+STARTER = Path(os.environ.get("ELASTICDL_KUBE", ROOT.parent / "shared" / "kube" / "kube"))
+HOST_IMAGE = "kube.here/host:1"  # an empty root: all it needs is mounted from this machine
+SLOT = "kube.here/slot"  # a scarce good that needs no hardware
+
+
+class Kube:
+    """A cluster, and the environment of programs that speak to it."""
+
+    def __init__(self, environ: Mapping[str, str], *, is_ours: bool) -> None:
+        self.environ = {**os.environ, **environ}
+        self.is_ours = is_ours  # started here: parts of it may be stopped
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True, timeout_s: float = 120.0) -> str:
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            env=self.environ, input=text, capture_output=True, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
+        return found
+
+    def starter(self, *arguments: str) -> str:
+        """Faults and resources: `stop kubelet-2`, `slots node-1 4`."""
+        assert self.is_ours
+        return _start(*arguments)
+
+    def elasticdl(
+        self, *arguments: str, timeout_s: float = 300.0, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
+        environ = {**self.environ, "PYTHONPATH": str(ROOT / "src")}
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=timeout_s, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"elasticdl {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+
+def why_not() -> str:
+    """Why there is no cluster here; "": there is."""
+    if STARTER.is_file() or os.environ.get("KUBECONFIG"):
+        return ""
+    return f"no cluster: neither {STARTER} (or ELASTICDL_KUBE) nor KUBECONFIG"
+
+
+@contextmanager
+def running(nodes: int = 2, slots: int = 4) -> Iterator[Kube]:
+    if os.environ.get("KUBECONFIG") or not STARTER.is_file():  # one that runs already is taken, and left running
+        config = os.environ["KUBECONFIG"]
+        is_ours = STARTER.is_file() and config == _environ(_start("env"))["KUBECONFIG"]
+        yield Kube({"KUBECONFIG": config}, is_ours=is_ours)
+        return
+    _start("up", "--nodes", str(nodes), "--slots", str(slots))
+    try:
+        yield Kube(_environ(_start("env")), is_ours=True)
+    finally:
+        _start("down")
+
+
+def _start(*arguments: str) -> str:
+    done = subprocess.run([str(STARTER), *arguments], capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise AssertionError(f"kube {' '.join(arguments)}: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+def _environ(line: str) -> dict[str, str]:
+    words = line.split()[1:]
+    given = dict(word.split("=", 1) for word in words)
+    return {name: value.replace("$PATH", os.environ["PATH"]) for name, value in given.items()}
+
+
+def on_this_machine(extra: Sequence[str] = ()) -> dict[str, Any]:
+    """What --cluster_spec says so that pods run this checkout with this Python, without an image of their own."""
+    places = ["/usr", "/bin", "/lib", "/lib64", "/etc/ssl", sys.base_prefix, sys.prefix, str(ROOT), *extra]
+    shown = [place for place in dict.fromkeys(places) if not place.startswith("/usr/") and Path(place).exists()]
+    volumes = [{"name": f"host-{n}", "hostPath": {"path": place}} for n, place in enumerate(shown)]
+    mounts = [{"name": f"host-{n}", "mountPath": place, "readOnly": True} for n, place in enumerate(shown)]
+    environ = [
+        {"name": "PATH", "value": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin"},
+        {"name": "PYTHONPATH", "value": str(ROOT / "src")},
+        {"name": "HOME", "value": "/tmp"},
+        {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+    ]
+    containers = {
+        role: {"spec": {"containers": [{"name": role, "volumeMounts": mounts, "env": environ}]}}
+        for role in ("master", "worker", "ps")
+    }
+    root = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}  # whose files these are
+    return {
+        "pod": {"spec": {"volumes": volumes, "securityContext": root}},
+        **{f"{role}_pod": change for role, change in containers.items()},
+    }
+
+
+def write_adjustments(path: Path, *changes: dict[str, Any]) -> Path:
+    document: dict[str, Any] = {}
+    for change in changes:
+        document |= change
+    path.write_text(yaml.safe_dump(document))
+    return path

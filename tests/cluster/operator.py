@@ -1,0 +1,65 @@
+"""The operator on the suite's cluster, installed as a person installs it: with its chart and our image."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.cluster import image
+from tests.cluster.kube import ROOT, STARTER, Kube
+
+NAMESPACE = "elasticdl-system"
+RELEASE = "elasticdl"
+LABELS = "app.kubernetes.io/name=elasticdl,app.kubernetes.io/component=operator"
+
+
+def why_not() -> str:
+    return image.why_not() or ("" if STARTER.is_file() else f"no {STARTER} to load an image with")
+
+
+@contextmanager
+def installed(kube: Kube) -> Iterator[None]:
+    """Until the suite ends, unless it was there before."""
+    was_there = RELEASE in helm(kube, "list", "--short")
+    load(image.ensure("torch"))
+    helm(
+        kube, "upgrade", "--install", RELEASE, str(ROOT / "deploy" / "chart"), "--create-namespace",
+        "--set=image.repository=elasticdl,image.tag=ci", "--wait", "--timeout=180s",
+    )  # fmt: skip
+    restart(kube)  # the tag is the same, the image may not be
+    yield
+    if not was_there:
+        helm(kube, "uninstall", RELEASE, "--wait")
+
+
+def load(archive: Any) -> None:
+    subprocess.run([str(STARTER), "load", str(archive)], check=True, capture_output=True, timeout=600)
+
+
+def helm(kube: Kube, *words: str) -> str:
+    done = subprocess.run(
+        ["helm", *words, "--namespace", NAMESPACE],
+        env=kube.environ, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def restart(kube: Kube) -> None:
+    kube.kubectl("rollout", "restart", "deployment/elasticdl-operator", f"--namespace={NAMESPACE}")
+    ready(kube)
+
+
+def ready(kube: Kube) -> None:
+    kube.kubectl(
+        "rollout", "status", "deployment/elasticdl-operator", f"--namespace={NAMESPACE}", "--timeout=120s",
+        timeout_s=150.0,
+    )  # fmt: skip
+
+
+def pods(kube: Kube) -> list[str]:
+    found = json.loads(kube.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"--selector={LABELS}", "--output=json"))
+    return [pod["metadata"]["name"] for pod in found["items"]]

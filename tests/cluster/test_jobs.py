@@ -1,0 +1,93 @@
+"""Jobs of pods run to their end, whatever happens to their pods, and end with the bits of one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.job import SMALL, ClusterJob
+from tests.cluster.kube import Kube
+from tests.integration.job import EPOCHS, RECORDS, STEPS, Jobs
+from tests.integration.test_ps_leases import BATCH, assert_each_record_counts_once
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+BACK_S = 20.0  # a pod that ends, one that starts, Python and torch
+
+
+def restarts(job: ClusterJob) -> int:
+    return sum(one["kind"] == "master-restarted" for one in job.events())
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bits of the same job as one process of this machine."""
+    started = Jobs(tmp_path_factory.mktemp("undisturbed"))
+    yield started.train("undisturbed", 1).digest()
+    started.end()
+
+
+def test_a_job_of_pods_ends_with_the_bits_of_one_machine(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+    job = ClusterJob(kube, "plain", tmp_path)
+    job.train(2)
+    assert job.digest() == undisturbed
+    result = job.result()
+    assert (result["step"], result["records"]) == (STEPS, EPOCHS * RECORDS)
+    job.wait_retired()
+    assert job.result()["master_restarts"] == 0  # nobody started it again before its pod was gone
+    job.delete()
+
+
+def test_a_deleted_worker_is_replaced_and_changes_nothing(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+    job = ClusterJob(kube, "deleted", tmp_path)
+    job.train(2, "--min_workers=1", slow=True)
+    worker = job.wait_members(2, step=3)[1]
+    kube.kubectl("delete", "pod", f"{job.name}-{worker}", "--wait=false")
+    job.wait(lambda: [e for e in job.events() if e["kind"] in ("worker-left", "worker-lost")], "the loss")
+    job.wait_members(2, step=5)
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert job.result()["workers_failed"] == 0
+    job.delete()
+
+
+def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+    job = ClusterJob(kube, "headless", tmp_path)
+    job.train(2, slow=True)
+    job.wait_members(2, step=3)
+    for times in (1, 2, 3):
+        (master,) = job.pods("master")
+        kube.kubectl("delete", "pod", master, "--wait=false")
+        began = time.monotonic()
+        job.wait(lambda times=times: restarts(job) >= times, "the next master")
+        assert time.monotonic() - began < BACK_S, "it is not made to wait, however often it was deleted"
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert job.result()["master_restarts"] == 3
+    job.delete()
+
+
+def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_deleted(
+    kube: Kube, tmp_path: Path
+) -> None:
+    job = ClusterJob(kube, "counted", tmp_path)
+    job.start(
+        "train", "--model_def=counting.forward", f"--model_params=slow={job.slow};pause_s=0.05",
+        "--training_data=made-up", f"--num_epochs={EPOCHS}", f"--minibatch_size={BATCH}", "--num_workers=2",
+        "--max_workers=2", "--num_ps_pods=2", "--ps_replicas=2", "--ps_mode=async", "--embedding_on_ps=all",
+        f"--ps_resource_request={SMALL}", slow=True,
+    )  # fmt: skip
+    job.wait(lambda: int(job.published().get("records", 0)) > 50, "the first records")
+    kube.kubectl("delete", "pod", f"{job.name}-ps-0", "--wait=false", "--grace-period=0", "--force")
+    kube.kubectl("delete", "pod", f"{job.name}-worker-0", "--wait=false")
+    job.wait(lambda: [e for e in job.events() if e["kind"] == "ps-serving" and e["worker"] == "ps-2"], "another ps")
+    job.hurry()
+
+    assert_each_record_counts_once(job)  # type: ignore[arg-type]
+    assert job.result()["workers_failed"] == 0
+    job.delete()

@@ -1,0 +1,163 @@
+"""ElasticJobs with kubectl, on a cluster where the operator runs from the chart and its image."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import operator
+from tests.cluster.elastic_job import ElasticJob
+from tests.cluster.kube import Kube
+from tests.integration.job import EPOCHS, RECORDS, STEPS
+
+REASON = operator.why_not()
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+NAMESPACE = "operator-suite"
+MINUTE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def installed(kube: Kube) -> Iterator[Kube]:
+    kube.kubectl("create", "namespace", NAMESPACE, check=False)
+    with operator.installed(kube):
+        yield kube
+        kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={NAMESPACE}", "--timeout=60s")
+    kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
+
+
+@pytest.fixture
+def job(installed: Kube, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ElasticJob]:
+    made = ElasticJob(installed, request.function.__name__.split("_")[1], tmp_path, NAMESPACE)
+    yield made
+    made.delete()
+    made.wait(lambda: not made.left(), "the end of everything")
+
+
+def test_applied_it_runs_to_its_end_and_shows_how_far_it_is(job: ElasticJob) -> None:
+    job.apply(2, slow=True)
+    job.wait(lambda: job.resource_status().get("workersText") == "2/2 (1-4)", "two workers")
+    job.wait(lambda: job.resource_status().get("step", 0) >= 3, "three steps")
+    row = job.row()
+    assert (row["NAME"], row["PHASE"], row["WORKERS"]) == ("applied", "Running", "2/2 (1-4)")
+    assert re.fullmatch(r"[1-9]\d? %", row["PROGRESS"]) and re.fullmatch(r"\d+[ms].*", row["AGE"])
+    job.hurry()
+
+    status = job.wait_phase("Succeeded")
+
+    assert (status["step"], status["records"]) == (STEPS, EPOCHS * RECORDS)
+    assert (job.output / "model.safetensors").exists()
+    job.kubectl("wait", "elasticjob/applied", "--for=condition=Finished", "--timeout=30s")
+    row = job.row()
+    assert (row["PHASE"], row["PROGRESS"]) == ("Succeeded", "100 %")
+    conditions = {one["type"]: one["status"] for one in job.resource_status()["conditions"]}
+    assert conditions == {"Accepted": "True", "Followed": "True", "Suspended": "False", "Finished": "True"}
+
+
+def test_scaled_it_trains_with_as_many_as_asked_for_and_says_so(job: ElasticJob) -> None:
+    job.apply(2, slow=True)
+    job.wait_members(2, step=1)
+
+    job.kubectl("scale", "elasticjob/scaled", "--replicas=3")
+
+    job.wait_members(3)
+    job.wait(lambda: job.row()["WORKERS"] == "3/3 (1-4)", "three in the list")
+    job.kubectl("scale", "elasticjob/scaled", "--replicas=1")
+    job.wait_members(1)
+    job.hurry()
+    assert job.wait_phase("Succeeded")["step"] == STEPS
+
+    expected = (
+        r"Normal +Created .* elasticdl-operator +Created the master of the job",
+        r"Normal +WorkerJoined .* elasticdl-master +worker-0 ",
+        r"Normal +WorkerJoined .* elasticdl-master +worker-1 ",
+        r"Normal +Scaled .* elasticdl-master +from 2 to 3 workers",
+        r"Normal +WorkerLaunched .* elasticdl-master +worker-2",
+        r"Normal +Scaled .* elasticdl-master +from 3 to 1 workers",
+        r"Normal +WorkerLeft .* elasticdl-master +worker-1 ",
+        r"Normal +WorkerLeft .* elasticdl-master +worker-2 ",
+        r"Normal +Finished .* elasticdl-master +all steps are done",
+    )
+    job.kubectl("wait", "elasticjob/scaled", "--for=condition=Finished", "--timeout=30s")
+    said = events(job)  # the master's last word comes before its end
+    assert not [line for line in expected if not re.search(line, said)], said
+
+
+def events(job: ElasticJob) -> str:
+    """The last part of what `kubectl describe` says."""
+    return job.kubectl("describe", f"elasticjob/{job.name}").partition("\nEvents:")[2]
+
+
+def test_alone_it_trains_on_and_a_new_operator_touches_nothing(job: ElasticJob) -> None:
+    job.apply(2, slow=True)
+    job.wait_members(2, step=1)
+    before = job.uids()
+    (gone,) = operator.pods(job.kube)
+
+    job.kube.kubectl("delete", "pod", gone, f"--namespace={operator.NAMESPACE}")
+    operator.ready(job.kube)
+    job.kubectl("annotate", "elasticjob/alone", "seen=again")
+    step = job.resource_status()["step"]
+    job.wait(lambda: job.resource_status()["step"] > step + 2, "two steps more")
+
+    assert gone not in operator.pods(job.kube)
+    assert job.uids() == before
+    job.hurry()
+    job.wait_phase("Succeeded")
+    job.kubectl("wait", "elasticjob/alone", "--for=condition=Finished", "--timeout=30s")
+
+
+def test_deleted_while_it_trains_it_leaves_nothing(job: ElasticJob) -> None:
+    job.apply(2, slow=True)
+    job.wait_members(2, step=1)
+    assert len(job.left()) > 8, "what it consists of"
+
+    job.kubectl("delete", "elasticjob/deleted", "--timeout=60s")
+
+    job.wait(lambda: not job.left(), "nothing left", MINUTE_S)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"workers": {"wish": 2, "min": 3, "max": 1}}, "min is above max; write them as min <= wish <= max"),
+        ({"strategy": "AllreduceStrategy", "ps": {"wish": 1}}, "AllreduceStrategy has no ps: leave ps.wish out"),
+        ({"wrkers": {"wish": 2}}, 'unknown field "spec.wrkers"'),
+    ],
+)
+def test_refused_it_says_why(job: ElasticJob, change: dict[str, object], words: str) -> None:
+    document = json.dumps(job.document(2, **change))
+
+    done = subprocess.run(
+        ["kubectl", "apply", "--filename=-"],
+        env=job.kube.environ, input=document, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert not job.left()
+
+
+def test_suspended_it_has_no_pods_and_goes_on_from_its_checkpoint(job: ElasticJob) -> None:
+    kept = {"directory": str(job.place / "checkpoints"), "steps": 5, "resume": True}
+    job.apply(2, slow=True, checkpoint=kept)
+    job.wait_members(2, step=8)
+
+    job.kubectl("patch", "elasticjob/suspended", "--type=merge", '--patch={"spec": {"suspend": true}}')
+    job.wait_phase("Suspended")
+    job.wait(lambda: not job.pods(), "no pods")
+    assert job.row()["WORKERS"] == "0/2 (1-4)"
+
+    job.kubectl("patch", "elasticjob/suspended", "--type=merge", '--patch={"spec": {"suspend": false}}')
+    job.wait_phase("Running")
+    job.wait_members(2)
+    assert job.resource_status()["step"] >= 5
+    job.hurry()
+    assert job.wait_phase("Succeeded")["step"] == STEPS
+    said = events(job)
+    assert re.search(r"Normal +Suspended ", said) and re.search(r"Normal +Resumed ", said), said

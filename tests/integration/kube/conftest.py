@@ -1,0 +1,53 @@
+"""One API server for all tests of this folder, a namespace for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from elasticdl.kube.api import Api
+from tests.integration.kube.apiserver import ADMIN, ApiServer, programs
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    if programs() is None:
+        pytest.skip("no etcd and kube-apiserver on this machine: set KUBEBUILDER_ASSETS")
+    with ApiServer(tmp_path_factory.mktemp("apiserver")) as server:
+        yield server
+
+
+Connect = Callable[..., Api]
+
+
+@pytest.fixture
+def connect(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """`connect(user=…, port=…, namespace=…, cls=…)`: an Api as a person has it, by a kubeconfig."""
+    opened: list[Api] = []
+
+    def open_(user: str = ADMIN, port: int = 0, namespace: str = "default", cls: type[Api] = Api) -> Api:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(user, port, namespace)))
+        opened.append(cls.connect(timeout_s=10.0))
+        return opened[-1]
+
+    yield open_
+    for api in opened:
+        api.close()
+
+
+@pytest.fixture
+def namespace(connect: Connect) -> str:
+    """A namespace of this test's own."""
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    connect().create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def api(connect: Connect, namespace: str) -> Api:
+    return connect(namespace=namespace)

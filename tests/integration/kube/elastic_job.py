@@ -1,0 +1,49 @@
+"""An ElasticJob to try things with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.kube.api import Api
+from elasticdl.kube.errors import AlreadyThere, NotThere
+from elasticdl.kube.kinds import ELASTIC_JOB
+from elasticdl.operator import schema
+from tests.integration.kube.waiting import until
+
+
+def install(api: Api) -> None:
+    """The definition, and the moment from which it is served."""
+    try:
+        api.create(schema.definition())
+    except AlreadyThere:
+        return
+
+    def is_served() -> bool:
+        try:
+            return api.list(ELASTIC_JOB) is not None
+        except NotThere:
+            return False
+
+    until("ElasticJobs are served", is_served)
+
+
+def resource(name: str, namespace: str = "", **spec: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "model": {
+            "zoo": "/zoo",
+            "definition": "mnist.forward",
+            "params": {"hidden": 128, "layers": [1, {"wide": True}]},
+        },
+        "data": {"training": "/data/train.csv"},
+        "plan": {"minibatch_size": 64},
+        "workers": {"wish": 4, "min": 2, "max": 8},
+        "strategy": "ParameterServerStrategy",
+        "ps": {"wish": 1},
+        "cluster": {
+            "image": "elasticdl:ci",
+            "worker": {"requests": {"cpu": 1, "memory": "2Gi"}},
+            "tolerations": [{"key": "spot", "operator": "Exists"}],
+        },
+    }
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": whole | spec}

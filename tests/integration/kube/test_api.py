@@ -1,0 +1,175 @@
+"""The calls, against a real API server."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from elasticdl.kube import errors, kinds
+from elasticdl.kube.api import EVERYWHERE, Api
+from elasticdl.kube.kinds import CONFIG_MAP, NODE, POD
+from tests.integration.kube.apiserver import NOBODY, ApiServer
+from tests.integration.kube.conftest import Connect
+
+
+def config_map(name: str, namespace: str = "", labels: dict[str, str] | None = None, **data: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": labels or {}} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def test_what_is_created_is_there_until_it_is_deleted(api: Api, namespace: str) -> None:
+    assert api.get(CONFIG_MAP, "a") is None
+
+    created = api.create(config_map("a", word="one"))
+
+    assert created["metadata"]["namespace"] == namespace
+    assert api.get(CONFIG_MAP, "a") == created
+    assert api.delete(CONFIG_MAP, "a") is True
+    assert api.delete(CONFIG_MAP, "a") is False
+    assert api.get(CONFIG_MAP, "a") is None
+
+
+def test_a_dry_run_checks_and_creates_nothing(api: Api) -> None:
+    api.create(config_map("a"), dry_run=True)
+
+    assert api.get(CONFIG_MAP, "a") is None
+    with pytest.raises(errors.Invalid, match=r"create configmaps Wrong_Name"):
+        api.create(config_map("Wrong_Name"), dry_run=True)
+
+
+def test_a_second_of_the_same_name_is_told_from_a_conflict(api: Api) -> None:
+    first = api.create(config_map("a", word="one"))
+
+    with pytest.raises(errors.AlreadyThere):
+        api.create(config_map("a"))
+    api.replace(first | {"data": {"word": "two"}})
+    with pytest.raises(errors.Conflict):
+        api.replace(first | {"data": {"word": "three"}})
+    assert (api.get(CONFIG_MAP, "a") or {})["data"] == {"word": "two"}
+
+
+def test_a_patch_merges_and_removes(api: Api) -> None:
+    api.create(config_map("a", kept="1", removed="2"))
+
+    patched = api.patch(CONFIG_MAP, "a", {"data": {"removed": None, "new": "3"}})
+
+    assert patched["data"] == {"kept": "1", "new": "3"}
+    with pytest.raises(errors.NotThere):
+        api.patch(CONFIG_MAP, "b", {"data": {}})
+
+
+def test_a_deletion_meant_for_another_object_of_the_name_takes_nothing(api: Api) -> None:
+    uid = api.create(config_map("a"))["metadata"]["uid"]
+
+    assert api.delete(CONFIG_MAP, "a", uid="00000000-0000-0000-0000-000000000000") is False
+    assert api.get(CONFIG_MAP, "a") is not None
+    assert api.delete(CONFIG_MAP, "a", uid=uid) is True
+
+
+def test_a_list_has_all_pages_with_their_kind_and_only_what_the_labels_say(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticdl.kube.api.PAGE", 2)
+    for number in range(5):
+        api.create(config_map(f"m-{number}", labels={"job": "a" if number % 2 else "b"}))
+
+    every, version = api.list(CONFIG_MAP)
+    some, _ = api.list(CONFIG_MAP, labels="job=a")
+
+    assert [one["metadata"]["name"] for one in every] == [f"m-{number}" for number in range(5)]
+    assert [one["metadata"]["name"] for one in some] == ["m-1", "m-3"]
+    assert all(kinds.of(one) is CONFIG_MAP for one in every)
+    assert int(version) >= int(every[-1]["metadata"]["resourceVersion"])
+
+
+def test_all_namespaces_are_listed_at_once(api: Api, namespace: str) -> None:
+    api.create(config_map("everywhere"))
+
+    found = [one for one in api.list(CONFIG_MAP, EVERYWHERE)[0] if one["metadata"]["namespace"] == namespace]
+
+    assert [one["metadata"]["name"] for one in found] == ["everywhere"]
+
+
+def test_who_has_no_rights_hears_which_one_is_missing_and_how_to_get_it(connect: Connect, namespace: str) -> None:
+    api = connect(NOBODY, namespace=namespace)
+
+    with pytest.raises(errors.Forbidden) as refused:
+        api.list(POD)
+
+    assert f"list pods in namespace {namespace} is forbidden" in str(refused.value)
+    assert 'a Role with verbs ["list"], resources ["pods"]' in str(refused.value)
+    assert not api.may("list", POD)
+    with pytest.raises(errors.Forbidden, match=r"get nodes x in the cluster.*a ClusterRole"):
+        api.get(NODE, "x")
+
+
+def test_whether_one_may_is_asked_without_trying(api: Api) -> None:
+    assert api.may("create", POD) and api.may("get", POD, sub="log") and api.may("list", NODE)
+
+
+def test_a_namespace_or_a_kind_that_does_not_exist_is_named(api: Api) -> None:
+    with pytest.raises(errors.NotThere, match='namespaces "nowhere" not found'):
+        api.create(config_map("a", "nowhere"))
+    with pytest.raises(errors.NotThere, match=r"does not know things\.example\.org"):
+        api.list(kinds.Kind("example.org/v1", "Thing", "things"))
+
+
+def test_a_watch_tells_what_happens_after_its_version(api: Api) -> None:
+    api.create(config_map("before"))
+    _, version = api.list(CONFIG_MAP)
+    made = api.create(config_map("after"))
+    api.delete(CONFIG_MAP, "before")
+
+    watch = api.watch(CONFIG_MAP, "", "", version, 30)
+    events = [next(watch), next(watch)]
+    watch.close()
+
+    assert [(type_, one["metadata"]["name"]) for type_, one in events] == [("ADDED", "after"), ("DELETED", "before")]
+    assert events[0][1] == made
+
+
+def test_a_watch_ends_at_once_when_another_thread_closes_it(api: Api) -> None:
+    _, version = api.list(CONFIG_MAP)
+    watch = api.watch(CONFIG_MAP, "", "", version, 300)
+    ended = threading.Event()
+    reader = threading.Thread(target=lambda: (list(watch), ended.set()))
+    reader.start()
+
+    watch.close()
+
+    assert ended.wait(10)
+    reader.join()
+
+
+def test_a_server_that_is_away_is_told_and_its_return_needs_no_new_connection(server: ApiServer, api: Api) -> None:
+    api.create(config_map("a"))
+
+    server.kill()
+    try:
+        with pytest.raises(errors.ApiAway, match=r"does not answer"):
+            api.get(CONFIG_MAP, "a")
+    finally:
+        server.start()
+
+    assert api.get(CONFIG_MAP, "a") is not None
+    with pytest.raises(errors.Gone):
+        next(api.watch(CONFIG_MAP, "", "", "1", 5))
+
+
+def test_logs_of_a_pod_that_does_not_exist_are_refused_by_its_name(api: Api) -> None:
+    with pytest.raises(errors.NotThere, match=r"get pods/log p in namespace .*not found"):
+        list(api.logs("p", ""))
+
+
+def test_a_port_that_cannot_be_reached_is_told_and_so_is_a_missing_right(
+    connect: Connect, api: Api, namespace: str
+) -> None:
+    container = {"name": "main", "image": "none"}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}})
+
+    with pytest.raises(errors.ApiAway, match=r"create pods/portforward p in namespace"):
+        api.forward("p", "", 50001)
+    with pytest.raises(errors.Forbidden, match=r'verbs \["create"\], resources \["pods/portforward"\]'):
+        connect(NOBODY, namespace=namespace).forward("p", "", 50001)

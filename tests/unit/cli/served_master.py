@@ -1,0 +1,64 @@
+"""The door of a master, with TLS and token as in a pod, behind it a status that the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from elasticdl.launcher.certificates import JobSecrets
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.server import MasterServer
+from elasticdl.spec import JobSpec, SecuritySpec
+
+
+class ServedMaster:
+    def __init__(self, spec: JobSpec, secrets: JobSecrets, folder: Path, status: pb.JobStatus) -> None:
+        self.status = status
+        self.asked: list[Any] = []
+        paths = {}
+        for field, text in (
+            ("certificate", secrets.certificate_pem),
+            ("key", secrets.key_pem),
+            ("authority", secrets.ca_pem),
+        ):
+            (folder / field).write_text(text)
+            paths[field] = str(folder / field)
+        secured = spec.model_copy(update={"security": SecuritySpec(**paths)})
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._run(self._make(secured, secrets.token))
+        host, _, port = self._run(self._server.start()).rpartition(":")
+        self.address = (host, int(port))
+
+    def close(self) -> None:
+        self._run(self._server.stop(0.0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    async def _make(self, spec: JobSpec, token: str) -> MasterServer:
+        return MasterServer(self, spec, token)
+
+    async def session(self, messages: Any, link: Any) -> None:
+        raise AssertionError("no worker in this test")
+
+    async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
+        raise AssertionError("no worker in this test")
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
+        yield self.status
+
+    async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
+        self.asked.append(request)
+        return pb.Accepted(message=f"{request.workers} workers wished for")
+
+    async def stop(self, request: pb.StopRequest) -> pb.Accepted:
+        self.asked.append(request)
+        return pb.Accepted(message="")

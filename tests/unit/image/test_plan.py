@@ -1,0 +1,142 @@
+"""What is built: names, extras, Dockerfiles, and the command that follows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import elasticdl
+from elasticdl.errors import SpecError
+from elasticdl.image import plan
+from elasticdl.image.survey import Survey, survey
+
+ROOT = Path(__file__).parents[3]
+RECIPE = ROOT / "src" / "elasticdl" / "image" / "recipe"
+VERSION = elasticdl.__version__
+
+
+def found(**changes: object) -> Survey:
+    whole: dict[str, object] = {
+        "framework": "torch",
+        "definition": "m.forward",
+        "has_requirements": False,
+        "has_ignore_file": True,
+    }
+    return Survey(**{**whole, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("extras", "name", "every"),
+    [
+        (["torch"], f"elasticdl:{VERSION}", "torch,kubernetes"),
+        (["kubernetes", "torch"], f"elasticdl:{VERSION}", "torch,kubernetes"),
+        (["tensorflow"], f"elasticdl:{VERSION}-tensorflow", "tensorflow,kubernetes"),
+        (["operator"], f"elasticdl:{VERSION}-operator", "kubernetes,operator"),
+        (["kubernetes"], f"elasticdl:{VERSION}-kubernetes", "kubernetes"),
+    ],
+)
+def test_each_choice_of_extras_has_a_name_of_its_own(extras: list[str], name: str, every: str) -> None:
+    image = plan.shipped(extras, {})
+
+    assert (image.name, image.arguments["EXTRAS"]) == (name, every)
+
+
+def test_another_base_makes_another_name_but_another_index_does_not() -> None:
+    plain, index = plan.shipped(["torch"], {}), plan.shipped(["torch"], {"PIP_INDEX_URL": "https://x"})
+    gpu = plan.shipped(["torch"], {"BASE": "nvidia/cuda:13"})
+
+    assert plain.name == index.name != gpu.name
+    assert gpu.arguments["BASE"] == "nvidia/cuda:13"
+
+
+def test_an_unknown_extra_is_refused_with_where_packages_go() -> None:
+    with pytest.raises(SpecError, match=r"--extra pandas: .* other packages: requirements\.txt"):
+        plan.shipped(["pandas"], {})
+
+
+@pytest.mark.parametrize("pair", ["A", "=b", "a-b=c"])
+def test_a_build_argument_without_name_or_value_is_refused(pair: str) -> None:
+    with pytest.raises(SpecError, match="expected NAME=VALUE"):
+        plan.build_arguments([pair])
+
+
+def test_a_password_in_a_build_argument_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SpecError) as refusal:
+        plan.build_arguments(["PIP_INDEX_URL=https://me:secret@pypi.example.com/simple"])
+
+    assert "pip.conf" in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_build_argument_may_hold_equals_signs_and_nothing() -> None:
+    assert plan.build_arguments(["A=b=c", "B="]) == {"A": "b=c", "B": ""}
+
+
+def test_the_image_of_a_directory_ends_as_the_user_that_is_not_root() -> None:
+    assert plan.dockerfile("elasticdl:1", found()).splitlines() == [
+        "FROM elasticdl:1",
+        "USER 0:0",
+        "COPY --chown=10001:10001 . /model_zoo/",
+        "WORKDIR /",
+        "USER 10001:10001",
+    ]
+
+
+def test_packages_are_installed_before_the_models_are_copied() -> None:
+    lines = plan.dockerfile("elasticdl:1", found(has_requirements=True)).splitlines()
+    install = next(number for number, line in enumerate(lines) if line.startswith("RUN python -m pip install"))
+
+    assert lines[install - 1] == "COPY requirements.txt /model_zoo/"
+    assert install < lines.index("COPY --chown=10001:10001 . /model_zoo/")
+
+
+def test_a_directory_is_surveyed_without_running_it(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "net.py").write_text(
+        "import tensorflow.keras as k\nraise SystemExit\ndef custom_model(): ...\n"
+    )
+    (tmp_path / "broken.py").write_text("def forward(:")
+    (tmp_path / ".hidden.py").write_text("def forward(): ...")
+    (tmp_path / "requirements.txt").write_text("")
+
+    whole = survey(tmp_path)
+
+    assert whole == Survey("tensorflow", "mnist.net.custom_model", has_requirements=True, has_ignore_file=False)
+    assert "--model_zoo=model_zoo --model_def=mnist.net.custom_model " in plan.next_command("m:1", whole)
+
+
+def test_torch_is_what_models_need_unless_they_say_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("from torch import nn\nfrom . import keras\ndef forward(): ...\n")
+
+    assert survey(tmp_path).framework == "torch"
+
+
+@pytest.mark.parametrize(("name", "fix"), [("nothing", "elasticdl zoo init"), ("empty", "holds no model")])
+def test_a_directory_without_models_is_refused_with_the_fix(tmp_path: Path, name: str, fix: str) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(SpecError, match=fix):
+        survey(tmp_path / name)
+
+
+def test_the_requirements_of_the_image_are_those_of_the_package() -> None:
+    done = subprocess.run([sys.executable, ROOT / "deploy" / "lock.py", "--check"], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_requirement_of_the_image_is_pinned() -> None:
+    def names(path: Path) -> set[str]:
+        lines = [line for line in path.read_text().splitlines() if not line.startswith(("#", "$"))]
+        return {line.partition("==")[0].partition(">=")[0].lower() for line in lines}
+
+    asked = {name for path in (RECIPE / "requirements").glob("*.txt") for name in names(path)}
+
+    assert asked and asked - names(RECIPE / "constraints.txt") == set()
+
+
+def test_the_dockerfile_people_look_for_is_the_one_that_is_shipped() -> None:
+    assert (ROOT / "deploy" / "Dockerfile").resolve() == (RECIPE / "Dockerfile").resolve()

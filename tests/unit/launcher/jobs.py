@@ -1,0 +1,92 @@
+"""Jobs whose objects are written down in golden/: a small one, and one that sets everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.launcher import manifest
+from elasticdl.launcher.certificates import JobSecrets
+from elasticdl.launcher.manifest import Owner
+from elasticdl.spec import JobSpec, load
+
+SECRETS = JobSecrets("the token", "the authority", "the certificate", "the key", '{"the": "keys"}')
+MASTER_SET = Owner("apps/v1", "StatefulSet", "digits-master", "11111111-2222-3333-4444-555555555555")
+DESCRIPTION = Owner("v1", "ConfigMap", "digits-spec", "22222222-3333-4444-5555-666666666666")
+ELASTIC_JOB = Owner("elasticdl.org/v1", "ElasticJob", "test-train", "66666666-7777-8888-9999-000000000000")
+
+SMALL: dict[str, Any] = {
+    "name": "digits",
+    "model": {"definition": "digits.forward", "zoo": "model_zoo"},
+    "data": {"training": "/data/train.csv"},
+    "cluster": {"image": "elasticdl:ci", "namespace": "default"},
+}
+
+ALL: dict[str, Any] = {
+    "name": "test-train",
+    "model": {"definition": "mnist_functional_api.mnist_functional_api.custom_model", "zoo": "model_zoo"},
+    "data": {"training": "/data/mnist/train"},
+    "workers": {"wish": 4, "max": 8},
+    "ps": {"wish": 2},
+    "timing": {"grace_s": 12.5},
+    "metrics_port": 9090,
+    "output": "model_output",
+    "cluster": {
+        "image": "registry.example.org/team/elasticdl:1.2",
+        "namespace": "training",
+        "pull_policy": "Always",
+        "pull_secrets": ["registry"],
+        "master": {"requests": {"cpu": "1", "memory": "4096Mi", "ephemeral-storage": "1024Mi"}, "priority": "high"},
+        "worker": {
+            "requests": {"cpu": "2", "memory": "4Gi", "ephemeral-storage": "1Gi", "gpu": "1"},
+            "limits": {"cpu": "4", "memory": "6Gi"},
+            "priority": "0.5",
+        },
+        "ps": {"requests": {"cpu": "1", "memory": "8Gi"}, "priority": "our-own-class"},
+        "memory_most": "16Gi",
+        "volumes": [
+            {"claim_name": "data", "mount_path": "/data", "read_only": True},
+            {"claim_name": "data", "mount_path": "/results", "sub_path": "results"},
+            {"host_path": "/mnt/scratch", "mount_path": "/scratch"},
+        ],
+        "state_claim": "masters",
+        "environ": {"TEAM": "vision"},
+        "environ_secrets": ["bucket-credentials"],
+        "node_selector": {"pool": "training"},
+        "tolerations": [{"key": "training", "operator": "Exists", "effect": "NoSchedule"}],
+        "spread": "zones",
+        "scheduler": "volcano",
+        "queue": "team-a",
+        "adjust": {
+            "pod": {
+                "metadata": {"annotations": {"team": "vision"}},
+                "spec": {"dnsConfig": {"options": [{"name": "x"}]}},
+            },
+            "worker_pod": {"spec": {"containers": [{"name": "worker", "env": [{"name": "TEAM", "value": "speech"}]}]}},
+            "service": {"metadata": {"annotations": {"scrape": "yes"}}},
+        },
+    },
+}
+
+
+def job(document: dict[str, Any], **cluster: Any) -> JobSpec:
+    return load.resolve(load.merge(document, {"cluster": cluster}))
+
+
+def small_objects() -> list[dict[str, Any]]:
+    spec = job(SMALL)
+    pod = manifest.replica_pod(spec, "worker-0", "worker", DESCRIPTION)
+    return [manifest.master_set(spec, None), *manifest.belongings(spec, SECRETS, MASTER_SET), pod]
+
+
+def all_objects() -> list[dict[str, Any]]:
+    spec, settings = job(ALL), {"ATEN_CPU_CAPABILITY": "avx2"}
+    owner = DESCRIPTION._replace(name="test-train-spec")
+    pods = [
+        manifest.replica_pod(spec, "worker-3", "worker", owner, is_high=True, environ=settings),
+        manifest.replica_pod(spec, "worker-4", "worker", owner, is_high=False, raises=2),
+        manifest.replica_pod(spec, "ps-0", "ps", owner),
+    ]
+    return [manifest.master_set(spec, ELASTIC_JOB), *manifest.belongings(spec, SECRETS, ELASTIC_JOB), *pods]
+
+
+GOLDEN = {"small": small_objects, "all": all_objects}

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.operator.changes import unfollowed
+from elasticdl.operator.schema import job_of
+
+
+def resource(**spec: Any) -> dict[str, Any]:
+    whole = {"model": {"definition": "a.b.c"}, "workers": {"wish": 3}, "cluster": {"image": "i:1"}} | spec
+    return {"metadata": {"name": "mnist", "namespace": "team"}, "spec": whole}
+
+
+@pytest.mark.parametrize(
+    ("begun", "asked"),
+    [
+        ({}, {}),
+        ({}, {"workers": {"wish": 2}}),
+        ({"workers": {"wish": 3, "max": 8}}, {"workers": {"wish": 8, "max": 8}}),
+        ({"ps": {"wish": 1}}, {"ps": {"wish": 4}}),
+        ({}, {"suspend": True}),
+        ({}, {"cluster": {"image": "i:1", "tls": True}}),  # what is the default anyway
+    ],
+)
+def test_wishes_and_suspend_are_followed(begun: dict[str, Any], asked: dict[str, Any]) -> None:
+    assert unfollowed(job_of(resource(**begun)), resource(**asked)) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"plan": {"epochs": 3}}, "plan.epochs"),
+        ({"cluster": {"image": "i:2"}}, "cluster.image"),
+        ({"workers": {"wish": 3, "max": 8}}, "workers.max"),
+        ({"workers": {"wish": 5}}, "workers.wish 5 is outside its min 1 .. max 3"),
+        ({"model": None}, "needs model.definition"),
+    ],
+)
+def test_anything_else_is_named(asked: dict[str, Any], words: str) -> None:
+    assert words in unfollowed(job_of(resource()), resource(**asked))
+
+
+def test_the_resource_is_not_changed() -> None:
+    asked = resource(workers={"wish": 5})
+
+    unfollowed(job_of(resource()), asked)
+
+    assert asked == resource(workers={"wish": 5})
