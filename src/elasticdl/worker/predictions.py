@@ -37,6 +37,8 @@ class PredictionFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.concat_tables(self._tables), staging)
             staging.replace(self._path)
+            for left in self._path.parent.glob(f".{self._path.name}.*"):  # of a worker that died while it wrote this
+                left.unlink(missing_ok=True)
         except OSError as exc:
             staging.unlink(missing_ok=True)
             raise CheckpointFailed(f"{self._path}: predictions could not be written: {exc}") from exc

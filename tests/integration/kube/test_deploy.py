@@ -74,8 +74,8 @@ def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     }
 
 
-def test_files_that_are_made_are_as_they_would_be_made_now() -> None:
-    program("helm")
+def test_files_that_are_made_are_as_they_would_be_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(Path(program("helm")).parent))
     spec = importlib.util.spec_from_file_location("render", DEPLOY / "render.py")
     assert spec is not None and spec.loader is not None
     render: ModuleType = importlib.util.module_from_spec(spec)

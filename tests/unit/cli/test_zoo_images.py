@@ -116,8 +116,9 @@ def test_an_interrupted_build_leaves_no_directory_behind(
     environ = {**os.environ, "TMPDIR": str(place)}
 
     with subprocess.Popen(
-        [sys.executable, "-m", "elasticdl.cli", *words], env=environ, stderr=subprocess.PIPE, text=True
-    ) as process:
+        [sys.executable, "-m", "elasticdl.cli", *words], env=environ, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background inherit none
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         assert any(line == "begun\n" for line in iter(process.stderr.readline, ""))
         assert len(list(place.iterdir())) == 1
