@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.kube import Kube, running, why_not
+from tests.integration.job import Jobs
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,11 @@ def kube() -> Iterator[Kube]:
         pytest.skip(reason)
     with running() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bits of the same job as one process of this machine."""
+    started = Jobs(tmp_path_factory.mktemp("undisturbed"))
+    yield started.train("undisturbed", 1).digest()
+    started.end()

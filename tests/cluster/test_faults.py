@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.job import SMALL, ClusterJob
 from tests.cluster.kube import HOST_IMAGE, ROOT, SLOT, Kube, on_this_machine
-from tests.integration.job import Jobs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 SLOTS = f"{SMALL},{SLOT}=2"
 AWAY_S = 20.0
 PRIORITIES = ROOT / "deploy" / "manifests" / "priorities.yaml"
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bits of the same job as one process of this machine."""
-    started = Jobs(tmp_path_factory.mktemp("undisturbed"))
-    yield started.train("undisturbed", 1).digest()
-    started.end()
 
 
 def web(replicas: int) -> str:

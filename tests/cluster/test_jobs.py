@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.job import SMALL, ClusterJob
 from tests.cluster.kube import Kube
-from tests.integration.job import EPOCHS, RECORDS, STEPS, Jobs
+from tests.integration.job import EPOCHS, RECORDS, STEPS
 from tests.integration.test_ps_leases import BATCH, assert_each_record_counts_once
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -20,14 +19,6 @@ BACK_S = 20.0  # a pod that ends, one that starts, Python and torch
 
 def restarts(job: ClusterJob) -> int:
     return sum(one["kind"] == "master-restarted" for one in job.events())
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bits of the same job as one process of this machine."""
-    started = Jobs(tmp_path_factory.mktemp("undisturbed"))
-    yield started.train("undisturbed", 1).digest()
-    started.end()
 
 
 def test_a_job_of_pods_ends_with_the_bits_of_one_machine(kube: Kube, tmp_path: Path, undisturbed: str) -> None:

@@ -93,19 +93,10 @@ class ClusterJob:
             return told
         spec = spec_of(self._api, self._namespace, self.name)
         phase, reason, exit_code = standing.end if standing.is_over else ("pending", standing.why_away, 0)
-        return pb.JobStatus(
-            name=self.name,
-            kind=spec.kind.value,
+        return history.asked(
+            spec,
             phase=phase,
             reason=reason,
-            epochs=spec.plan.epochs,
-            wished_workers=spec.workers.wish,
-            min_workers=spec.workers.min,
-            max_workers=spec.workers.max,
-            wished_ps=spec.ps.wish or 0,
-            strategy=str(spec.strategy),
-            ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
-            checkpoint_step=-1,
             started_at=standing.created_at,
             now=time.time(),
             exit_code=exit_code,

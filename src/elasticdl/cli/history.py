@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
 # Keys of result.json that are fields of a JobStatus too.
@@ -48,15 +49,11 @@ def event(document: Mapping[str, Any]) -> pb.EventStatus:
     )
 
 
-def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
-    """The job as its files tell it; `is_alive` says whether someone still keeps it going."""
-    spec = directory.load_spec()
-    result = read_json(directory.result) or {}
-    log = read_events(directory)
-    told = pb.JobStatus(
+def asked(spec: JobSpec, **more: Any) -> pb.JobStatus:
+    """A job of which only is known what was asked for, and `more`."""
+    return pb.JobStatus(
         name=spec.name,
         kind=spec.kind.value,
-        phase=str(result.get("phase") or ("starting" if is_alive else "failed")),
         epochs=spec.plan.epochs,
         wished_workers=spec.workers.wish,
         min_workers=spec.workers.min,
@@ -65,6 +62,18 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
         strategy=str(spec.strategy),
         ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
         checkpoint_step=-1,
+        **more,
+    )
+
+
+def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
+    """The job as its files tell it; `is_alive` says whether someone still keeps it going."""
+    spec = directory.load_spec()
+    result = read_json(directory.result) or {}
+    log = read_events(directory)
+    told = asked(
+        spec,
+        phase=str(result.get("phase") or ("starting" if is_alive else "failed")),
         output=spec.output,
         started_at=directory.spec.stat().st_mtime,
         events=[event(document) for document in log],

@@ -30,6 +30,7 @@ from elasticdl.master.membership import GONE, Worker, WorkerState, cause_of_exit
 from elasticdl.master.memory import judged
 from elasticdl.master.training import expel, mark_entered
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
 
 Actions = list[Action]
 
@@ -62,15 +63,14 @@ def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
 
 
 def started(job: Job, event: ReplicaStarted, now: float) -> Actions:
-    for worker in job.ledger.membership.workers.values():
-        if worker.id == event.replica:
-            worker.pid = event.pid
+    if worker := job.ledger.membership.workers.get(WorkerId(event.replica)):
+        worker.pid = event.pid
     return []
 
 
 def waits(job: Job, event: ReplicaWaits, now: float) -> Actions:
     """Said at once, in the cluster's own words; the pod stays asked for."""
-    worker = next((w for w in job.ledger.membership.workers.values() if w.id == event.replica), None)
+    worker = job.ledger.membership.workers.get(WorkerId(event.replica))
     if worker is None or worker.state is not WorkerState.LAUNCHING or worker.reason == event.why:
         return []
     worker.reason = event.why
@@ -82,7 +82,7 @@ def exited(job: Job, event: ReplicaExited, now: float) -> Actions:
 
 
 def _exited(job: Job, event: Exit, now: float) -> Actions:
-    worker = next((w for w in job.ledger.membership.workers.values() if w.id == event.replica), None)
+    worker = job.ledger.membership.workers.get(WorkerId(event.replica))
     if worker is None or worker.exited:
         return []
     worker.exited, worker.connected = True, False

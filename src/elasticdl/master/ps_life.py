@@ -22,6 +22,7 @@ from elasticdl.master.ps_events import (
 )
 from elasticdl.master.tasks import announce, fleet_message, task_message
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
 
 Actions = list[Action]
 
@@ -51,15 +52,14 @@ def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
 
 
 def started(job: Job, event: ReplicaStarted, now: float) -> Actions:
-    for ps in job.ledger.fleet.ps.values():
-        if ps.id == event.replica:
-            ps.pid = event.pid
+    if ps := job.ledger.fleet.ps.get(PsId(event.replica)):
+        ps.pid = event.pid
     return []
 
 
 def waits(job: Job, event: ReplicaWaits, now: float) -> Actions:
     """Said at once, in the cluster's own words; the pod stays asked for."""
-    ps = next((ps for ps in job.ledger.fleet.ps.values() if ps.id == event.replica), None)
+    ps = job.ledger.fleet.ps.get(PsId(event.replica))
     if ps is None or ps.state is not PsState.LAUNCHING or ps.reason == event.why:
         return []
     ps.reason = event.why
@@ -71,7 +71,7 @@ def exited(job: Job, event: ReplicaExited, now: float) -> Actions:
 
 
 def _exited(job: Job, event: Exit, now: float) -> Actions:
-    ps = next((ps for ps in job.ledger.fleet.ps.values() if ps.id == event.replica), None)
+    ps = job.ledger.fleet.ps.get(PsId(event.replica))
     if ps is None or ps.exited:
         return []
     ps.exited, ps.connected = True, False

@@ -138,16 +138,12 @@ class Publisher:
         )
 
 
-_PHASES = {"pending": "Pending", "running": "Running", "stopping": "Stopping", "succeeded": "Succeeded"}
-_PHASES |= {"failed": "Failed", "stopped": "Stopped"}
-
-
 def resource_status(seen: pb.JobStatus, result: dict[str, Any] | None) -> dict[str, Any]:
     """The status of an ElasticJob, as `kubectl get` and `describe` show it."""
     ready = sum(worker.state in ("member", "finished") for worker in seen.workers)
     done, total = (seen.records, seen.total_records) if seen.total_records else (seen.step, seen.total_steps)
     document: dict[str, Any] = {
-        "phase": _PHASES.get(seen.phase, seen.phase),
+        "phase": seen.phase.capitalize(),
         "reason": seen.reason,
         "workers": {
             "ready": ready,
