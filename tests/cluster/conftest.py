@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.job import ClusterJob, Named
 from tests.cluster.kube import Kube, running, why_not
 from tests.integration.job import Jobs
 
@@ -16,6 +18,20 @@ def kube() -> Iterator[Kube]:
         pytest.skip(reason)
     with running() as found:
         yield found
+
+
+@pytest.fixture
+def named(kube: Kube, tmp_path: Path) -> Iterator[Named]:
+    """A job by its name; it is deleted when the test is over, however that ended."""
+    made: list[ClusterJob] = []
+
+    def make(name: str) -> ClusterJob:
+        made.append(ClusterJob(kube, name, tmp_path))
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.delete()
 
 
 @pytest.fixture(scope="session")

@@ -31,10 +31,10 @@ class ClusterJob:
 
     # ---- starting
 
-    def train(self, workers: int, *options: str, slow: bool = False) -> None:
-        """As `Jobs.train` of the integration tests does on one machine."""
+    def train(self, workers: int, *options: str, slow: bool = False, pause_s: float = 0.05) -> None:
+        """As `Jobs.train` of the integration tests does on one machine; slow until `hurry`: `pause_s` a pass."""
         self.start(
-            "train", "--model_def=tiny.forward", f"--model_params=slow={self.slow};pause_s=0.05",
+            "train", "--model_def=tiny.forward", f"--model_params=slow={self.slow};pause_s={pause_s}",
             "--training_data=made-up", f"--num_epochs={EPOCHS}", f"--global_batch_size={BATCH}",
             f"--logical_ranks={LOGICAL_RANKS}", f"--max_workers={LOGICAL_RANKS}", f"--num_workers={workers}",
             *options, slow=slow,
@@ -136,4 +136,8 @@ class ClusterJob:
         return digest(self.output / "model.safetensors")
 
     def delete(self) -> None:
-        self.kube.kubectl("delete", "statefulset", f"{self.name}-master", "--ignore-not-found", "--wait=false")
+        here = f"--namespace={self.namespace}"
+        self.kube.kubectl("delete", "statefulset", f"{self.name}-master", here, "--ignore-not-found", "--wait=false")
+
+
+Named = Callable[[str], ClusterJob]  # the fixture that makes them

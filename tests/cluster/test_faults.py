@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.job import SMALL, ClusterJob
+from tests.cluster.job import SMALL, Named
 from tests.cluster.kube import HOST_IMAGE, ROOT, SLOT, Kube, on_this_machine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 SLOTS = f"{SMALL},{SLOT}=2"
 AWAY_S = 20.0
+LONG_S = 0.5  # a pass while slow: the job outlasts what is done to it
 PRIORITIES = ROOT / "deploy" / "manifests" / "priorities.yaml"
 
 
@@ -41,12 +45,17 @@ def web(replicas: int) -> str:
     return str(yaml.safe_dump(document))
 
 
-def test_workers_make_room_for_what_is_more_important_and_come_back(
-    kube: Kube, tmp_path: Path, undisturbed: str
-) -> None:
+def test_workers_make_room_for_what_is_more_important_and_come_back(kube: Kube, named: Named, undisturbed: str) -> None:
     kube.kubectl("apply", "-f", str(PRIORITIES))
-    job = ClusterJob(kube, "preempted", tmp_path)
-    job.train(4, "--min_workers=1", f"--worker_resource_request={SLOTS}", "--worker_pod_priority=low", slow=True)
+    job = named("preempted")
+    job.train(
+        4,
+        "--min_workers=1",
+        f"--worker_resource_request={SLOTS}",
+        "--worker_pod_priority=low",
+        slow=True,
+        pause_s=LONG_S,
+    )
     job.wait_members(4, step=2)
     try:
         kube.kubectl("apply", "-f", "-", text=web(2))
@@ -65,11 +74,10 @@ def test_workers_make_room_for_what_is_more_important_and_come_back(
         e["reason"] for e in job.events() if e["kind"] in ("worker-left", "worker-lost") and "preempted" in e["reason"]
     ]
     assert len(lost) >= 2, job.events()
-    job.delete()
 
 
-def test_a_drained_node_is_left_cleanly(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
-    job = ClusterJob(kube, "drained", tmp_path)
+def test_a_drained_node_is_left_cleanly(kube: Kube, named: Named, undisturbed: str) -> None:
+    job = named("drained")
     job.train(2, "--min_workers=1", slow=True)
     job.wait_members(2, step=2)
     node = job.pods("worker")["drained-worker-0"]["spec"]["nodeName"]
@@ -83,14 +91,13 @@ def test_a_drained_node_is_left_cleanly(kube: Kube, tmp_path: Path, undisturbed:
         kube.kubectl("uncordon", node)
     job.hurry()
     assert job.digest() == undisturbed
-    job.delete()
 
 
-def test_training_goes_on_while_the_api_server_is_away(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+def test_training_goes_on_while_the_api_server_is_away(kube: Kube, named: Named, undisturbed: str) -> None:
     if not kube.is_ours:
         pytest.skip("the cluster is somebody else's: its API server stays")
-    job = ClusterJob(kube, "cut-off", tmp_path)
-    job.train(2, slow=True)
+    job = named("cut-off")
+    job.train(2, slow=True, pause_s=LONG_S)
     job.wait_members(2, step=2)
     kube.starter("stop", "kube-apiserver", "--kill")
     try:
@@ -102,14 +109,14 @@ def test_training_goes_on_while_the_api_server_is_away(kube: Kube, tmp_path: Pat
     job.hurry()
     assert job.digest() == undisturbed
     assert job.result()["workers_failed"] == 0
-    job.delete()
 
 
-def test_a_silent_kubelet_ends_no_training(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
+def test_a_silent_kubelet_ends_no_training(kube: Kube, named: Named, undisturbed: str) -> None:
+    """Its pods train on, though the cluster has given them up; the job needs them no less."""
     if not kube.is_ours:
         pytest.skip("the cluster is somebody else's: its kubelets stay")
-    job = ClusterJob(kube, "silent", tmp_path)
-    job.train(2, slow=True)
+    job = named("silent")
+    job.train(2, slow=True, pause_s=LONG_S)
     job.wait_members(2, step=2)
     kube.starter("stop", "kubelet-2", "--kill")
     try:
@@ -120,4 +127,38 @@ def test_a_silent_kubelet_ends_no_training(kube: Kube, tmp_path: Path, undisturb
         kube.starter("start", "kubelet-2")
     job.hurry()
     assert job.digest() == undisturbed
-    job.delete()
+
+
+def test_a_lost_node_costs_its_workers_and_nothing_else(kube: Kube, named: Named, undisturbed: str) -> None:
+    """Kubelet and containers go at once, as when a machine loses its power: nobody can say that the pod is over."""
+    if not kube.is_ours:
+        pytest.skip("the cluster is somebody else's: its nodes stay")
+    job = named("powerless")
+    job.train(2, "--min_workers=1", slow=True, pause_s=LONG_S)
+    job.wait_members(2, step=2)
+    nodes = {name: pod["spec"]["nodeName"] for name, pod in job.pods().items()}
+    safe = nodes[f"{job.name}-master-0"]
+    lost = next(node for node in nodes.values() if node != safe)
+    kubelet = f"kubelet-{lost.removeprefix('node-')}"
+    kube.starter("stop", kubelet, "--kill")
+    try:
+        for name, node in nodes.items():
+            if node == lost:
+                kill_containers(name)
+        job.wait_members(2, step=5)  # one of them new, on the node that is left
+        there = {pod["spec"].get("nodeName") for name, pod in job.pods("worker").items() if name not in nodes}
+        assert there == {safe}, there
+    finally:
+        kube.starter("start", kubelet)
+    job.hurry()
+    assert job.digest() == undisturbed
+    assert job.result()["workers_failed"] <= 1
+
+
+def kill_containers(pod: str) -> None:
+    """kill -9 of all that runs in it, behind the kubelet's back: the nodes are this machine."""
+    wanted = f"ELASTICDL_POD_NAME={pod}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.cluster.job import SMALL, ClusterJob
+from tests.cluster.job import SMALL, ClusterJob, Named
 from tests.cluster.kube import Kube
 from tests.integration.job import EPOCHS, RECORDS, STEPS
 from tests.integration.test_ps_leases import BATCH, assert_each_record_counts_once
@@ -21,19 +20,18 @@ def restarts(job: ClusterJob) -> int:
     return sum(one["kind"] == "master-restarted" for one in job.events())
 
 
-def test_a_job_of_pods_ends_with_the_bits_of_one_machine(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
-    job = ClusterJob(kube, "plain", tmp_path)
+def test_a_job_of_pods_ends_with_the_bits_of_one_machine(named: Named, undisturbed: str) -> None:
+    job = named("plain")
     job.train(2)
     assert job.digest() == undisturbed
     result = job.result()
     assert (result["step"], result["records"]) == (STEPS, EPOCHS * RECORDS)
     job.wait_retired()
     assert job.result()["master_restarts"] == 0  # nobody started it again before its pod was gone
-    job.delete()
 
 
-def test_a_deleted_worker_is_replaced_and_changes_nothing(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
-    job = ClusterJob(kube, "deleted", tmp_path)
+def test_a_deleted_worker_is_replaced_and_changes_nothing(kube: Kube, named: Named, undisturbed: str) -> None:
+    job = named("deleted")
     job.train(2, "--min_workers=1", slow=True)
     worker = job.wait_members(2, step=3)[1]
     kube.kubectl("delete", "pod", f"{job.name}-{worker}", "--wait=false")
@@ -43,11 +41,10 @@ def test_a_deleted_worker_is_replaced_and_changes_nothing(kube: Kube, tmp_path: 
 
     assert job.digest() == undisturbed
     assert job.result()["workers_failed"] == 0
-    job.delete()
 
 
-def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, tmp_path: Path, undisturbed: str) -> None:
-    job = ClusterJob(kube, "headless", tmp_path)
+def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, named: Named, undisturbed: str) -> None:
+    job = named("headless")
     job.train(2, slow=True)
     job.wait_members(2, step=3)
     for times in (1, 2, 3):
@@ -60,13 +57,10 @@ def test_a_deleted_master_comes_back_and_the_job_goes_on(kube: Kube, tmp_path: P
 
     assert job.digest() == undisturbed
     assert job.result()["master_restarts"] == 3
-    job.delete()
 
 
-def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_deleted(
-    kube: Kube, tmp_path: Path
-) -> None:
-    job = ClusterJob(kube, "counted", tmp_path)
+def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_deleted(kube: Kube, named: Named) -> None:
+    job = named("counted")
     job.start(
         "train", "--model_def=counting.forward", f"--model_params=slow={job.slow};pause_s=0.05",
         "--training_data=made-up", f"--num_epochs={EPOCHS}", f"--minibatch_size={BATCH}", "--num_workers=2",
@@ -81,4 +75,3 @@ def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_del
 
     assert_each_record_counts_once(job)  # type: ignore[arg-type]
     assert job.result()["workers_failed"] == 0
-    job.delete()

@@ -7,7 +7,7 @@ whose owner is the ConfigMap among the belongings: what is deleted with the set 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from elasticdl.launcher import access
@@ -115,13 +115,17 @@ def replica_pod(
     raises: int = 0,
     is_high: bool | None = None,
     environ: Mapping[str, str] | None = None,
+    shunned: Sequence[str] = (),
 ) -> Document:
-    """The pod of a worker or a ps. `raises`: how often pods of this role ran out of memory."""
+    """The pod of a worker or a ps. `raises`: how often pods of this role ran out of memory.
+
+    `shunned`: nodes where it goes only if no other has room.
+    """
     described = metadata(spec, pod_name(spec, replica), role, replica=replica, owner=owner, queue=True)
     pod: Document = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": described | {"annotations": dict(_MOVABLE)},
-        "spec": pod_spec(spec, role, replica, raises=raises, is_high=is_high, environ=environ),
+        "spec": pod_spec(spec, role, replica, raises=raises, is_high=is_high, environ=environ, shunned=shunned),
     }
     return adjusted(pod, spec, "pod", f"{role}_pod")

@@ -2,10 +2,12 @@
 
 The documents are those of `wire`. An `exited` also has `cause` and `why`, and there is one more:
     {"event": "waiting", "replica", "why", "trouble"}    its pod does not run yet; again whenever the reason changes
+A `launch` also has `raises`, `wish` and `away_from`: see `master.actions`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from elasticdl.launcher.naming import PS, REPLICA_LABEL, ROLE_LABEL, WORKER
@@ -24,10 +26,15 @@ class PodBook:
         self._owner_uid = owner_uid
         self._pods: dict[str, Document] = {}  # that exist, by replica
         self._lives: dict[str, Life] = {}
+        self._nodes: dict[str, str] = {}  # of all that ever had one
         self._ended_at: dict[str, float] = {}
 
     def pod(self, replica: str) -> Document | None:
         return self._pods.get(replica)
+
+    def nodes(self, replicas: Iterable[str]) -> list[str]:
+        """Where these run, or ran."""
+        return sorted({self._nodes[replica] for replica in replicas if replica in self._nodes})
 
     def living(self) -> dict[str, Document]:
         return {name: pod for name, pod in self._pods.items() if not isinstance(self._lives[name], Exited)}
@@ -53,6 +60,8 @@ class PodBook:
             self._pods.pop(replica, None)
         else:
             self._pods[replica] = after
+            if node := after["spec"].get("nodeName"):
+                self._nodes[replica] = node
         return self._learn(replica, read(after, before), one, now)
 
     def wait(self, replica: str, why: str) -> list[Document]:

@@ -137,7 +137,8 @@ def _disruption(pod: Pod) -> tuple[str, str]:
 def _is_on_lost_node(pod: Pod) -> bool:
     """Deleted because its node is silent: no kubelet will ever say that the container ended."""
     is_deleted = "deletionTimestamp" in pod["metadata"] and _disruption(pod)[0] == NODE_LOST
-    return is_deleted and _condition(pod, "Ready").get("status") == "False"
+    # One that the kubelet never saw has no such condition.
+    return is_deleted and _condition(pod, "Ready").get("status") != "True"
 
 
 def _ended_before_deletion(pod: Pod, ended: Pod) -> bool:

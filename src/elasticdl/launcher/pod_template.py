@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from elasticdl.launcher import resources
 from elasticdl.launcher.naming import (
@@ -33,6 +33,7 @@ def pod_spec(
     raises: int = 0,
     is_high: bool | None = None,
     environ: Mapping[str, str] | None = None,
+    shunned: Sequence[str] = (),
 ) -> Document:
     """A master that ends is started again in its pod, until it says itself that it is over; others have a successor."""
     cluster = cluster_of(spec)
@@ -74,6 +75,8 @@ def pod_spec(
         found["schedulerName"] = cluster.scheduler
     if priority := resources.priority_class(spec, role, is_high):
         found["priorityClassName"] = priority
+    if shunned:
+        found["affinity"] = _away_from(shunned)
     if role != MASTER and cluster.spread != "none":
         found["topologySpreadConstraints"] = [
             {
@@ -129,6 +132,13 @@ def _security(cluster: ClusterSpec) -> Document:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def _away_from(nodes: Sequence[str]) -> Document:
+    elsewhere = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": list(nodes)}]}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 100, "preference": elsewhere}
+    ]}}  # fmt: skip
 
 
 def _tolerations(cluster: ClusterSpec) -> list[Document]:

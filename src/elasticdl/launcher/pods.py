@@ -109,6 +109,7 @@ class PodLauncher:
     def _make(self, document: Document) -> Document:
         replica, role = document["replica"], document["role"]
         asked = {"raises": document.get("raises", 0), "environ": document.get("environ", {})}
+        asked["shunned"] = self._book.nodes(document.get("away_from", ()))
         share = cluster_of(self._spec).worker.high_share if role == WORKER else None
         if share is not None:
             high = self._pod_of(self._spec, replica, role, self._owner, is_high=True, **asked)

@@ -27,6 +27,8 @@ class Reply(NamedTuple):
 class LaunchWorker(NamedTuple):
     worker: WorkerId
     raises: int = 0  # how often the memory of its role was raised
+    wish: int = 0  # how many workers there should be
+    away_from: tuple[str, ...] = ()  # replicas whose node may be lost
 
 
 class SignalWorker(NamedTuple):
@@ -37,6 +39,7 @@ class SignalWorker(NamedTuple):
 class LaunchPs(NamedTuple):
     ps: PsId
     raises: int = 0
+    away_from: tuple[str, ...] = ()
 
 
 class SignalPs(NamedTuple):

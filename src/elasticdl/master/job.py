@@ -19,6 +19,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
 SHOWN_ENTRIES = 100
+SUSPECT_S = 120.0  # by then a cluster knows itself that a node is lost
 
 
 @dataclass(slots=True)
@@ -90,6 +91,7 @@ class Observations:
     unbalanced_since: float | None = None
     progress_at: float = 0.0  # when the progress was journaled last
     ps: dict[PsId, PsSeen] = field(default_factory=dict)
+    silent_at: dict[WorkerId | PsId, float] = field(default_factory=dict)  # taken for lost then, and not heard since
     settled: tuple[object, ...] = ()  # the fleet as it stands, where it needs no task
 
     def hear(self, worker: WorkerId | PsId, now: float, silence_s: float) -> None:
@@ -142,6 +144,10 @@ class Job:
 
     def log_of(self, worker: WorkerId | PsId) -> str:
         return f"{self.logs}/{worker}.log"
+
+    def suspects(self, now: float) -> tuple[str, ...]:
+        """Those whose node may be lost, while the cluster does not know it yet and would send others there."""
+        return tuple(replica for replica, at in self.seen.silent_at.items() if now - at < SUSPECT_S)
 
     def note(
         self, now: float, kind: str, *, worker: str = "", reason: str = "", step: int | None = None, cost_s: float = 0.0

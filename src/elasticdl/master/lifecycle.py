@@ -38,7 +38,11 @@ Actions = list[Action]
 def launched(job: Job, event: WorkerLaunched, now: float) -> Actions:
     worker = job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
     worker.raises = job.ledger.raises.get("worker", 0)
-    return [LaunchWorker(worker.id, worker.raises), job.note(now, "worker-launched", worker=worker.id)]
+    return [_launch(job, worker, now), job.note(now, "worker-launched", worker=worker.id)]
+
+
+def _launch(job: Job, worker: Worker, now: float) -> LaunchWorker:
+    return LaunchWorker(worker.id, worker.raises, job.ledger.wish, job.suspects(now))
 
 
 def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
@@ -56,7 +60,7 @@ def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
             continue
         elif worker.state is WorkerState.LAUNCHING and not worker.pid:
             # The master died between its decision and the command.
-            actions.append(LaunchWorker(worker.id, worker.raises))
+            actions.append(_launch(job, worker, now))
         else:
             actions += _exited(job, Exit(worker.id, worker.pid, None, None), now)
     return actions
@@ -213,12 +217,14 @@ def failed(job: Job, event: WorkerFailed, now: float) -> Actions:
 
 def fell_silent(job: Job, event: WorkerFellSilent, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
+    job.seen.silent_at[worker.id] = now
     return lose(job, worker, WorkerState.LOST, event.reason, now)
 
 
 def returned(job: Job, event: WorkerReturned, now: float) -> Actions:
     """Taken for lost but alive: its round went on without it, so its state is worth nothing."""
     worker = job.ledger.membership.workers[event.worker]
+    job.seen.silent_at.pop(worker.id, None)
     return expel(job, worker, f"was taken for lost ({worker.reason}) and was heard again", now)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.master import actions as act
 from elasticdl.rpc.server import Link
-from elasticdl.spec import JobSpec, PsId, WorkerId
+from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv, WorkerEnv, allocator, instruction_set
 
@@ -39,43 +39,47 @@ class Performer:
             case act.Send(worker, message):
                 if (link := self._links.get(WorkerId(worker))) is not None:
                     link.send(message)
-            case act.LaunchWorker(worker, raises):
-                self._launch(worker, raises)
+            case act.LaunchWorker():
+                self._launch(action)
             case act.SignalWorker(worker, number):
                 if self.launcher is not None:
                     self.launcher.command(command="signal", replica=worker, signal=int(number))
-            case act.LaunchPs(ps, raises):
-                self._launch_ps(ps, raises)
+            case act.LaunchPs():
+                self._launch_ps(action)
             case act.SignalPs(ps, number):
                 if self.launcher is not None:
                     self.launcher.command(command="signal", replica=ps, signal=int(number))
             case act.ShowMetrics():
                 self._show(action)
 
-    def _launch(self, worker: WorkerId, raises: int) -> None:
+    def _launch(self, action: act.LaunchWorker) -> None:
         if self.launcher is None:
             return
-        env = WorkerEnv(self._directory.root, worker, self._spec.workers.address)
+        env = WorkerEnv(self._directory.root, action.worker, self._spec.workers.address)
         settings = allocator(os.environ) | instruction_set(self._spec.workers.cpu_capability)
         self.launcher.command(
             command="launch",
-            replica=worker,
+            replica=action.worker,
             role="worker",
             argv=[sys.executable, "-m", "elasticdl.worker"],
             environ=settings | env.to_environ(),
-            raises=raises,
+            raises=action.raises,
+            wish=action.wish,
+            away_from=list(action.away_from),
         )
 
-    def _launch_ps(self, ps: PsId, raises: int) -> None:
+    def _launch_ps(self, action: act.LaunchPs) -> None:
         if self.launcher is None:
             return
+        env = PsEnv(self._directory.root, action.ps, self._spec.workers.address)
         self.launcher.command(
             command="launch",
-            replica=ps,
+            replica=action.ps,
             role="ps",
             argv=[sys.executable, "-m", "elasticdl.ps"],
-            environ=allocator(os.environ) | PsEnv(self._directory.root, ps, self._spec.workers.address).to_environ(),
-            raises=raises,
+            environ=allocator(os.environ) | env.to_environ(),
+            raises=action.raises,
+            away_from=list(action.away_from),
         )
 
     def draw_with(self, curves: Curves) -> None:

@@ -30,7 +30,7 @@ Actions = list[Action]
 def launched(job: Job, event: PsLaunched, now: float) -> Actions:
     ps = job.ledger.fleet.add(event.ps, now)
     ps.raises = job.ledger.raises.get("ps", 0)
-    return [LaunchPs(ps.id, ps.raises), job.note(now, "ps-launched", worker=ps.id)]
+    return [LaunchPs(ps.id, ps.raises, job.suspects(now)), job.note(now, "ps-launched", worker=ps.id)]
 
 
 def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
@@ -45,7 +45,8 @@ def listed(job: Job, event: ReplicasListed, now: float) -> Actions:
         elif ps.exited or ps.id in ended:
             continue
         elif ps.state is PsState.LAUNCHING and not ps.pid:
-            actions.append(LaunchPs(ps.id, ps.raises))  # the master died between its decision and the command
+            # The master died between its decision and the command.
+            actions.append(LaunchPs(ps.id, ps.raises, job.suspects(now)))
         else:
             actions += _exited(job, Exit(ps.id, ps.pid, None, None), now)
     return actions
@@ -172,6 +173,7 @@ def failed(job: Job, event: PsFailed, now: float) -> Actions:
 def fell_silent(job: Job, event: PsFellSilent, now: float) -> Actions:
     """Killed first: whoever is taken for lost must not answer anybody any more."""
     ps = job.ledger.fleet.ps[event.ps]
+    job.seen.silent_at[ps.id] = now
     return [SignalPs(ps.id, signal.SIGKILL), *lose(job, ps, PsState.LOST, event.reason, now)]
 
 

@@ -90,3 +90,19 @@ def all_objects() -> list[dict[str, Any]]:
 
 
 GOLDEN = {"small": small_objects, "all": all_objects}
+
+
+def pod_of(document: dict[str, Any]) -> dict[str, Any]:
+    spec = document["spec"]["template"]["spec"] if document["kind"] == "StatefulSet" else document["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+def container(document: dict[str, Any]) -> dict[str, Any]:
+    found = pod_of(document)["containers"][0]
+    assert isinstance(found, dict)
+    return found
+
+
+def worker(spec: JobSpec, **changes: Any) -> dict[str, Any]:
+    return manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET, **changes)

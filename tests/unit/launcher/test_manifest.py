@@ -20,7 +20,19 @@ from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.launcher.manifest import Owner
 from elasticdl.spec import JobSpec, load
 from elasticdl.spec.cluster import NAME_LETTERS, amount
-from tests.unit.launcher.jobs import ALL, DESCRIPTION, ELASTIC_JOB, GOLDEN, MASTER_SET, SECRETS, SMALL, job
+from tests.unit.launcher.jobs import (
+    ALL,
+    DESCRIPTION,
+    ELASTIC_JOB,
+    GOLDEN,
+    MASTER_SET,
+    SECRETS,
+    SMALL,
+    container,
+    job,
+    pod_of,
+    worker,
+)
 
 SWITCH = "ELASTICDL_WRITE_GOLDEN"
 FOLDER = Path(__file__).parent / "golden"
@@ -39,22 +51,6 @@ Dumper.add_representer(
 def all_of(spec: JobSpec, owner: Owner = MASTER_SET) -> list[dict[str, Any]]:
     pods = [manifest.replica_pod(spec, f"{role}-12345", role, owner, raises=3) for role in ("worker", "ps")]
     return [manifest.master_set(spec, owner), *manifest.belongings(spec, SECRETS, owner), *pods]
-
-
-def pod_of(document: dict[str, Any]) -> dict[str, Any]:
-    spec = document["spec"]["template"]["spec"] if document["kind"] == "StatefulSet" else document["spec"]
-    assert isinstance(spec, dict)
-    return spec
-
-
-def container(document: dict[str, Any]) -> dict[str, Any]:
-    found = pod_of(document)["containers"][0]
-    assert isinstance(found, dict)
-    return found
-
-
-def worker(spec: JobSpec, **changes: Any) -> dict[str, Any]:
-    return manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET, **changes)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -300,159 +296,3 @@ def test_only_the_master_is_probed() -> None:
 
 def test_the_grace_period_is_that_of_the_job_and_a_little_more() -> None:
     assert pod_of(manifest.master_set(job(ALL), None))["terminationGracePeriodSeconds"] == 18
-
-
-# ---- memory and priorities
-
-
-def test_memory_grows_by_half_up_to_thrice() -> None:
-    spec = job(SMALL, worker={"requests": {"memory": "2Gi"}})
-
-    found = [manifest.memory_of(spec, "worker", raises) for raises in range(5)]
-
-    assert found == ["2Gi", "3072Mi", "4608Mi", "6144Mi", "6144Mi"]
-    assert manifest.memory_of(spec, "worker", 10**6) == "6144Mi"
-
-
-def test_memory_grows_up_to_what_the_person_allows_and_takes_its_limit_along() -> None:
-    role = {"requests": {"memory": "4Gi"}, "limits": {"memory": "6Gi"}}
-    spec = job(SMALL, worker=role, memory_most="10Gi")
-
-    found = [container(worker(spec, raises=raises))["resources"] for raises in range(4)]
-
-    assert [one["limits"]["memory"] for one in found] == ["6Gi", "9216Mi", "10240Mi", "10240Mi"]
-    assert [one["requests"]["memory"] for one in found] == ["4Gi", "6144Mi", "9216Mi", "10240Mi"]
-
-
-def test_a_most_below_what_was_asked_for_takes_nothing_away() -> None:
-    assert manifest.memory_of(job(SMALL, memory_most="1Gi"), "worker", 3) == "2Gi"
-
-
-def test_without_a_request_there_is_no_limit_to_raise() -> None:
-    spec = job(SMALL, worker={"requests": {}})
-
-    assert manifest.memory_of(spec, "worker", 2) == ""
-    assert container(worker(spec, raises=2))["resources"] == {"requests": {}, "limits": {}}
-
-
-@pytest.mark.parametrize(
-    ("priority", "is_high", "expected"),
-    [
-        ("", None, None),
-        ("high", None, "elasticdl-high"),
-        ("low", True, "elasticdl-low"),
-        ("ours", None, "ours"),
-        ("0.5", True, "elasticdl-high"),
-        ("0.5", False, "elasticdl-low"),
-        ("0.5", None, "elasticdl-low"),
-    ],
-)
-def test_a_priority_becomes_a_class(priority: str, is_high: bool | None, expected: str | None) -> None:
-    pod = worker(job(SMALL, worker={"priority": priority}), is_high=is_high)
-
-    assert pod["spec"].get("priorityClassName") == expected
-
-
-@given(st.floats(0, 1), st.integers(1, 1000))
-def test_the_share_of_high_workers_is_at_least_what_was_asked_for_and_by_less_than_one_more(
-    share: float, wish: int
-) -> None:
-    high = 0
-    for _ in range(wish):
-        high += manifest.is_high(share, wish, high)
-
-    assert share * wish - 1e-6 <= high < share * wish + 1
-
-
-# ---- changes of a person's own
-
-
-def test_changes_are_merged_last_and_by_name() -> None:
-    spec = job(ALL)
-    changed = container(manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET))
-    other = container(manifest.replica_pod(spec, "ps-0", "ps", MASTER_SET))
-
-    def team(of: dict[str, Any]) -> str:
-        return str(next(one["value"] for one in of["env"] if one["name"] == "TEAM"))
-
-    assert (team(changed), team(other)) == ("speech", "vision")
-    assert len(changed["env"]) == len(other["env"])
-    assert changed["image"] == other["image"]
-
-
-def test_the_change_of_a_role_wins_over_that_of_all_pods() -> None:
-    adjust = {
-        "pod": {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}},
-        "worker_pod": {"spec": {"dnsPolicy": "None"}},
-    }
-    found = pod_of(worker(job(SMALL, adjust=adjust)))
-
-    assert (found["hostNetwork"], found["dnsPolicy"]) == (True, "None")
-
-
-def test_null_takes_away_and_lists_without_names_are_replaced() -> None:
-    adjust = {"pod": {"spec": {"securityContext": None, "tolerations": [{"operator": "Exists"}]}}}
-    found = pod_of(worker(job(SMALL, adjust=adjust)))
-
-    assert "securityContext" not in found
-    assert found["tolerations"] == [{"operator": "Exists"}]
-
-
-def test_mounts_go_by_their_place() -> None:
-    mount = {"name": "cache", "mountPath": "/cache"}
-    again = {"name": "tmp", "mountPath": "/tmp", "subPath": "x"}
-    adjust = {"worker_pod": {"spec": {"containers": [{"name": "worker", "volumeMounts": [mount, again]}]}}}
-    before, after = container(worker(job(SMALL)))["volumeMounts"], container(worker(job(SMALL, adjust=adjust)))
-
-    assert len(after["volumeMounts"]) == len(before) + 1
-    assert mount in after["volumeMounts"]
-    assert again in after["volumeMounts"]
-
-
-def test_no_change_makes_a_pod_somebody_elses() -> None:
-    theirs = {"name": "other", "namespace": "other", "labels": {"elasticdl.org/job": "other", "a": "b"}}
-    metadata = worker(job(SMALL, adjust={"pod": {"metadata": theirs}}))["metadata"]
-
-    assert (metadata["name"], metadata["namespace"]) == ("digits-worker-0", "default")
-    assert metadata["labels"] == manifest.labels(job(SMALL), "worker", "worker-0") | {"a": "b"}
-
-
-# ---- places
-
-
-def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
-    spec = job(SMALL, state_claim="masters")
-
-    def state(document: dict[str, Any]) -> dict[str, Any]:
-        return next(volume for volume in pod_of(document)["volumes"] if volume["name"] == "state")
-
-    assert state(manifest.master_set(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
-    assert state(worker(spec))["emptyDir"] == {}
-
-
-@pytest.mark.parametrize(
-    ("spread", "key"), [("nodes", "kubernetes.io/hostname"), ("zones", "topology.kubernetes.io/zone"), ("none", "")]
-)
-def test_pods_are_spread_where_that_is_possible(spread: str, key: str) -> None:
-    found = pod_of(worker(job(SMALL, spread=spread))).get("topologySpreadConstraints", [])
-
-    assert [one["topologyKey"] for one in found] == ([key] if key else [])
-    assert {one["whenUnsatisfiable"] for one in found} <= {"ScheduleAnyway"}
-
-
-def test_a_lost_node_is_waited_for_half_a_minute_unless_the_person_says_otherwise() -> None:
-    theirs = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
-    found = pod_of(worker(job(SMALL, tolerations=[theirs])))["tolerations"]
-
-    assert [(one["key"], one["tolerationSeconds"]) for one in found] == [
-        ("node.kubernetes.io/unreachable", 300),
-        ("node.kubernetes.io/not-ready", 30),
-    ]
-
-
-def test_a_queue_is_told_to_kueue_on_the_set_and_on_each_replica() -> None:
-    spec, label = job(SMALL, queue="team-a"), "kueue.x-k8s.io/queue-name"
-    master = manifest.master_set(spec, None)
-
-    assert master["metadata"]["labels"][label] == worker(spec)["metadata"]["labels"][label] == "team-a"
-    assert label not in master["spec"]["template"]["metadata"]["labels"]

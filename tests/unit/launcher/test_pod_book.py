@@ -77,3 +77,12 @@ def test_the_oldest_of_those_that_ended_are_too_many() -> None:
 
     assert surplus == ["worker-1", "worker-2"]
     assert book.surplus(3) == []
+
+
+def test_where_a_replica_ran_is_known_though_its_pod_is_gone() -> None:
+    book = PodBook("owner")
+    book.change(None, ours(of.unscheduled(), "worker-4"), LATER)
+    book.change(None, ours(of.running()), LATER)
+    book.change(ours(of.running()), None, LATER)
+
+    assert book.nodes(["worker-3", "worker-4", "worker-5"]) == ["node-2"]

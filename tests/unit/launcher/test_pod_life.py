@@ -125,6 +125,15 @@ def test_a_pod_on_a_silent_node_has_ended_once_it_is_deleted_though_no_kubelet_s
     assert life == Exited(None, None, "node-lost", ": ".join(of.TAINTED))
 
 
+def test_a_pod_that_a_lost_node_never_started_has_ended_once_it_is_deleted() -> None:
+    bound = of.pod("Pending", status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]})
+    assert read(bound, None) == Waiting("the container is being started on node-2")
+
+    life = read(of.deleted(of.disrupted(bound, *of.TAINTED)), None)
+
+    assert life == Exited(None, None, "node-lost", ": ".join(of.TAINTED))
+
+
 @pytest.mark.parametrize(
     ("last", "expected"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 
 from elasticdl.master import events as ev
+from elasticdl.master.actions import LaunchWorker
+from elasticdl.master.job import SUSPECT_S
 from elasticdl.master.membership import WorkerState
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, running, sent
@@ -191,6 +193,21 @@ def test_a_member_that_falls_silent_while_no_step_ends_is_lost() -> None:
 
     assert driver.life("worker-1") is WorkerState.LOST
     assert driver.newest.workers == ("worker-0",)
+
+
+def test_others_are_launched_away_from_a_silent_worker_as_long_as_its_node_may_be_lost_unseen() -> None:
+    driver = running(2)
+    quiet(driver, 3.0, "worker-0", "worker-1")
+    quiet(driver, 1.0, "worker-0")
+
+    def launch(number: int) -> LaunchWorker:
+        actions = driver.do(ev.WorkerLaunched(WorkerId(f"worker-{number}")))
+        (found,) = [one for one in actions if isinstance(one, LaunchWorker) and one.worker == f"worker-{number}"]
+        return found
+
+    assert launch(10).away_from == ("worker-1",)
+    driver.now += SUSPECT_S
+    assert launch(11).away_from == ()
 
 
 def test_a_member_without_heartbeats_is_alive_as_long_as_steps_end() -> None:

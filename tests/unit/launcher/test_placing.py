@@ -1,0 +1,57 @@
+"""Where pods run, and where their state lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.launcher import manifest
+from tests.unit.launcher.jobs import SMALL, job, pod_of, worker
+
+
+def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
+    spec = job(SMALL, state_claim="masters")
+
+    def state(document: dict[str, Any]) -> dict[str, Any]:
+        return next(volume for volume in pod_of(document)["volumes"] if volume["name"] == "state")
+
+    assert state(manifest.master_set(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
+    assert state(worker(spec))["emptyDir"] == {}
+
+
+@pytest.mark.parametrize(
+    ("spread", "key"), [("nodes", "kubernetes.io/hostname"), ("zones", "topology.kubernetes.io/zone"), ("none", "")]
+)
+def test_pods_are_spread_where_that_is_possible(spread: str, key: str) -> None:
+    found = pod_of(worker(job(SMALL, spread=spread))).get("topologySpreadConstraints", [])
+
+    assert [one["topologyKey"] for one in found] == ([key] if key else [])
+    assert {one["whenUnsatisfiable"] for one in found} <= {"ScheduleAnyway"}
+
+
+def test_a_lost_node_is_waited_for_half_a_minute_unless_the_person_says_otherwise() -> None:
+    theirs = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
+    found = pod_of(worker(job(SMALL, tolerations=[theirs])))["tolerations"]
+
+    assert [(one["key"], one["tolerationSeconds"]) for one in found] == [
+        ("node.kubernetes.io/unreachable", 300),
+        ("node.kubernetes.io/not-ready", 30),
+    ]
+
+
+def test_a_queue_is_told_to_kueue_on_the_set_and_on_each_replica() -> None:
+    spec, label = job(SMALL, queue="team-a"), "kueue.x-k8s.io/queue-name"
+    master = manifest.master_set(spec, None)
+
+    assert master["metadata"]["labels"][label] == worker(spec)["metadata"]["labels"][label] == "team-a"
+    assert label not in master["spec"]["template"]["metadata"]["labels"]
+
+
+def test_a_node_that_may_be_lost_is_the_last_choice() -> None:
+    found = pod_of(worker(job(SMALL), shunned=["node-1", "node-2"]))["affinity"]["nodeAffinity"]
+
+    (choice,) = found["preferredDuringSchedulingIgnoredDuringExecution"]  # no more: there may be no other node
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1", "node-2"]}]
+    assert (choice["weight"], choice["preference"]) == (100, {"matchFields": fields})
+    assert "affinity" not in pod_of(worker(job(SMALL)))
