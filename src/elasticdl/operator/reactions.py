@@ -20,7 +20,8 @@ from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.launcher import naming
 from elasticdl.operator import health
-from elasticdl.operator.reconcile import Say, Waiting, reconcile
+from elasticdl.operator.place import Say, Waiting
+from elasticdl.operator.reconcile import reconcile
 
 RETRY_S = 2.0
 HOPELESS_S = 30.0  # a right or a quota is missing: somebody has to do something

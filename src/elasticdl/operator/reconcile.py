@@ -7,91 +7,42 @@ in place writes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from elasticdl.errors import ElasticDLError, SpecError, TransientError
+from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere, ApiAway, Conflict
 from elasticdl.launcher import certificates, last_word, manifest, naming
-from elasticdl.operator import changes, phases
+from elasticdl.operator import changes, holding, phases
+from elasticdl.operator.holding import Ending
+from elasticdl.operator.place import Document, Place, Say, Waiting
 from elasticdl.operator.schema import job_of
 from elasticdl.spec.job import JobSpec
-
-Document = dict[str, Any]
-Say = Callable[[Document, str, str, str], None]  # the object, Normal or Warning, reason, message
-
-
-class Waiting(TransientError):
-    """Something of another must go first; a person may have to do it."""
-
-
-class Ending(TransientError):
-    """The master is about to change, or its pod to go."""
-
-
-@dataclass
-class Place:
-    """One ElasticJob and what is around it."""
-
-    api: Api
-    resource: Document
-    say: Say
-    conditions: list[phases.Condition] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return str(self.resource["metadata"]["name"])
-
-    @property
-    def namespace(self) -> str:
-        return str(self.resource["metadata"]["namespace"])
-
-    @property
-    def master_name(self) -> str:
-        return f"{self.name}-{naming.MASTER}"
-
-    @property
-    def replicas(self) -> int:
-        """Pods that the master shall have, as long as it is not over."""
-        return 0 if self.resource["spec"].get("suspend") else 1
-
-    @property
-    def owner(self) -> naming.Owner:
-        return naming.Owner.of(self.resource)
-
-    def find(self, kind: kinds.Kind, name: str) -> Document | None:
-        """The object, if it belongs to this ElasticJob; one that belongs to another is waited for to go."""
-        found = self.api.get(kind, name, self.namespace)
-        owners = found["metadata"].get("ownerReferences", []) if found else []
-        if found and self.owner.uid not in [owner["uid"] for owner in owners]:
-            whose = ", ".join(f"{owner['kind']} {owner['name']}" for owner in owners) or "nobody"
-            raise Waiting(
-                f"{kind.kind} {name} is there already and belongs to {whose}, not to this ElasticJob; delete it, or "
-                "give this job another name"
-            )
-        return found
 
 
 def reconcile(api: Api, resource: Document, say: Say) -> None:
     """Raises TransientErrors to be called again; everything a person must know is in the status and in events."""
-    if "deletionTimestamp" in resource["metadata"]:
-        return  # its owner references take everything along
     place = Place(api, resource, say)
+    if holding.is_going(resource):
+        holding.let_go(api, resource, place.owners_of_pods())
+        return  # owner references take all else along
     job = master = result = None
     try:
         master = place.find(kinds.STATEFUL_SET, place.master_name)
         job = _asked(place, master)
         result = _result(place, master)
         if job is not None and result is None and not phases.is_over(resource):
+            place.resource = holding.hold(api, resource)
             if master is None:
                 master = _create(place, job)
             else:
                 _mend(place, job)
             master = _scale(place, job, master)
+        else:
+            place.resource = holding.release(api, resource)
     except ApiAway:
         raise
     except ElasticDLError as exc:

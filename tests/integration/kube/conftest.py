@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import CRD, ELASTIC_JOB
 from tests.integration.kube.apiserver import ADMIN, ApiServer, programs
+from tests.integration.kube.elastic_job import install
+from tests.integration.kube.operator_process import Operator
 
 _numbers = count(1)
 
@@ -59,3 +63,27 @@ def namespace(connect: Connect) -> str:
 @pytest.fixture
 def api(connect: Connect, namespace: str) -> Api:
     return connect(namespace=namespace)
+
+
+Start = Callable[..., Operator]
+
+
+@pytest.fixture
+def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterator[Start]:
+    """Start an operator; it need not lead yet."""
+    install(api)
+    begun: list[Operator] = []
+    environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig(namespace=namespace))}
+
+    def start() -> Operator:
+        begun.append(Operator(tmp_path / f"operator-{len(begun)}.log", environ, f"lease-{namespace}"))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        one.end(signal.SIGKILL)
+    everywhere = ELASTIC_JOB._replace(namespaced=False)  # as the operator saw them
+    for job in api.list(everywhere)[0] if api.get(CRD, "elasticjobs.elasticdl.org") else []:
+        name, where = job["metadata"]["name"], job["metadata"]["namespace"]
+        api.patch(ELASTIC_JOB, name, {"metadata": {"finalizers": None}}, where)
+        api.delete(ELASTIC_JOB, name, where)

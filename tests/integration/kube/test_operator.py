@@ -2,96 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.launcher import last_word, manifest, naming
-from elasticdl.operator.schema import job_of
+from elasticdl.launcher import last_word
+from elasticdl.operator.holding import FINALIZER
 from tests.integration.kube.apiserver import ApiServer
+from tests.integration.kube.conftest import Start
 from tests.integration.kube.elastic_job import install, resource
-from tests.integration.kube.operator_process import Operator
+from tests.integration.kube.looking import begun, condition, events, owned, phase, read, replicas, versions
 from tests.integration.kube.waiting import until
-
-OWNED = (
-    kinds.CONFIG_MAP,
-    kinds.SECRET,
-    kinds.SERVICE,
-    kinds.SERVICE_ACCOUNT,
-    kinds.ROLE,
-    kinds.ROLE_BINDING,
-    kinds.NETWORK_POLICY,
-    kinds.STATEFUL_SET,
-)
-
-Start = Callable[..., Operator]
-
-
-@pytest.fixture
-def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterator[Start]:
-    """Start an operator; it need not lead yet."""
-    install(api)
-    begun: list[Operator] = []
-    environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig(namespace=namespace))}
-
-    def start() -> Operator:
-        begun.append(Operator(tmp_path / f"operator-{len(begun)}.log", environ, f"lease-{namespace}"))
-        return begun[-1]
-
-    yield start
-    for one in begun:
-        one.end(signal.SIGKILL)
-
-
-def read(api: Api, name: str = "mnist") -> dict[str, Any]:
-    found = api.get(kinds.ELASTIC_JOB, name)
-    assert found is not None
-    return found
-
-
-def phase(api: Api, name: str = "mnist") -> str:
-    return str(read(api, name).get("status", {}).get("phase", ""))
-
-
-def condition(api: Api, type: str, name: str = "mnist") -> dict[str, Any]:
-    conditions = read(api, name).get("status", {}).get("conditions", [])
-    return next((one for one in conditions if one["type"] == type), {})
-
-
-def events(api: Api, reason: str) -> list[str]:
-    return [one["message"] for one in api.list(kinds.EVENT)[0] if one["reason"] == reason]
-
-
-def owned(api: Api, uid: str) -> dict[str, dict[str, Any]]:
-    """All that belongs to the ElasticJob, by kind and name."""
-    found = {}
-    for kind in OWNED:
-        for document in api.list(kind)[0]:
-            if uid in [owner["uid"] for owner in document["metadata"].get("ownerReferences", [])]:
-                found[f"{kind.kind} {document['metadata']['name']}"] = document
-    return found
-
-
-def replicas(api: Api) -> int:
-    master = api.get(kinds.STATEFUL_SET, "mnist-master")
-    assert master is not None
-    return int(master["spec"]["replicas"])
-
-
-def versions(found: dict[str, dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    return {name: (one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for name, one in found.items()}
-
-
-def begun(api: Api, name: str = "mnist") -> dict[str, Any]:
-    """The ElasticJob, once its master is there and its status says so."""
-    until("the job has a phase", lambda: phase(api, name) == "Pending")
-    return read(api, name)
 
 
 def test_a_job_gets_its_objects_and_they_belong_to_it(start: Start, api: Api) -> None:
@@ -110,7 +31,7 @@ def test_a_job_gets_its_objects_and_they_belong_to_it(start: Start, api: Api) ->
         assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == ("ElasticJob", True, True)
     assert found["StatefulSet mnist-master"]["spec"]["replicas"] == 1
     assert job["status"]["workersText"] == "0/4 (2-8)"
-    assert "finalizers" not in job["metadata"]
+    assert job["metadata"]["finalizers"] == [FINALIZER]
     assert operator.figures("healthz") == "ok\n"
     assert events(api, "Created") == ["Created the master of the job: StatefulSet mnist-master"]
 
@@ -208,33 +129,6 @@ def test_a_change_that_cannot_be_followed_is_said_and_a_wish_is_not(start: Start
     assert "plan.epochs" in epochs["message"]
     assert len(until("an event", lambda: events(api, "SpecChanged"))) == 1
     assert versions(owned(api, job["metadata"]["uid"])) == before
-
-
-def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: Start, api: Api) -> None:
-    operator = start()
-    api.create(resource("mnist"))
-    job = job_of(begun(api))
-    owner = naming.Owner.of(read(api))
-    master = manifest.replica_pod(job, "master-0", "master", owner)
-    worker = manifest.replica_pod(job, "worker-0", "worker", owner)
-    other = manifest.replica_pod(job_of(resource("other", api.namespace)), "worker-0", "worker", owner)
-    for pod in (master, worker, other):
-        pod["spec"].pop("priorityClassName", None)
-        api.create(pod)
-
-    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
-    until("the master is suspended", lambda: replicas(api) == 0)
-    until("the operator waits", lambda: 'reconciled_total{outcome="again"}' in operator.figures())
-    while_ending = api.get(kinds.POD, "mnist-worker-0")
-    api.delete(kinds.POD, "mnist-master-0", grace_s=0)
-    until("the worker goes", lambda: not api.get(kinds.POD, "mnist-worker-0"))
-    until("the status says so", lambda: phase(api) == "Suspended")
-    api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": False}})
-    until("it goes on", lambda: phase(api) == "Pending")
-
-    assert while_ending and "deletionTimestamp" not in while_ending["metadata"]
-    assert api.get(kinds.POD, "other-worker-0")
-    assert replicas(api) == 1
 
 
 def test_a_job_in_a_queue_has_its_label_and_waits_there(start: Start, api: Api) -> None:

@@ -1,0 +1,73 @@
+"""One ElasticJob, what belongs to it in the cluster, and how to speak about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticdl.errors import TransientError
+from elasticdl.kube import kinds
+from elasticdl.kube.api import Api
+from elasticdl.launcher import naming
+from elasticdl.operator import phases
+
+Document = dict[str, Any]
+Say = Callable[[Document, str, str, str], None]  # the object, Normal or Warning, reason, message
+
+
+class Waiting(TransientError):
+    """Something of another must go first; a person may have to do it."""
+
+
+@dataclass
+class Place:
+    """One ElasticJob and what is around it."""
+
+    api: Api
+    resource: Document
+    say: Say
+    conditions: list[phases.Condition] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.resource["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.resource["metadata"]["namespace"])
+
+    @property
+    def master_name(self) -> str:
+        return f"{self.name}-{naming.MASTER}"
+
+    @property
+    def replicas(self) -> int:
+        """Pods that the master shall have, as long as it is not over."""
+        return 0 if self.resource["spec"].get("suspend") else 1
+
+    @property
+    def owner(self) -> naming.Owner:
+        return naming.Owner.of(self.resource)
+
+    def find(self, kind: kinds.Kind, name: str) -> Document | None:
+        """The object, if it belongs to this ElasticJob; one that belongs to another is waited for to go."""
+        found = self.api.get(kind, name, self.namespace)
+        owners = found["metadata"].get("ownerReferences", []) if found else []
+        if found and self.owner.uid not in [owner["uid"] for owner in owners]:
+            whose = ", ".join(f"{owner['kind']} {owner['name']}" for owner in owners) or "nobody"
+            raise Waiting(
+                f"{kind.kind} {name} is there already and belongs to {whose}, not to this ElasticJob; delete it, or "
+                "give this job another name"
+            )
+        return found
+
+    def owners_of_pods(self) -> set[str]:
+        """The master's set and the spec, if they are of this resource."""
+        owners = set()
+        for kind, name in ((kinds.STATEFUL_SET, self.master_name), (kinds.CONFIG_MAP, f"{self.name}-spec")):
+            with suppress(Waiting):
+                if (found := self.find(kind, name)) is not None:
+                    owners.add(found["metadata"]["uid"])
+        return owners
