@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import threading
 import time
@@ -21,6 +20,7 @@ from elasticdl.launcher import last_word, naming
 from elasticdl.launcher.manifest import Owner
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
+from elasticdl.master import farewell
 from elasticdl.master.journal import Kept
 from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
@@ -58,6 +58,7 @@ class Cluster:
             if (event := parse(document)) is not None:
                 loop.submit(event)
 
+        running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._taken_away(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
         loop.performer.launcher = launcher
         if self._home.resource is not None:
@@ -82,8 +83,14 @@ class Cluster:
 
         Who would end by itself would be started again before the controller has seen that it should not be.
         """
+        leave_on_sigterm()
         last_word.retire(self._api, self._spec.name, self._home.namespace)
         time.sleep(LEAVE_S)
+
+    async def _taken_away(self, loop: Loop) -> None:
+        home = self._home
+        await farewell.leave(loop, lambda: farewell.is_deleted(self._api, home.master, home.namespace))
+        farewell.go()
 
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
@@ -149,5 +156,5 @@ def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
 
 
 def leave_on_sigterm() -> None:
-    """Process 1 of a container does not die of a signal by itself; the journal has all there is to know."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    """For as long as there are no workers to think of."""
+    signal.signal(signal.SIGTERM, lambda *_: farewell.go())
