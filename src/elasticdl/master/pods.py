@@ -8,8 +8,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from elasticdl.checkpoint import output
 from elasticdl.errors import ElasticDLError, SpecError, TransientError
 from elasticdl.kube.api import Api
 from elasticdl.kube.journal import ApiJournal
@@ -25,7 +27,7 @@ from elasticdl.master.journal import Kept
 from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
 from elasticdl.master.replicas import parse
-from elasticdl.spec import JobSpec, WorkersSpec
+from elasticdl.spec import JobKind, JobSpec, WorkersSpec
 
 CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
 LEAVE_S = 20.0  # how long it waits for its pod to be deleted
@@ -49,6 +51,17 @@ class Cluster:
         if self._spec.cluster.state_claim:
             return None
         return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference)
+
+    def check_places(self) -> None:
+        """Raise SpecError where the volumes do not let the job write what shall stay: only a pod can see that."""
+        spec = self._spec
+        lasting = [path for path in (spec.output, spec.checkpoint.directory) if spec.keeps(path) and "://" not in path]
+        if spec.output in lasting and spec.kind is JobKind.TRAINING:
+            output.check(Path(spec.output))
+        if spec.output in lasting and spec.kind is JobKind.PREDICTION:
+            output.check_predictions(Path(spec.output))
+        if spec.checkpoint.directory in lasting:
+            output.check_writable(Path(spec.checkpoint.directory))
 
     def attend(self, loop: Loop) -> list[asyncio.Task[None]]:
         """Launch, watch, publish, until the tasks are cancelled."""

@@ -233,7 +233,8 @@ class JobSpec(_Part):
         if self.cluster is None or "://" in path:
             return True
         mounts = [volume.mount_path for volume in self.cluster.volumes if not volume.read_only]
-        return any(PurePosixPath(path).is_relative_to(mount) for mount in mounts)
+        # Images begin in the root; in one that does not, a relative path on a volume is its maker's business.
+        return any(PurePosixPath("/", path).is_relative_to(mount) for mount in mounts)
 
     @field_validator("name")
     @classmethod
