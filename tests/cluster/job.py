@@ -33,12 +33,14 @@ class ClusterJob:
 
     def train(self, workers: int, *options: str, slow: bool = False, pause_s: float = 0.05) -> None:
         """As `Jobs.train` of the integration tests does on one machine; slow until `hurry`: `pause_s` a pass."""
-        self.start(
-            "train", "--model_def=tiny.forward", f"--model_params=slow={self.slow};pause_s={pause_s}",
+        self.start("train", *self.tiny(workers, pause_s), *options, slow=slow)
+
+    def tiny(self, workers: int, pause_s: float = 0.05) -> list[str]:
+        return [
+            "--model_def=tiny.forward", f"--model_params=slow={self.slow};pause_s={pause_s}",
             "--training_data=made-up", f"--num_epochs={EPOCHS}", f"--global_batch_size={BATCH}",
             f"--logical_ranks={LOGICAL_RANKS}", f"--max_workers={LOGICAL_RANKS}", f"--num_workers={workers}",
-            *options, slow=slow,
-        )  # fmt: skip
+        ]  # fmt: skip
 
     def start(self, verb: str, *options: str, slow: bool = False) -> None:
         self.place.mkdir(parents=True, exist_ok=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint import manifest, staging
 from elasticdl.errors import CheckpointCorrupt, SpecError
 
 DESCRIPTION_FILE = "model.json"
@@ -14,14 +15,14 @@ DESCRIPTION_FILE = "model.json"
 def check(output: Path) -> None:
     """Raise SpecError where an export to `output` could not be written or would destroy something not ours."""
     if output.is_dir():
-        if any(output.iterdir()) and not is_ours(output):
+        if any(_found(output)) and not is_ours(output):
             raise SpecError(
                 f"output {output} holds other files and is not replaced: expected a new or empty directory, "
                 "or an earlier export; name another with --output"
             )
     elif output.exists() or output.is_symlink():
         raise SpecError(f"output {output}: expected a directory to write, found a file; name another with --output")
-    check_writable(output.absolute().parent)
+    check_writable(staging.beside(output))
 
 
 def check_predictions(output: Path) -> None:
@@ -45,11 +46,19 @@ def check_writable(directory: Path) -> None:
         )
 
 
+def _found(output: Path) -> Iterator[Path]:
+    """The files there, but for those that somebody is about to put there."""
+    for path in output.rglob("*"):
+        is_staged = path.relative_to(output).parts[0].startswith(staging.PREFIX)
+        if not path.is_dir() and not is_staged:
+            yield path
+
+
 def is_ours(output: Path) -> bool:
     """Whether `output` is an earlier export: everything in it is named in its own description."""
     try:
         document = manifest.read(output / DESCRIPTION_FILE)
     except CheckpointCorrupt:
         return False
-    found = {str(path.relative_to(output)) for path in output.rglob("*") if not path.is_dir()}
+    found = {str(path.relative_to(output)) for path in _found(output)}
     return found <= {DESCRIPTION_FILE, *document.files}

@@ -2,6 +2,9 @@
 
 It is written under a hidden name beside its place, synced and renamed. The writer holds a lock on the hidden
 directory: one whose lock is free belongs to a writer that died, and is swept away by the next.
+
+A place where a volume is mounted cannot be renamed: there the hidden directory lies inside, and what it holds is moved
+out piece by piece, what was written last (the description, by its checksums the judge of the rest) last.
 """
 
 from __future__ import annotations
@@ -29,21 +32,26 @@ def staged(target: Path) -> Iterator[Path]:
     Raises CheckpointFailed where the disk or the permissions do not allow it; nothing half-written stays.
     """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sweep(target.parent)
+        beside(target).mkdir(parents=True, exist_ok=True)
+        sweep(beside(target))
         staging, lock = _open(target)
     except OSError as exc:
         raise failed(target, exc) from exc
     try:
         yield staging
         sync(staging)
-        _replace(staging, target)
-        sync(target.parent)
+        _fill(staging, target) if target.is_mount() else _replace(staging, target)
+        sync(beside(target))
     except OSError as exc:
         raise failed(target, exc) from exc
     finally:
         shutil.rmtree(staging, ignore_errors=True)  # gone already, or what was replaced, when all went well
         os.close(lock)
+
+
+def beside(target: Path) -> Path:
+    """The directory in which `target` is prepared: what must be writable."""
+    return target if target.is_mount() else target.absolute().parent
 
 
 def sweep(directory: Path) -> None:
@@ -123,6 +131,18 @@ def _replace(staging: Path, target: Path) -> None:
             return
 
 
+def _fill(staging: Path, target: Path) -> None:
+    """Make `target`, which must stay, hold what `staging` does."""
+    new = sorted(staging.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    kept = {path.name for path in new} | {staging.name}
+    for old in [path for path in target.iterdir() if path.name not in kept]:
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    for path in new:
+        if path.is_dir() and (target / path.name).exists():
+            shutil.rmtree(target / path.name)
+        path.replace(target / path.name)
+
+
 def sync(directory: Path) -> None:
     """The names in `directory` are on the disk when this returns."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -133,4 +153,4 @@ def sync(directory: Path) -> None:
 
 
 def _hidden(target: Path) -> Path:
-    return target.parent / f"{PREFIX}{target.name}-{secrets.token_hex(4)}"
+    return beside(target) / f"{PREFIX}{target.name}-{secrets.token_hex(4)}"

@@ -64,11 +64,20 @@ def check_namespace(api: Api, namespace: str) -> None:
     raise SpecError(f"namespace (--namespace): there is no namespace {namespace!r} in context {api.context!r}{hint}")
 
 
-def lasting(spec: JobSpec) -> bool:
-    """Whether checkpoints outlive the pods: they lie behind a URL, or on a volume."""
-    place = spec.checkpoint.directory
-    mounts = [volume.mount_path.rstrip("/") for volume in cluster_of(spec).volumes if not volume.read_only]
-    return "://" in place or any(place == mount or place.startswith(f"{mount}/") for mount in mounts)
+def fleeting(spec: JobSpec) -> list[str]:
+    """What the job writes where it goes with the pods: a sentence of each."""
+    said = []
+    if spec.output and not spec.keeps(spec.output):
+        said.append(
+            f"--output={spec.output} lies in the pod that writes it and is gone when that ends: "
+            "to have it, name a place on a --volume"
+        )
+    if not spec.keeps_checkpoints:
+        said.append(
+            "no checkpoint outlives the pods: --checkpoint_dir is neither on a --volume nor a URL; "
+            "a job that loses all its workers at once begins anew"
+        )
+    return said
 
 
 def _check_rights(api: Api, namespace: str, objects: Iterable[dict[str, Any]]) -> None:

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.cli import cluster_logs, document, history, words
+from elasticdl.cli import awaited_job, cluster_logs, document, history, words
+from elasticdl.cli.awaited_job import AwaitedJob
 from elasticdl.cli.command import nearest
+from elasticdl.cli.interface import Job
 from elasticdl.cli.reach import newest, reach, spec_of
 from elasticdl.cli.running import REACH_S
 from elasticdl.cli.standing import Standing
@@ -27,27 +29,37 @@ if TYPE_CHECKING:
     from elasticdl.rpc.client import MasterClient
 
 OURS = "app.kubernetes.io/name=elasticdl"
+SUSPENDED = "suspended"
 
 
-def find(api: Api, namespace: str, name: str) -> ClusterJob:
+def find(api: Api, namespace: str, name: str) -> Job:
     """The job called `name`; an error with the nearest name if there is none."""
     found = api.get(STATEFUL_SET, f"{name}-master", namespace)
     if found is not None and found["metadata"].get("labels", {}).get(JOB_LABEL) == name:
         return ClusterJob(api, namespace, name, Standing.read(api, namespace, name))
+    if (resource := awaited_job.resource(api, namespace, name)) is not None:
+        return AwaitedJob(api, namespace, resource)
     known = [job.name for job in all_of(api, namespace)]
     here = f"namespace {namespace} of context {api.context or 'this pod'}"
     raise SpecError(f"no job {name!r} in {here}" + nearest(name, known, f"; there are {_some(known)}"))
 
 
-def all_of(api: Api, namespace: str) -> list[ClusterJob]:
-    """The jobs of a namespace, the newest last, by three calls however many they are."""
+def all_of(api: Api, namespace: str) -> list[Job]:
+    """The jobs of a namespace, the newest last, by four calls however many they are."""
     found, _ = api.list(STATEFUL_SET, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
     held, _ = api.list(CONFIG_MAP, namespace, f"{OURS},{ROLE_LABEL}=status")
     pods, _ = api.list(POD, namespace, f"{OURS},{ROLE_LABEL}={MASTER}")
     written = {one["metadata"]["name"]: one.get("data") or {} for one in held}
-    found.sort(key=lambda one: (one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"]))
-    jobs = []
-    for master in found:
+    jobs: list[Job] = []
+    masters = {master["metadata"]["labels"][JOB_LABEL] for master in found}
+    asked = [one for one in awaited_job.resources(api, namespace) if one["metadata"]["name"] not in masters]
+    by_age = sorted(
+        [*found, *asked], key=lambda one: (one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"])
+    )
+    for master in by_age:
+        if master["kind"] == ELASTIC_JOB.kind:
+            jobs.append(AwaitedJob(api, namespace, master))
+            continue
         name = master["metadata"]["labels"][JOB_LABEL]
         pod = newest([pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == name])
         jobs.append(ClusterJob(api, namespace, name, Standing(written.get(f"{name}-status", {}), master, pod)))
@@ -89,10 +101,14 @@ class ClusterJob:
         told = standing.told
         if told is not None and told.phase not in words.OVER and standing.is_over:
             told.phase, told.reason, told.exit_code = standing.end
+        if told is not None and standing.is_suspended:  # as it was before is not how it stands
+            told.phase, told.reason = SUSPENDED, standing.why_away
+            del told.workers[:], told.ps[:]
         if told is not None:
             return told
         spec = spec_of(self._api, self._namespace, self.name)
-        phase, reason, exit_code = standing.end if standing.is_over else ("pending", standing.why_away, 0)
+        waits = SUSPENDED if standing.is_suspended else "pending"
+        phase, reason, exit_code = standing.end if standing.is_over else (waits, standing.why_away, 0)
         return history.asked(
             spec,
             phase=phase,
@@ -131,6 +147,16 @@ class ClusterJob:
         ):
             yield client
 
+    def scale(self, workers: int, ps: int) -> str:
+        """Asks the master, which answers at once; then its ElasticJob wishes the same, or the next master would not."""
+        said = f"{self.name}: wished for; it is suspended"
+        if self._resource_name is None or not self.standing.is_suspended:
+            with self.client() as client:
+                said = client.scale(workers, ps)
+        if self._resource_name is not None:
+            awaited_job.wish(self._api, self._namespace, self._resource_name, workers, ps)
+        return said
+
     def replicas(self, role: str) -> list[str]:
         return cluster_logs.replicas(self._api, self._namespace, self.name, role)
 
@@ -141,15 +167,17 @@ class ClusterJob:
 
     def kill(self, *, delete: bool) -> str:
         """The objects of a job end with their owner: the master's set, or the ElasticJob that owns it."""
-        owners = [
-            one
-            for one in (self.standing.master or {"metadata": {}})["metadata"].get("ownerReferences", [])
-            if one["kind"] == ELASTIC_JOB.kind
-        ]
-        kind, name = (ELASTIC_JOB, owners[0]["name"]) if owners else (STATEFUL_SET, f"{self.name}-master")
+        resource = self._resource_name
+        kind, name = (ELASTIC_JOB, resource) if resource else (STATEFUL_SET, f"{self.name}-master")
         was_there = self._api.delete(kind, name, self._namespace)
         done = "deleted" if was_there else "was deleted already"
         return f"{self.name}: {done}; its pods end, nothing is left but what it wrote to its volumes"
+
+    @property
+    def _resource_name(self) -> str | None:
+        """Of the ElasticJob it came from, if it did."""
+        owners = (self.standing.master or {"metadata": {}})["metadata"].get("ownerReferences", [])
+        return next((one["name"] for one in owners if one["kind"] == ELASTIC_JOB.kind), None)
 
     @contextmanager
     def files(self) -> Iterator[JobDirectory]:

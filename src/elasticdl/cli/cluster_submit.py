@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 HIDDEN = "…"
-NO_VOLUME = (
-    "note: no checkpoint outlives the pods: --checkpoint_dir is neither on a --volume nor a URL; "
-    "a job that loses all its workers at once begins anew"
-)
 
 
 def submit(spec: JobSpec, manner: Manner) -> int:
@@ -45,8 +41,8 @@ def submit(spec: JobSpec, manner: Manner) -> int:
         return judge(api, spec)
     secrets = certificates.make(spec)
     cluster_check.check(api, spec, manifest.belongings(spec, secrets, _owner(spec)))
-    if not cluster_check.lasting(spec):
-        click.echo(NO_VOLUME, err=True)
+    for said in cluster_check.fleeting(spec):
+        click.echo(f"note: {said}", err=True)
     make(api, spec, secrets)
     return _stay(api, spec, manner)
 

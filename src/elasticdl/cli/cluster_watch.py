@@ -43,7 +43,7 @@ class ClusterWatched:
         return not self._standing.is_over and self._standing.result is None
 
     def has_started(self) -> bool:
-        return self._standing is not None and bool(self._standing.written)
+        return self._standing is not None and '"master-restarted"' in self._standing.events
 
     def why_away(self) -> str:
         return self._standing.why_away if self._standing is not None else self._problem

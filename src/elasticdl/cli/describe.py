@@ -54,8 +54,9 @@ def describe(
         raise SpecError(
             "--on kubernetes: which image? Name the one that holds the model with --image_name, or as cluster.image"
         )
-    earlier = _earlier(document, directory_of)
-    is_on_cluster = bool(load.merge(earlier, document).get("cluster"))
+    is_on_cluster = bool(document.get("cluster"))
+    # A job of this machine that is called alike is another job.
+    earlier = {} if is_on_cluster else _earlier(document, directory_of)
     file_directory = file.absolute().parent if file else working_directory
     # Paths of a job on a cluster are meant inside its image.
     if not is_on_cluster:

@@ -79,6 +79,10 @@ class Job(Protocol):
 
     def client(self) -> AbstractContextManager[MasterClient]: ...
 
+    def scale(self, workers: int, ps: int) -> str:
+        """Wish for so many; 0: as before. What became of it."""
+        ...
+
     def replicas(self, role: str) -> list[str]:
         """Those of a role, "worker" or "ps", that have written something."""
         ...

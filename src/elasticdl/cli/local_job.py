@@ -54,6 +54,10 @@ class LocalJob:
 
         return client_of(self._directory)
 
+    def scale(self, workers: int, ps: int) -> str:
+        with self.client() as client:
+            return client.scale(workers, ps)
+
     def replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
 

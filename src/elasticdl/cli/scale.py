@@ -27,5 +27,4 @@ def command(job: str, workers: int | None, ps: int | None, place: Place) -> None
     """
     if workers is None and ps is None:
         raise click.UsageError("how many? Give --workers N, --ps N, or both")
-    with find(job, place).client() as client:
-        click.echo(client.scale(workers or 0, ps or 0))
+    click.echo(find(job, place).scale(workers or 0, ps or 0))

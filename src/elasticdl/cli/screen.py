@@ -57,9 +57,9 @@ class Screen:
         """The master does not answer (yet). Said once, until it is back or another reason is known."""
         away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
         with self._lock:
-            if self._away.startswith(away) and (not why or self._away.endswith(why)):
+            if self._away.startswith(away) and (not why or why in self._away):
                 return
-            self._away = f"{away} {why}".rstrip()
+            self._away = f"{away} ({why})" if why else away
             self._draw() if self._live else self._print(self._away)
 
     def _draw(self) -> None:

@@ -59,6 +59,11 @@ class Standing(NamedTuple):
         return self.master is None or self.result is not None
 
     @property
+    def is_suspended(self) -> bool:
+        """It has given its pods back, and may be told to go on."""
+        return self.master is not None and self.result is None and not self.master.get("spec", {}).get("replicas")
+
+    @property
     def end(self) -> End:
         """Of a job that is over."""
         result = self.result
@@ -82,7 +87,7 @@ class Standing(NamedTuple):
             return "the job was deleted"
         if self.result is not None:
             return f"the job is over: {self.end.reason or self.end.phase}"
-        if not self.master.get("spec", {}).get("replicas"):
+        if self.is_suspended:
             return "it is suspended: its StatefulSet has no pods"
         if self.pod is None:
             return "its master has no pod yet"

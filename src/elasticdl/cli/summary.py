@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticdl.cli import history, words
+from elasticdl.launcher.pod_template import STATE_PLACE
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory
 
@@ -78,10 +79,16 @@ def _places(status: pb.JobStatus, directory: JobDirectory | None, output: str) -
     """Where things lie: paths that are there, or, on a cluster, paths inside its pods."""
     places = [(output, status.output), ("checkpoint", status.checkpoint_path)]
     if directory is None:
-        return [(label, path) for label, path in [*places, ("logs", f"elasticdl logs {status.name}")] if path]
+        places.append(("logs", f"elasticdl logs {status.name}"))
+        return [(label, _kept(path)) for label, path in places if path]
     files = (("timeline", directory.timeline), ("TensorBoard", directory.tensorboard), ("logs", directory.logs))
     places += [(label, str(path)) for label, path in files]
     return [(label, path) for label, path in places if path and ("://" in path or Path(path).exists())]
+
+
+def _kept(path: str) -> str:
+    is_gone = path.startswith(f"{STATE_PLACE}/")
+    return f"gone with its pod, where it lay in {path}: name a place on a --volume" if is_gone else path
 
 
 def records(status: pb.JobStatus) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -18,7 +19,23 @@ EVERYWHERE = "*"  # as a namespace: all of them
 
 TIMEOUT_S = 15.0
 PAGE = 500
+_FORWARDING = "Kubernetes port forward proxy"  # as the client calls its threads
 _REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+
+
+def hush_forwarding() -> None:
+    """The client's thread of a port-forward dies of a pipe that we closed, and would tell the terminal so."""
+    before = threading.excepthook
+    if getattr(before, "is_hushed", False):
+        return
+
+    def hook(died: threading.ExceptHookArgs) -> None:
+        is_forwarding = died.thread is not None and died.thread.name.startswith(_FORWARDING)
+        if not (is_forwarding and isinstance(died.exc_value, OSError)):
+            before(died)
+
+    hook.is_hushed = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
 
 
 class Watch:
@@ -186,6 +203,7 @@ class Api:
     def forward(self, pod: str, namespace: str, port: int) -> socket.socket:
         """One connection to a port of a pod, through the API server."""
         call = Call("create", POD, self._in(POD, namespace), pod, "portforward")
+        hush_forwarding()
         # A client of its own: `portforward` bends the one it is given while it connects.
         core = client("client").CoreV1Api(client("client").ApiClient(self._connection.configuration))
         connect = core.connect_get_namespaced_pod_portforward

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ def client(module: str = "") -> Any:
             f"the package {exc.name} is missing, without which there is no speaking to Kubernetes: "
             "pip install 'elasticdl[kubernetes]'"
         ) from exc
+
+
+def _unknown(context: str, known: list[str]) -> str:
+    near = get_close_matches(context, known, n=1)
+    hint = f"; did you mean {near[0]!r}? There are: " if near else "; there are: "
+    return f"there is no context {context!r} in the kubeconfig{hint}{', '.join(known) or 'none'}"
 
 
 class Lines:
@@ -110,8 +117,7 @@ class Connection:
             contexts, current = config.list_kube_config_contexts(config_file=where)
             chosen = next((one for one in contexts if one["name"] == context), None) if context else current
             if chosen is None:
-                known = ", ".join(one["name"] for one in contexts) or "none"
-                raise NoCluster(f"there is no context {context!r} in the kubeconfig; there are: {known}")
+                raise NoCluster(_unknown(context, [one["name"] for one in contexts]))
             config.load_kube_config(where, context=chosen["name"], client_configuration=configuration)
         except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as exc:
             raise NoCluster(

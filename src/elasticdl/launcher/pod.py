@@ -80,16 +80,19 @@ def _here(given: JobSpec, role: str, env: PodEnv, places: Places) -> JobSpec:
     if role == MASTER:
         change["metrics_port"] = metrics_port(given)
     writable = {
-        "output": _writable(given.output, places),
-        "checkpoint": {"directory": _writable(given.checkpoint.directory, places)},
+        "output": _writable(given, given.output, places),
+        "checkpoint": {"directory": _writable(given, given.checkpoint.directory, places)},
     }
     merged = load.merge(given.model_dump(mode="json", exclude_none=True), writable, change)
     return load.resolve(load.anchor(merged, places.work.absolute()))
 
 
-def _writable(path: str, places: Places) -> str:
-    """A relative path is meant in the image; where that is read-only, it lies beside the pod's state."""
-    if not path or "://" in path or Path(path).is_absolute() or path.startswith("~"):
+def _writable(spec: JobSpec, path: str, places: Places) -> str:
+    """A relative path is meant in the image; where that is read-only, it lies beside the pod's state.
+
+    Not where the person has mounted a volume: if that cannot be written, they want to hear of it.
+    """
+    if not path or spec.keeps(path) or Path(path).is_absolute() or path.startswith("~"):
         return path
     place = places.work.absolute() / path
     while not place.exists():

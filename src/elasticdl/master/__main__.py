@@ -73,6 +73,8 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     cluster = _cluster(spec) if arguments.pods else None
     loop = Loop(directory, spec, SteadyClock(), cluster.journal() if cluster else None)
     loop.recover()
+    if cluster is not None and not loop.state.job.ledger.entries:
+        cluster.check_places()  # once: later, what a worker has half written may lie there
     server = MasterServer(Service(loop), spec, directory.load_token())
     loop.submit(ev.MasterStarted(os.getpid()))
     address = await server.start(arguments.port or _earlier_port(directory))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from elasticdl.checkpoint import output
 from elasticdl.errors import ElasticDLError, SpecError, TransientError
 from elasticdl.kube.api import Api
 from elasticdl.kube.journal import ApiJournal
@@ -21,11 +22,12 @@ from elasticdl.launcher import last_word, naming
 from elasticdl.launcher.manifest import Owner
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
+from elasticdl.master import farewell
 from elasticdl.master.journal import Kept
 from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
 from elasticdl.master.replicas import parse
-from elasticdl.spec import JobSpec, WorkersSpec
+from elasticdl.spec import JobKind, JobSpec, WorkersSpec
 
 CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
 LEAVE_S = 20.0  # how long it waits for its pod to be deleted
@@ -50,6 +52,17 @@ class Cluster:
             return None
         return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference)
 
+    def check_places(self) -> None:
+        """Raise SpecError where the volumes do not let the job write what shall stay: only a pod can see that."""
+        spec = self._spec
+        lasting = [path for path in (spec.output, spec.checkpoint.directory) if spec.keeps(path) and "://" not in path]
+        if spec.output in lasting and spec.kind is JobKind.TRAINING:
+            output.check(Path(spec.output))
+        if spec.output in lasting and spec.kind is JobKind.PREDICTION:
+            output.check_predictions(Path(spec.output))
+        if spec.checkpoint.directory in lasting:
+            output.check_writable(Path(spec.checkpoint.directory))
+
     def attend(self, loop: Loop) -> list[asyncio.Task[None]]:
         """Launch, watch, publish, until the tasks are cancelled."""
         running = asyncio.get_running_loop()
@@ -58,6 +71,7 @@ class Cluster:
             if (event := parse(document)) is not None:
                 loop.submit(event)
 
+        running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._taken_away(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
         loop.performer.launcher = launcher
         if self._home.resource is not None:
@@ -82,8 +96,14 @@ class Cluster:
 
         Who would end by itself would be started again before the controller has seen that it should not be.
         """
+        leave_on_sigterm()
         last_word.retire(self._api, self._spec.name, self._home.namespace)
         time.sleep(LEAVE_S)
+
+    async def _taken_away(self, loop: Loop) -> None:
+        home = self._home
+        await farewell.leave(loop, lambda: farewell.is_deleted(self._api, home.master, home.namespace))
+        farewell.go()
 
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
@@ -149,5 +169,5 @@ def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
 
 
 def leave_on_sigterm() -> None:
-    """Process 1 of a container does not die of a signal by itself; the journal has all there is to know."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    """For as long as there are no workers to think of."""
+    signal.signal(signal.SIGTERM, lambda *_: farewell.go())

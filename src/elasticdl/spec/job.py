@@ -226,11 +226,15 @@ class JobSpec(_Part):
 
     @property
     def keeps_checkpoints(self) -> bool:
+        return self.keeps(self.checkpoint.directory)
+
+    def keeps(self, path: str) -> bool:
         """Whether what is written there is seen by all and outlives the process: in pods, only on a volume."""
-        if self.cluster is None or "://" in self.checkpoint.directory:
+        if self.cluster is None or "://" in path:
             return True
-        place = PurePosixPath(self.checkpoint.directory)
-        return any(place.is_relative_to(volume.mount_path) for volume in self.cluster.volumes)
+        mounts = [volume.mount_path for volume in self.cluster.volumes if not volume.read_only]
+        # Images begin in the root; in one that does not, a relative path on a volume is its maker's business.
+        return any(PurePosixPath("/", path).is_relative_to(mount) for mount in mounts)
 
     @field_validator("name")
     @classmethod

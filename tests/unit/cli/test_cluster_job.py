@@ -17,7 +17,7 @@ from elasticdl.cli import attach, cluster_submit, cluster_watch
 from elasticdl.cli import home as jobs
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.errors import ApiAway
-from elasticdl.kube.kinds import SECRET, STATEFUL_SET
+from elasticdl.kube.kinds import ELASTIC_JOB, SECRET, STATEFUL_SET
 from elasticdl.launcher import certificates
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, load
@@ -133,7 +133,63 @@ def test_a_job_without_a_pod_and_without_a_result_is_suspended(elasticdl: Run, c
 
     told = json.loads(elasticdl("status", "digits", "--json").stdout)
 
-    assert (told["phase"], told["reason"]) == ("pending", "it is suspended: its StatefulSet has no pods")
+    assert (told["phase"], told["reason"]) == ("suspended", "it is suspended: its StatefulSet has no pods")
+
+
+def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
+    elasticdl: Run, cluster: FakeApi, status: pb.JobStatus
+) -> None:
+    cluster.tell("digits", status_json=MessageToJson(status))
+    cluster.objects[STATEFUL_SET, "default", "digits-master"]["spec"]["replicas"] = 0
+
+    told = json.loads(elasticdl("status", "digits", "--json").stdout)
+
+    assert (told["phase"], told["records"], told["workers"]) == ("suspended", 1920, [])
+
+
+def elastic_job(cluster: FakeApi, name: str, **status: str) -> None:
+    """As somebody applied it, and as an operator looked at it, if one did."""
+    document = {"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "metadata": {"name": name}}
+    cluster.create(document | {"spec": {"workers": {"wish": 2}}} | ({"status": status} if status else {}))
+
+
+def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: FakeApi) -> None:
+    elastic_job(cluster, "wrong", phase="Invalid", reason="model: which one?")
+    elastic_job(cluster, "unseen")
+
+    told = {one["name"]: one for one in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)}
+
+    assert list(told) == ["digits", "wrong", "unseen"]
+    assert (told["wrong"]["phase"], told["wrong"]["reason"]) == ("invalid", "model: which one?")
+    assert told["unseen"]["phase"] == "pending" and "no operator has looked" in told["unseen"]["reason"]
+    assert "has no master yet (invalid: model: which one?)" in elasticdl("logs", "wrong").stderr
+    assert elasticdl("stop", "wrong", "--delete").stdout == "wrong: deleted\n"
+    assert elasticdl("status", "wrong").exit_code == 2
+
+
+def test_a_cluster_without_elastic_jobs_lists_the_others(elasticdl: Run, cluster: FakeApi) -> None:
+    cluster.forbidden = {("list", "elasticjobs"), ("get", "elasticjobs")}
+
+    assert [one["name"] for one in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)] == ["digits"]
+    assert "no job 'digist'" in elasticdl("status", "digist").stderr
+
+
+def test_the_elastic_job_wishes_what_its_master_was_asked_for(
+    elasticdl: Run, cluster: FakeApi, master: ServedMaster
+) -> None:
+    elastic_job(cluster, "digits", phase="Running")
+    owner = {"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
+    of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
+    of_master["metadata"]["ownerReferences"] = [owner]
+
+    assert elasticdl("scale", "digits", "--workers=3", "--ps=2").stdout == "3 workers wished for\n"
+
+    wishes = cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]
+    assert (wishes["workers"]["wish"], wishes["ps"]["wish"]) == (3, 2)
+    of_master["spec"]["replicas"] = 0  # suspended: nobody to ask, but the wish counts
+    assert "it is suspended" in elasticdl("scale", "digits", "--workers=4").stdout
+    assert cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]["workers"]["wish"] == 4
+    assert [one.workers for one in master.asked] == [3]
 
 
 def test_jobs_of_both_places_are_listed_together(

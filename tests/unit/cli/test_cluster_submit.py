@@ -140,13 +140,16 @@ def test_a_scripts_own_dry_run_is_left_alone(elasticdl: Run) -> None:
         (["--checkpoint_dir=s3://bucket/c"], ""),
         ([], "note: no checkpoint outlives the pods"),
         (["--volume=claim_name=data,mount_path=/data", "--checkpoint_dir=/database"], "note: no checkpoint outlives"),
+        (
+            ["--volume=claim_name=d,mount_path=/d,read_only=true", "--checkpoint_dir=s3://b/c", "--output=/d/m"],
+            "note: --output=/d/m lies in the pod that writes it and is gone when that ends",
+        ),
+        (["--volume=claim_name=d,mount_path=/d", "--checkpoint_dir=/d/c", "--output=/d/m"], ""),
     ],
 )
-def test_checkpoints_that_would_go_with_the_pods_are_told(
-    elasticdl: Run, cluster: FakeApi, words: list[str], expected: str
-) -> None:
-    claim = {"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": "data"}}
-    cluster.create(claim)
+def test_what_would_go_with_the_pods_is_told(elasticdl: Run, cluster: FakeApi, words: list[str], expected: str) -> None:
+    for name in ("d", "data"):
+        cluster.create({"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": name}})
 
     code, _, told = submit(elasticdl, *words)
 

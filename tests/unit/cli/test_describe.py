@@ -147,6 +147,16 @@ def test_a_resumed_job_keeps_its_plan_whatever_the_workers_are(elasticdl: Run) -
     assert (told["plan"]["global_batch_size"], told["plan"]["epochs"]) == (256, 9)
 
 
+def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(elasticdl: Run) -> None:
+    spec = load.resolve({"name": "a", "model": {"definition": "m.f"}, "workers": {"wish": 4}, "plan": {"epochs": 9}})
+    jobs.directory_of("a").create(spec)
+
+    told = dry(elasticdl, "--job_name=a", "--resume", "--checkpoint_dir=/c", "--image_name=i", "--model_def=m.g")
+
+    assert (told["workers"]["wish"], told["plan"]["epochs"]) == (2, 1)
+    assert (told["model"]["zoo"], told["model"]["definition"]) == ("model_zoo", "m.g")
+
+
 @pytest.mark.parametrize(
     ("workers", "expected"),
     [("1:4", {"wish": 4, "min": 1, "max": 4}), ("3", {"wish": 3, "min": 1, "max": 3})],

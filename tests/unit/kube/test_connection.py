@@ -39,7 +39,9 @@ def test_a_context_gives_server_and_namespace(kubeconfig: Path, context: str, na
     assert (opened.server, opened.context, opened.namespace) == ("https://there:1", name, namespace)
 
 
-def test_an_unknown_context_is_refused_with_those_that_exist(kubeconfig: Path) -> None:
+def test_an_unknown_context_is_refused_with_the_nearest_of_those_that_exist(kubeconfig: Path) -> None:
+    with pytest.raises(NoCluster, match=r"no context 'twoo' in .*; did you mean 'two'\? There are: one, two"):
+        Connection.open("twoo")
     with pytest.raises(NoCluster, match=r"no context 'three' in the kubeconfig; there are: one, two"):
         Connection.open("three")
 

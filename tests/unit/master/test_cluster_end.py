@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,3 +102,17 @@ def test_a_master_without_its_description_has_no_place(api: FakeApi, spec: JobSp
 
     with pytest.raises(SpecError, match="there is no ConfigMap of job"):
         pods.Cluster(spec)
+
+
+def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec: JobSpec, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    volume = {"host_path": "/x", "mount_path": str(tmp_path)}
+    cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "volumes": [volume]})
+
+    def check(output: Path) -> None:
+        pods.Cluster(spec.model_copy(update={"cluster": cluster, "output": str(output)})).check_places()
+
+    check(tmp_path / "model")
+    check(Path("/elsewhere/in/the/pod"))
+    with pytest.raises(SpecError, match="holds other files and is not replaced"):
+        check(tmp_path)

@@ -1,0 +1,134 @@
+"""The commands of a laptop on jobs of a cluster: in a script, and in a terminal with a person before it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.job import ClusterJob
+from tests.cluster.kube import ROOT, Kube
+from tests.cluster.terminal import ENDED, Terminal, why_not
+from tests.integration.job import STEPS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NO_TERMINAL = why_not()
+GONE_S = 15.0  # far below the grace period of 35 s: nobody waits for a master that will not come
+
+
+def wait_gone(job: ClusterJob) -> None:
+    deleted_at = time.monotonic()
+    job.wait(lambda: not job.pods(), "the end of its pods")
+    assert time.monotonic() - deleted_at < GONE_S
+
+
+def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "obedient", tmp_path)
+    job.train(1, f"--checkpoint_dir={tmp_path / 'checkpoints'}", slow=True)
+    job.wait_members(1, step=2)
+
+    table = [line.split() for line in kube.elasticdl("jobs").stdout.splitlines()]
+    assert "where" in table[0]
+    (row,) = [row for row in table if row[0] == job.name]
+    assert row[2:5] == ["training", "running", "1"]
+
+    seen = kube.elasticdl("status", job.name).stdout
+    assert "1 worker, 1 wished, 1 to 4 possible" in seen
+
+    following = subprocess.Popen(
+        [sys.executable, "-m", "elasticdl.cli", "logs", job.name, "-f"],
+        env={**kube.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert kube.elasticdl("scale", job.name, "--workers=2").stdout == "scaling from 1 to 2 workers\n"
+    job.wait_members(2)
+    written = kube.elasticdl("logs", job.name, "--worker=1", "--on=kubernetes").stdout
+    assert "round 2: rank 1 of 2" in written
+
+    assert "stopping, with a checkpoint" in kube.elasticdl("stop", job.name).stdout
+    result = job.result()
+    assert (result["phase"], result["exit_code"]) == ("stopped", 130)
+    assert result["checkpoint"].startswith(str(tmp_path / "checkpoints"))
+    followed, _ = following.communicate(timeout=60)
+    assert following.returncode == 0
+    assert {line.partition(" | ")[0].strip() for line in followed.splitlines()} == {"master", "worker-0", "worker-1"}
+
+    told = json.loads(kube.elasticdl("status", job.name, "--json", "--on=kubernetes").stdout)
+    assert (told["phase"], told["directory"]) == ("stopped", None)
+    over = kube.elasticdl("scale", job.name, "--workers=1", check=False)
+    assert over.returncode == 2 and "is over (stopped)" in over.stderr
+    assert "exists already" in kube.elasticdl("train", *job.options(), "--model_def=tiny.forward", check=False).stderr
+    kube.elasticdl("stop", job.name, "--delete")
+    wait_gone(job)
+    gone = kube.elasticdl("status", job.name, check=False)
+    assert gone.returncode == 2 and f"no job {job.name!r} in" in gone.stderr
+
+
+def test_a_job_that_is_deleted_while_it_trains_is_gone_in_seconds(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "sudden", tmp_path)
+    job.train(2, slow=True)
+    job.wait_members(2, step=2)
+
+    job.delete()
+
+    wait_gone(job)
+
+
+@pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
+def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it_with_a_checkpoint(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "shown", tmp_path)
+    with Terminal.open(kube, job.name) as terminal:
+        start(job, terminal, f"--checkpoint_dir={tmp_path / 'checkpoints'}")
+        job.wait_members(2, step=3)
+        live = terminal.wait("2 workers, 2 wished, 1 to 4 possible")
+        assert "│ records ━" in live and "worker-joined" in live
+
+        terminal.press("C-c")
+        terminal.wait("stopping: the running step ends, a checkpoint is written. Ctrl-C again")
+        last = terminal.wait(f"{ENDED}130")
+
+    assert "stopped" in last and "checkpoint" in last
+    assert "Traceback" not in live + last and "Exception" not in live + last, live + last
+    assert job.result()["phase"] == "stopped"
+    job.delete()
+
+
+@pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
+def test_a_second_ctrl_c_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "twice", tmp_path)
+    with Terminal.open(kube, job.name) as terminal:
+        start(job, terminal)
+        job.wait_members(2, step=1)
+        terminal.press("C-c")
+        terminal.press("C-c")
+        last = terminal.wait(f"{ENDED}130")
+
+    assert f"{job.name}: deleted; its pods end, nothing is left but what it wrote to its volumes" in last
+    assert "Traceback" not in last, last
+    wait_gone(job)
+
+
+@pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
+def test_a_job_that_ends_tells_what_became_of_its_records(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "ended", tmp_path)
+    with Terminal.open(kube, job.name) as terminal:
+        start(job, terminal, is_slow=False)
+        last = terminal.wait(f"{ENDED}0", 120.0)
+
+    assert "none lost, none twice" in last and f"{STEPS} of {STEPS}" in last
+    assert str(job.output) in last
+    assert "Traceback" not in last, last
+    job.delete()
+
+
+def start(job: ClusterJob, terminal: Terminal, *options: str, is_slow: bool = True) -> None:
+    """Attached, as a person does: without --detach."""
+    job.place.mkdir(parents=True, exist_ok=True)
+    if is_slow:
+        job.slow.touch()
+    terminal.elasticdl("train", *job.options(), *job.tiny(2), *options)

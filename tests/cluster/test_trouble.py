@@ -1,0 +1,86 @@
+"""What keeps pods from running, or ends them, is said at once and in the words of whoever knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.job import SMALL, ClusterJob
+from tests.cluster.kube import SLOT, Kube, on_this_machine, write_adjustments
+from tests.integration.job import EPOCHS, RECORDS, STEPS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NO_IMAGE = "nobody.invalid/nothing:1"
+AT_ONCE_S = 30.0  # a scheduler's look, or a registry's name that nobody knows
+
+
+def told(job: ClusterJob, kind: str, words: str) -> dict[str, Any] | None:
+    found = [one for one in job.events() if one["kind"] == kind and words in one["reason"]] if job.published() else []
+    return found[0] if found else None
+
+
+def test_a_worker_that_ran_out_of_memory_comes_back_with_more(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "hungry", tmp_path)
+    job.train(
+        1, "--model_def=hungry.forward", f"--model_params=slow={job.slow};megabytes=800", "--max_workers=1",
+        "--worker_resource_request=cpu=50m,memory=600Mi", "--memory_most=2Gi",
+    )  # fmt: skip
+
+    result = job.result()
+
+    assert (result["phase"], result["step"], result["workers_failed"]) == ("succeeded", STEPS, 0), job.story()
+    raised = told(job, "memory-raised", "worker pods get 900Mi from now on, 600Mi was not enough")
+    lost = told(job, "worker-lost", "out of memory")
+    assert raised and lost, job.events()
+    limits = {
+        name: pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for name, pod in job.pods("worker").items()
+    }
+    assert limits[f"{job.name}-worker-0"] == "600Mi" and limits[f"{job.name}-worker-1"] == "900Mi"
+    seen = kube.kubectl("describe", "statefulset", f"{job.name}-master")
+    assert "MemoryRaised" in seen, seen
+    job.delete()
+
+
+def test_an_image_that_is_not_there_is_said_at_once(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "imageless", tmp_path)
+    job.train(1, f"--image_name={NO_IMAGE}")
+
+    def reason() -> str:
+        status = job.status()
+        assert status["phase"] == "pending"
+        return status["reason"] if "ImagePull" in status["reason"] else ""
+
+    assert NO_IMAGE in job.wait(reason, "a word about the image", AT_ONCE_S)
+    job.delete()
+
+
+def test_the_image_of_workers_that_is_not_there_is_an_event_of_the_job(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "blind", tmp_path)
+    adjusted = on_this_machine()
+    adjusted["worker_pod"]["spec"]["containers"][0]["image"] = NO_IMAGE
+    tmp_path.mkdir(exist_ok=True)
+    job.train(1, f"--cluster_spec={write_adjustments(tmp_path / 'blind-2.yaml', adjusted)}")
+
+    waits = job.wait(lambda: told(job, "worker-waits", "ImagePull"), "a word about the image", AT_ONCE_S)
+
+    assert NO_IMAGE in waits["reason"]
+    job.delete()
+
+
+def test_what_fits_trains_and_what_waits_is_said_in_the_schedulers_words(kube: Kube, tmp_path: Path) -> None:
+    job = ClusterJob(kube, "crowded", tmp_path)
+    # Three slots each: one worker to a node, and none left for the third.
+    job.train(3, f"--worker_resource_request={SMALL},{SLOT}=3", "--min_workers=1", slow=True)
+
+    waits = job.wait(lambda: told(job, "worker-waits", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S)
+    members = job.wait_members(2, step=2)
+    assert waits["worker"] not in members
+    assert "0/2 nodes are available" in waits["reason"]
+    job.hurry()
+
+    result = job.result()
+    assert (result["phase"], result["records"]) == ("succeeded", EPOCHS * RECORDS)
+    job.delete()

@@ -1,0 +1,89 @@
+"""A master whose pod is taken away: who is told, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from elasticdl.kube.kinds import STATEFUL_SET
+from elasticdl.launcher.manifest import Owner
+from elasticdl.master import farewell
+from elasticdl.master.loop import Loop
+from elasticdl.rpc import elasticdl_pb2 as pb
+from tests.unit.cli.fake_api import FakeApi
+
+LAUNCHER = object()
+
+
+class Told:
+    """A worker that goes when it is released, unless it is `deaf`."""
+
+    def __init__(self, links: dict[str, Any], name: str, *, deaf: bool = False) -> None:
+        self.messages: list[pb.MasterMessage] = []
+        self._goes = (lambda: None) if deaf else (lambda: links.pop(name))
+
+    def send(self, message: pb.MasterMessage) -> None:
+        self.messages.append(message)
+        asyncio.get_running_loop().call_soon(self._goes)
+
+
+def loop_of(**deaf: bool) -> Loop:
+    links: dict[str, Any] = {}
+    links.update({name: Told(links, name, deaf=is_deaf) for name, is_deaf in deaf.items()})
+    return cast(Loop, SimpleNamespace(links=links, performer=SimpleNamespace(launcher=LAUNCHER)))
+
+
+def test_a_master_that_will_be_replaced_tells_nobody() -> None:
+    loop = loop_of(a=False)
+
+    asyncio.run(farewell.leave(loop, lambda: False))
+
+    assert list(loop.links) == ["a"] and loop.performer.launcher is LAUNCHER
+
+
+def test_who_belongs_to_a_deleted_job_is_released_and_nobody_is_launched_any_more() -> None:
+    loop = loop_of(a=False, b=False)
+    told = list(loop.links.values())
+
+    asyncio.run(farewell.leave(loop, lambda: True))
+
+    assert [[one.WhichOneof("message") for one in each.messages] for each in cast(Any, told)] == [["release"]] * 2
+    assert not loop.links and loop.performer.launcher is None
+
+
+def test_nobody_is_waited_for_beyond_measure() -> None:
+    loop = loop_of(a=True)
+
+    asyncio.run(farewell.leave(loop, lambda: True, going_s=0.1))
+
+    assert list(loop.links) == ["a"]
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    made = FakeApi()
+    made.create({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "digits-master"}, "spec": {}})
+    return made
+
+
+def test_a_job_is_deleted_when_its_set_is_gone_or_going_or_its_rights_are(api: FakeApi) -> None:
+    found = api.objects[STATEFUL_SET, "default", "digits-master"]
+    owner = Owner.of(found)
+
+    def is_deleted() -> bool:
+        return farewell.is_deleted(cast(Any, api), owner, "default")
+
+    assert not is_deleted()
+    found["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
+    assert is_deleted()
+    del found["metadata"]["deletionTimestamp"]
+    found["metadata"]["uid"] = "another's"
+    assert is_deleted()
+    api.forbidden = {("get", "statefulsets")}
+    assert is_deleted()
+    api.forbidden = set()
+    api.objects.clear()
+    assert is_deleted()
