@@ -75,7 +75,7 @@ def main(port: int, lease_name: str, namespace: str, lease_seconds: float, log_l
     if log_level != "DEBUG":  # kopf tells of every event it passed on; masters make one a second
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
-        api = Api.connect(timeout_s=lease_seconds / 3)
+        api = Api.connect(role="operator", timeout_s=lease_seconds / 3)
     except ElasticDLError as exc:
         click.echo(str(exc), err=True)
         sys.exit(exc.exit_code)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from elasticdl.errors import ElasticDLError, SpecError, TransientError
 from elasticdl.kube import kinds
@@ -31,6 +31,13 @@ class Waiting(TransientError):
 
 class Ending(TransientError):
     """The master is about to change, or its pod to go."""
+
+
+class Standing(NamedTuple):
+    uid: str
+    replicas: int
+    is_ready: bool
+    is_going: bool
 
 
 @dataclass
@@ -76,10 +83,13 @@ class Place:
         return found
 
 
-def reconcile(api: Api, resource: Document, say: Say) -> None:
-    """Raises TransientErrors to be called again; everything a person must know is in the status and in events."""
+def reconcile(api: Api, resource: Document, say: Say) -> Document | None:
+    """The master as it is left, if there is one.
+
+    Raises TransientErrors to be called again; everything a person must know is in the status and in events.
+    """
     if "deletionTimestamp" in resource["metadata"]:
-        return  # its owner references take everything along
+        return None  # its owner references take everything along
     place = Place(api, resource, say)
     job = master = result = None
     try:
@@ -98,6 +108,16 @@ def reconcile(api: Api, resource: Document, say: Say) -> None:
         _tell(place, job, master, result, held_up_by=str(exc))
         raise
     _tell(place, job, master, result)
+    return master
+
+
+def standing(master: Document | None) -> Standing | None:
+    """All that a look takes from the master: one that stands as it did needs no other look."""
+    if master is None:
+        return None
+    is_ready = (master.get("status") or {}).get("readyReplicas", 0) > 0
+    is_going = "deletionTimestamp" in master["metadata"]
+    return Standing(master["metadata"]["uid"], master["spec"]["replicas"], is_ready, is_going)
 
 
 def _asked(place: Place, master: Document | None) -> JobSpec | None:
