@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl import __version__
 from elasticdl.kube import connection
 from elasticdl.kube.connection import Connection
 from elasticdl.kube.errors import NoCluster
@@ -37,6 +38,11 @@ def test_a_context_gives_server_and_namespace(kubeconfig: Path, context: str, na
     opened = Connection.open(context)
 
     assert (opened.server, opened.context, opened.namespace) == ("https://there:1", name, namespace)
+
+
+def test_each_role_names_itself_to_the_server(kubeconfig: Path) -> None:
+    assert Connection.open().agent == f"elasticdl/{__version__}"
+    assert Connection.open(role="master").agent == f"elasticdl-master/{__version__}"
 
 
 def test_an_unknown_context_is_refused_with_those_that_exist(kubeconfig: Path) -> None:
