@@ -74,9 +74,9 @@ class Api:
         self.namespace = connection.namespace  # that of the context
 
     @classmethod
-    def connect(cls, context: str = "", *, timeout_s: float = TIMEOUT_S) -> Self:
-        """In a pod as its ServiceAccount, else by the kubeconfig. Sends nothing yet."""
-        return cls(Connection.open(context), timeout_s)
+    def connect(cls, context: str = "", *, role: str = "", timeout_s: float = TIMEOUT_S) -> Self:
+        """In a pod as its ServiceAccount, else by the kubeconfig. Sends nothing yet. `role`: for its logs."""
+        return cls(Connection.open(context, role), timeout_s)
 
     def close(self) -> None:
         self._connection.close()

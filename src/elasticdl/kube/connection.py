@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from elasticdl import __version__
 from elasticdl.errors import SpecError
 from elasticdl.kube.errors import ApiAway, Call, NoCluster, refusal
 
@@ -94,23 +95,25 @@ class Lines:
 class Connection:
     """Requests to one API server. For any number of threads."""
 
-    def __init__(self, configuration: Any, context: str, namespace: str) -> None:
+    def __init__(self, configuration: Any, context: str, namespace: str, role: str = "") -> None:
         configuration.socket_options = _KEEPALIVE
         configuration.connection_pool_maxsize = POOL
         self.configuration = configuration
         self.context = context
         self.namespace = namespace
+        # By which audit logs of a cluster tell our masters from our operator.
+        self.agent = f"elasticdl{'-' if role else ''}{role}/{__version__}"
         self._pool = client("client.rest").RESTClientObject(configuration).pool_manager
 
     @classmethod
-    def open(cls, context: str = "") -> Connection:
-        """To the cluster of the pod we are in, else to that of the kubeconfig."""
+    def open(cls, context: str = "", role: str = "") -> Connection:
+        """To the cluster of the pod we are in, else to that of the kubeconfig. `role`: who we say we are."""
         config = client("config")
         configuration = client("client").Configuration()
         if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
             # Tokens of pods are replaced every hour: the loader reads the file again each minute.
             config.load_incluster_config(client_configuration=configuration)
-            return cls(configuration, "", (SERVICE_ACCOUNT / "namespace").read_text().strip())
+            return cls(configuration, "", (SERVICE_ACCOUNT / "namespace").read_text().strip(), role)
         # Named, since the client reads the variable but once, when it is imported.
         where = os.environ.get("KUBECONFIG") or "~/.kube/config"
         try:
@@ -124,7 +127,7 @@ class Connection:
                 f"no Kubernetes cluster to speak to: {exc} (looked at {where}); "
                 "set KUBECONFIG, or try `kubectl cluster-info`"
             ) from exc
-        return cls(configuration, chosen["name"], chosen["context"].get("namespace") or "default")
+        return cls(configuration, chosen["name"], chosen["context"].get("namespace") or "default", role)
 
     @property
     def server(self) -> str:
@@ -173,7 +176,7 @@ class Connection:
         import urllib3
 
         asked = urlencode({name: value for name, value in query.items() if value not in ("", None)})
-        headers = {"Accept": "application/json", "User-Agent": "elasticdl"}
+        headers = {"Accept": "application/json", "User-Agent": self.agent}
         if body is not None:
             headers["Content-Type"] = content or "application/json"
         for setting in self.configuration.auth_settings().values():

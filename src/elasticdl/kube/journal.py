@@ -25,7 +25,7 @@ Document = dict[str, Any]
 _T = TypeVar("_T")
 
 
-LONG_BYTES = 1 << 20  # then a whole state should replace the events
+LONG_BYTES = 256 << 10  # then a whole state should replace the events
 
 
 class JournalError(TransientError):

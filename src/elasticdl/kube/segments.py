@@ -18,7 +18,9 @@ from elasticdl.errors import PermanentError
 Document = dict[str, Any]
 
 JOURNAL_LABEL = "elasticdl.org/journal"
-FULL_BYTES = 64 << 10  # a segment that would grow beyond is followed by another: each write sends it whole
+# A segment that would grow beyond is followed by another: each write sends it whole, and the store of the cluster keeps
+# all versions for minutes. A job that trains writes once a second; a hundred such must not fill a store of some GB.
+FULL_BYTES = 8 << 10
 MOST_BYTES = 512 << 10  # in one segment, if a single write is that large; a ConfigMap may have twice that
 _LENGTH = struct.Struct("<I")
 

@@ -107,7 +107,7 @@ def _refuse(env: PodEnv, problem: ElasticDLError) -> None:
 
     job = env.name.rpartition("-")[0].removesuffix(f"-{MASTER}")  # of JOB-master-0
     try:
-        last_word.refuse(Api.connect(), job, env.namespace, str(problem), problem.exit_code)
+        last_word.refuse(Api.connect(role=MASTER), job, env.namespace, str(problem), problem.exit_code)
     except ElasticDLError as exc:
         print(f"error: it could not be written down: {exc}", file=sys.stderr)
 

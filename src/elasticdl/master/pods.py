@@ -40,7 +40,7 @@ class Cluster:
     def __init__(self, spec: JobSpec) -> None:
         assert spec.cluster is not None
         self._spec = spec
-        self._api = Api.connect()
+        self._api = Api.connect(role=naming.MASTER)
         self._home = _home(self._api, spec, spec.cluster.namespace or self._api.namespace)
         self._publisher = Publisher(self._api, spec, self._home)
         self._stopped = threading.Event()
@@ -161,7 +161,7 @@ def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
     """Make a result of what cannot be: a master that only failed would be started again for ever."""
     assert spec.cluster is not None
     try:
-        api = Api.connect()
+        api = Api.connect(role=naming.MASTER)
         namespace = spec.cluster.namespace or api.namespace
         last_word.refuse(api, spec.name, namespace, str(problem), problem.exit_code)
     except ElasticDLError as exc:

@@ -27,6 +27,8 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec
 
 EVERY_S = 1.0  # at most
+# And no more than this of a job, however many workers it has: the cluster's store keeps all versions for minutes.
+BYTES_PER_S = 16 << 10
 SHOWN_EVENTS = 200
 # Told over and over: one event with a count, or nobody would find the others among them.
 _REPEATED = ("evaluation", "checkpoint")
@@ -56,6 +58,8 @@ class Publisher:
         self._writing = asyncio.Lock()  # what was seen first is written first
         self.has_result = False  # whether the end is written down
         self._repeats: Counter[str] = Counter()
+        self._data: dict[str, str] = {}  # as it was written last
+        self._shown: dict[str, Any] = {}
         self._told = 0  # entries of the event log that are events of the object
 
     async def run(self, loop: Loop) -> None:
@@ -64,8 +68,13 @@ class Publisher:
             while True:
                 changed.clear()
                 await self.publish(loop)
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(self.pause_s)
                 await changed.wait()
+
+    @property
+    def pause_s(self) -> float:
+        """How long to be quiet after what was written last."""
+        return max(EVERY_S, sum(map(len, self._data.values())) / BYTES_PER_S)
 
     async def publish(self, loop: Loop) -> None:
         async with self._writing:
@@ -96,11 +105,14 @@ class Publisher:
         data = {"status.json": MessageToJson(seen), "events.jsonl": lines}
         if result is not None:
             data[last_word.RESULT_KEY] = json.dumps(result)
-        last_word.write(self._api, self._spec.name, self._home.namespace, self._home.master, data)
+        if data != self._data:
+            last_word.write(self._api, self._spec.name, self._home.namespace, self._home.master, data)
+            self._data = data
         self.has_result = result is not None
-        if self._home.resource is not None:
-            change = {"status": resource_status(seen, result)}
+        if self._home.resource is not None and (shown := resource_status(seen, result)) != self._shown:
+            change = {"status": shown}
             self._api.patch(ELASTIC_JOB, self._home.resource.name, change, self._home.namespace, "status")
+            self._shown = shown
         for number, entry in untold:
             with suppress(AlreadyThere):  # the master before this one told it
                 self._tell(number, entry)

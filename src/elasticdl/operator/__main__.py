@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from typing import Any, cast
 
 import click
 import kopf
@@ -34,12 +35,12 @@ async def lead_and_serve(api: Api, election: Election, beat: health.Health) -> N
         except asyncio.CancelledError:
             break
         health.IS_LEADER.set(1)
-        is_lost = await _serve(api, election)
+        is_lost = await serve(api, election)
         health.IS_LEADER.set(0)
     beating.cancel()
 
 
-async def _serve(api: Api, election: Election) -> bool:
+async def serve(api: Api, election: Election) -> bool:
     """Act until the Lease is lost (True) or a signal comes (False)."""
     loop = asyncio.get_running_loop()
     is_over = asyncio.Event()
@@ -51,6 +52,7 @@ async def _serve(api: Api, election: Election) -> bool:
         settings=reactions.settings(),
         clusterwide=True,
         standalone=True,
+        identity=cast(Any, election.me),  # kopf would look for the user's name, which users of pods need not have
         stop_flag=is_over,
     )
     for number in SIGNALS:  # in the place of kopf's own, after which it would wait for our flag
@@ -75,7 +77,7 @@ def main(port: int, lease_name: str, namespace: str, lease_seconds: float, log_l
     if log_level != "DEBUG":  # kopf tells of every event it passed on; masters make one a second
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
-        api = Api.connect(timeout_s=lease_seconds / 3)
+        api = Api.connect(role="operator", timeout_s=lease_seconds / 3)
     except ElasticDLError as exc:
         click.echo(str(exc), err=True)
         sys.exit(exc.exit_code)

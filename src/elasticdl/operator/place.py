@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from elasticdl.errors import TransientError
 from elasticdl.kube import kinds
@@ -19,6 +19,23 @@ Say = Callable[[Document, str, str, str], None]  # the object, Normal or Warning
 
 class Waiting(TransientError):
     """Something of another must go first; a person may have to do it."""
+
+
+class Standing(NamedTuple):
+    """All that a look takes from the master: one that stands as it did needs no other look."""
+
+    uid: str
+    replicas: int
+    is_ready: bool
+    is_going: bool
+
+
+def standing(master: Document | None) -> Standing | None:
+    if master is None:
+        return None
+    is_ready = (master.get("status") or {}).get("readyReplicas", 0) > 0
+    is_going = "deletionTimestamp" in master["metadata"]
+    return Standing(master["metadata"]["uid"], master["spec"]["replicas"], is_ready, is_going)
 
 
 @dataclass

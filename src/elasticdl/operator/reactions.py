@@ -1,7 +1,8 @@
 """When the operator looks at a job: kopf tells of every change, `reconcile` does the rest.
 
 Events, not kopf's create/update/resume: those keep their progress in annotations of each resource, and `reconcile`
-needs no progress. A change of a status alone (masters write one a second) is not looked at.
+needs no progress. What cannot change what a look would do is not looked at: a status alone (masters write one a
+second), and most of what its controller says of a StatefulSet.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.launcher import naming
 from elasticdl.operator import health
-from elasticdl.operator.place import Say, Waiting
+from elasticdl.operator.place import Document, Say, Standing, Waiting, standing
 from elasticdl.operator.reconcile import reconcile
 
 RETRY_S = 2.0
@@ -44,6 +45,7 @@ class Reactions:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._standings: dict[tuple[str, str], Standing | None] = {}  # of masters, as the last look left them
         self._phases: dict[str, str] = {}
         self.registry = kopf.OperatorRegistry()
         kopf.on.login(registry=self.registry)(kopf.login_via_client)
@@ -73,19 +75,25 @@ class Reactions:
         metadata = body["metadata"]
         self._count(metadata["uid"], None if type == "DELETED" else body.get("status", {}).get("phase", ""))
         if type == "DELETED":
-            self._locks.pop((metadata["namespace"], metadata["name"]), None)
+            for known in (self._locks, self._standings):
+                known.pop((metadata["namespace"], metadata["name"]), None)
         elif memo.get("generation") != metadata["generation"]:
             await self._look(metadata["namespace"], metadata["name"])
             memo["generation"] = metadata["generation"]
 
-    async def master_changed(self, body: kopf.Body, **_: Any) -> None:
+    async def master_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
         metadata = body["metadata"]
+        heard = None if type == "DELETED" else standing(cast(Document, body))
         for owner in metadata.get("ownerReferences", []):
             if owner["kind"] == kinds.ELASTIC_JOB.kind:
-                await self._look(metadata["namespace"], owner["name"])
+                await self._look(metadata["namespace"], owner["name"], unless=heard)
 
-    async def _look(self, namespace: str, name: str) -> None:
-        """Until it went well; with what is there now, not with what the event said."""
+    async def _look(self, namespace: str, name: str, unless: Standing | None = None) -> None:
+        """Until it went well; with what is there now, not with what the event said.
+
+        `unless`: nobody need look if the last look left the master so. Told, not looked up: one that waits for a look
+        at the same job may have nothing to do any more.
+        """
         loop = asyncio.get_running_loop()
 
         def say(resource: dict[str, Any], type: str, reason: str, message: str) -> None:
@@ -93,17 +101,18 @@ class Reactions:
             about = kopf.Body(cast(Any, resource))
             loop.call_soon_threadsafe(lambda: kopf.event(about, type=type, reason=reason, message=message[:1000]))
 
-        def look() -> None:
+        def look() -> Standing | None:
             resource = self._api.get(kinds.ELASTIC_JOB, name, namespace)
-            if resource is not None:
-                reconcile(self._api, resource, say)
+            return standing(reconcile(self._api, resource, say)) if resource is not None else None
 
         said = ""
         while True:
             try:
                 async with self._locks[namespace, name]:
+                    if unless is not None and self._standings.get((namespace, name)) == unless:
+                        return
                     with health.RECONCILE_S.time():
-                        await asyncio.to_thread(look)
+                        self._standings[namespace, name] = await asyncio.to_thread(look)
                 health.RECONCILED.labels("done").inc()
                 return
             except TransientError as exc:

@@ -23,12 +23,15 @@ from elasticdl.operator.schema import job_of
 from elasticdl.spec.job import JobSpec
 
 
-def reconcile(api: Api, resource: Document, say: Say) -> None:
-    """Raises TransientErrors to be called again; everything a person must know is in the status and in events."""
+def reconcile(api: Api, resource: Document, say: Say) -> Document | None:
+    """The master as it is left, if there is one.
+
+    Raises TransientErrors to be called again; everything a person must know is in the status and in events.
+    """
     place = Place(api, resource, say)
     if holding.is_going(resource):
         holding.let_go(api, resource, place.owners_of_pods())
-        return  # owner references take all else along
+        return None  # owner references take all else along
     job = master = result = None
     try:
         master = place.find(kinds.STATEFUL_SET, place.master_name)
@@ -49,6 +52,7 @@ def reconcile(api: Api, resource: Document, say: Say) -> None:
         _tell(place, job, master, result, held_up_by=str(exc))
         raise
     _tell(place, job, master, result)
+    return master
 
 
 def _asked(place: Place, master: Document | None) -> JobSpec | None:

@@ -26,7 +26,7 @@ def names(api: Api) -> list[str]:
 def test_a_journal_grows_is_compacted_and_read_again(api: Api) -> None:
     journal = journal_of(api)
     assert list(journal.replay()) == []
-    records = [bytes([number]) * 9_000 for number in range(20)]
+    records = [bytes([number]) * 1_125 for number in range(20)]
     for record in records:
         journal.append([record])
     assert names(api) == [f"mnist-journal-00000{number}" for number in range(4)]

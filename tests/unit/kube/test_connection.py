@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl import __version__
 from elasticdl.kube import connection
 from elasticdl.kube.connection import Connection
 from elasticdl.kube.errors import NoCluster
@@ -44,6 +45,11 @@ def test_an_unknown_context_is_refused_with_the_nearest_of_those_that_exist(kube
         Connection.open("twoo")
     with pytest.raises(NoCluster, match=r"no context 'three' in the kubeconfig; there are: one, two"):
         Connection.open("three")
+
+
+def test_each_role_names_itself_to_the_server(kubeconfig: Path) -> None:
+    assert Connection.open().agent == f"elasticdl/{__version__}"
+    assert Connection.open(role="master").agent == f"elasticdl-master/{__version__}"
 
 
 def test_without_a_kubeconfig_the_error_says_where_it_looked(kubeconfig: Path) -> None:

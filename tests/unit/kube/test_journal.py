@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 from unittest import mock
@@ -30,6 +30,30 @@ def journal_of(way: Way, timeout_s: float = 60.0) -> ApiJournal:
 
 def content_of(store: Store) -> list[bytes]:
     return list(journal_of(Way(store)).replay())
+
+
+def test_a_small_record_is_a_small_write_however_long_the_journal_is() -> None:
+    """The store of a cluster keeps all versions of an object for minutes: what is sent again and again fills it."""
+    way = Way(Store())
+    sent: list[int] = []
+    journal = journal_of(way)
+    list(journal.replay())
+    create, replace = way.create, way.replace
+
+    def weighed(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def weigh(document: dict[str, Any]) -> Any:
+            sent.append(len(document["binaryData"]["content"]))
+            return write(document)
+
+        return weigh
+
+    with mock.patch.multiple(way, create=weighed(create), replace=weighed(replace)):
+        for _ in range(2000):
+            journal.append([b"x" * 100])
+
+    assert sum(sent) / 2000 < 8 << 10
+    assert max(sent) < 16 << 10
+    assert len(sent) < 2000 * 1.05, "beginning a segment takes two writes"
 
 
 payloads = st.binary(min_size=0, max_size=70)
@@ -169,7 +193,7 @@ def test_a_segment_that_is_full_is_followed_by_another_and_compaction_leaves_one
     journal = journal_of(Way(store))
     list(journal.replay())
     for _ in range(5):
-        journal.append([b"x" * (20 << 10)])
+        journal.append([b"x" * (segments.FULL_BYTES // 4)])
     assert sorted(store.objects) == [f"mnist-journal-00000{number}" for number in (0, 1, 2)]
 
     journal.compact(b"y" * (600 << 10))

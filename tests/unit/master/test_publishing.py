@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere, NotThere
+from elasticdl.kube.errors import AlreadyThere, ApiAway, NotThere
 from elasticdl.kube.kinds import EVENT, Kind
 from elasticdl.launcher.manifest import Owner
 from elasticdl.master import events as ev
 from elasticdl.master.loop import Loop
-from elasticdl.master.publishing import Home, Publisher, resource_status
+from elasticdl.master.publishing import EVERY_S, Home, Publisher, resource_status
 from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import START, Driver, job_spec
 
@@ -26,6 +26,7 @@ class Written:
         self.names: set[str] = set()
         self.repeated: dict[str, int] = {}
         self.status: dict[str, Any] | None = None
+        self.patches: list[str] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
     def create(self, document: dict[str, Any]) -> None:
@@ -44,6 +45,7 @@ class Written:
         return self.status
 
     def patch(self, kind: Kind, name: str, change: dict[str, Any], namespace: str, sub: str = "") -> None:
+        self.patches.append(f"{kind.kind} {name}")
         if kind == EVENT:
             if name not in self.names:
                 raise NotThere(f"no {name}")
@@ -56,8 +58,8 @@ MASTER = Owner("apps/v1", "StatefulSet", "test-master", "12345678-9")
 HOME = Home("team", MASTER, Owner("v1", "ConfigMap", "test-spec", "98765432-1"), None)
 
 
-def publishing(made: Driver, api: Written) -> Callable[[], None]:
-    publisher = Publisher(cast(Api, api), job_spec(), HOME)
+def publishing(made: Driver, api: Written, home: Home = HOME) -> Callable[[], None]:
+    publisher = Publisher(cast(Api, api), job_spec(), home)
     loop = cast(Loop, SimpleNamespace(state=made.state, clock=SimpleNamespace(now=lambda: START)))
     return lambda: asyncio.run(publisher.publish(loop))
 
@@ -84,6 +86,49 @@ def test_what_happens_while_events_are_written_is_told_the_next_time() -> None:
         "Scaled: from 3 to 4 workers",
         "WorkerLaunched: worker-3",
     ]
+
+
+def test_who_has_nothing_new_to_say_says_nothing() -> None:
+    made, api = Driver(job_spec()), Written()
+    publish = publishing(made, api, HOME._replace(resource=Owner("elasticdl.org/v1", "ElasticJob", "test", "1234")))
+    publish()
+    publish()
+    quiet = list(api.patches)
+    made.do(ev.ScaleAsked(3, 0))
+    publish()
+
+    assert quiet == ["ConfigMap job-status", "ElasticJob test"]
+    assert api.patches == quiet * 2
+
+
+def test_what_could_not_be_written_is_written_the_next_time() -> None:
+    made, api = Driver(job_spec()), Written()
+    publish = publishing(made, api)
+    answers = iter([ApiAway("no answer")])
+
+    def fail() -> None:
+        for answer in answers:
+            raise answer
+
+    api.meanwhile = fail
+    publish()
+    publish()
+
+    assert api.patches == ["ConfigMap job-status"] * 2
+
+
+def test_a_job_of_many_workers_speaks_less_often_and_a_small_one_every_second() -> None:
+    paces = []
+    for workers in (2, 200):
+        spec = job_spec(wish=workers, most=workers, ranks=workers)
+        made, api = Driver(spec), Written()
+        publisher = Publisher(cast(Api, api), spec, HOME)
+        loop = cast(Loop, SimpleNamespace(state=made.state, clock=SimpleNamespace(now=lambda: START)))
+        asyncio.run(publisher.publish(loop))
+        paces.append(publisher.pause_s)
+
+    assert paces[0] == EVERY_S
+    assert 2 * EVERY_S < paces[1] < 20 * EVERY_S
 
 
 def test_a_master_that_came_back_does_not_tell_again() -> None:
