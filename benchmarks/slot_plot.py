@@ -46,7 +46,7 @@ def preemption(path: Path, day: Day, job: str, web: str, title: str, goal: float
             mean = 100 * course.mean(day.begin, day.end) / day.slots
             _line(used, course, day, f"{name}: mean {mean:.1f} %", colour)
         used.axhline(100 * goal, color="#b03030", linewidth=0.8, linestyle="--")
-        used.set(ylabel=f"utilisation, %\n(mean of {_WINDOW_S:g} s)", ylim=(0, 104))
+        used.set(ylabel=f"utilisation, %\n(mean of {_WINDOW_S:g} s)", ylim=(50, 104))
         used.legend(loc="lower left", ncols=2)
 
         created, waited = zip(*day.full_s, strict=True)
@@ -68,23 +68,19 @@ def two_jobs(path: Path, outcomes: Mapping[str, Pair], slots: int, wish: int) ->
             first, second = pair.courses.values()
             _stack(panel, {"first job": (first, WORK), "second job": (second, SECOND)}, pair.begin, pair.end)
             panel.axhline(slots, color=INK, linewidth=0.8)
-            _mark(panel, pair.submitted_s[1], slots, "second submitted")
-            _mark(
-                panel,
-                pair.submitted_s[1] + pair.waited_s[1],
-                slots - 0.7,
-                f"its first step, {pair.waited_s[1]:.0f} s later",
-            )
-            for name, at, colour in zip(("first", "second"), pair.ended_s, (WORK, SECOND), strict=True):
-                panel.axvline(at, color=colour, linewidth=1.2)
-                panel.text(at, 0.15, f" {name} ends, {at:.0f} s", color=colour, fontsize=8)
+            submitted, waited = pair.submitted_s[1], pair.waited_s[1]
+            _mark(panel, submitted, slots + 2, "second submitted", INK)
+            _mark(panel, submitted + waited, slots + 1, f"its first step, {waited:.0f} s later", INK)
+            _mark(panel, pair.ended_s[0], slots + 3, f"first ends, {pair.ended_s[0]:.0f} s", WORK)
+            _mark(panel, pair.ended_s[1], slots + 3, f"second ends, {pair.ended_s[1]:.0f} s", SECOND)
             panel.set(
                 title=f"{how}: each wishes {wish} of {slots} slots; workers that run hold "
-                f"{pair.utilisation(pair.running):.0f} % of all slots", ylabel="slots", ylim=(0, slots * 1.02),
+                f"{pair.utilisation(pair.running):.0f} % of all slots", ylabel="slots", ylim=(0, slots + 3.2),
+                yticks=range(slots + 1),
             )  # fmt: skip
         latest = max(max(pair.ended_s) for pair in outcomes.values())
-        panels[-1].set(xlabel="seconds since the first was submitted", xlim=(0, 1.12 * latest))
-        panels[0].legend(loc="upper right")
+        panels[-1].set(xlabel="seconds since the first was submitted", xlim=(0, 1.16 * latest))
+        panels[-1].legend(loc="center right")
         _save(figure, path)
 
 
@@ -103,9 +99,10 @@ def _line(axes: Any, course: Course, day: Day, label: str, colour: str) -> None:
     axes.plot(moments - day.begin, means, color=colour, linewidth=1.3, label=label)
 
 
-def _mark(axes: Any, at: float, height: float, text: str) -> None:
-    axes.plot([at, at], [0, height], color=INK, linewidth=0.8, linestyle=":")
-    axes.text(at, height - 0.05, f" {text}", va="top", fontsize=8)
+def _mark(axes: Any, at: float, height: float, text: str, colour: str) -> None:
+    """A moment, with its words above the slots."""
+    axes.plot([at, at], [0, height], color=colour, linewidth=1.0, linestyle=":" if colour == INK else "-")
+    axes.text(at, height, f" {text}", va="top", fontsize=8, color=colour)
 
 
 def _moments(courses: Sequence[Course], begin: float, end: float) -> list[float]:
