@@ -36,13 +36,14 @@ QUICK_DAY, QUICK_HOUR_S = (1, 4, 6, 3, 1), 14.0
 PAUSE_S = 0.05
 WINDOW_S = 15.0
 GOAL = 0.9
-PROMPT_S = 5.0  # more than on empty nodes, at most
+PROMPT_S = 3.0  # more than on empty nodes, at most
 GROWN_S = 30.0  # the web pods that go, new workers, Python and torch, several at once
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     watched: Watched
+    job: str
     begin: float
     end: float
     slots: int
@@ -54,14 +55,11 @@ class Outcome:
 
     @property
     def running(self) -> Course:
-        return self.watched.running(JOB, web.NAME)
+        return self.watched.running(self.job, web.NAME)
 
     @property
     def strict(self) -> Course:
-        return self.watched.members(JOB) + self.watched.serving(web.NAME)
-
-
-JOB = "night-shift"
+        return self.watched.members(self.job) + self.watched.serving(web.NAME)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,9 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     served_by = web.ensure_nginx()
     day, hour_s = (QUICK_DAY, QUICK_HOUR_S) if chosen.quick else (DAY, HOUR_S)
     with cluster() as kube, tempfile.TemporaryDirectory() as place, Api.connect() as api:
-        job = SlotJob(kube, JOB, Path(place))
+        job = SlotJob(kube, "night-shift", Path(place))
         try:
-            with Watched(api, job.namespace, [JOB]) as watched:
+            with Watched(api, job.namespace, [job.name]) as watched:
                 outcome = live(kube, job, watched, day, hour_s)
         finally:
             web.remove(kube)
@@ -79,9 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     shown = rows(outcome)
     notes = [f"the page: {served_by}; {len(outcome.visitor.served)} pods served it", *outcome.visitor.failures[:10]]
     table.show("A web service above an elastic job", shown, notes=[*notes, table.machine()])
-    slot_plot.preemption(
-        chosen.plot, outcome, JOB, web.NAME, f"a day of {len(day)} hours of {hour_s:g} s on {outcome.slots} slots", GOAL
-    )
+    title = f"a day of {len(day)} hours of {hour_s:g} s on {outcome.slots} slots"
+    slot_plot.preemption(chosen.plot, outcome, web.NAME, title, GOAL)
     if chosen.json:
         table.write(chosen.json, shown)
     return 0
@@ -105,15 +102,16 @@ def live(kube: Kube, job: SlotJob, watched: Watched, day: Sequence[int], hour_s:
         for hour, count in enumerate(day, 1):
             last = time.monotonic()
             follow(kube, watched, count)
-            if count == day[-1] and hour == len(day):
-                job.wait_members(slots - count)
-                grown_s = time.monotonic() - last
-            time.sleep(max(0.0, begin + hour * hour_s - time.monotonic()))  # until the hour is over
+            if hour < len(day):
+                time.sleep(max(0.0, begin + hour * hour_s - time.monotonic()))  # until the hour is over
+        job.wait_members(slots - day[-1])
+        grown_s = time.monotonic() - last
+        time.sleep(max(0.0, begin + len(day) * hour_s - time.monotonic()))
         end = time.monotonic()
     job.hurry()
     full = [(trace.created_at, waited(trace)) for trace in watched.of(web.NAME) if trace.name not in seen]
     is_exact = job.is_exact()
-    return Outcome(watched, begin, end, slots, empty, full[day[0] :], grown_s, is_exact, visitor)
+    return Outcome(watched, job.name, begin, end, slots, empty, full[day[0] :], grown_s, is_exact, visitor)
 
 
 def follow(kube: Kube, watched: Watched, count: int) -> None:
@@ -152,7 +150,7 @@ def rows(outcome: Outcome) -> list[table.Row]:
         goal = f"nginx never waits for training: ≤ {PROMPT_S:g} s more"
         measure = f"web pod from created to Running, {which} of {len(full)}"
         found.append(table.Row(measure, "s", ours, theirs, "empty nodes", goal, ours - theirs <= PROMPT_S))
-    workers = [trace for trace in outcome.watched.of(JOB) if trace.preempted]
+    workers = [trace for trace in outcome.watched.of(outcome.job) if trace.preempted]
     gone = [trace.ended_at - trace.leaving_at for trace in workers if trace.ended_at and trace.leaving_at]
     found.append(table.Row("workers preempted", "pods", len(gone), None, ""))
     found.append(table.Row("from preempted to gone, worst", "s", max(gone, default=0.0), None, ""))

@@ -26,12 +26,12 @@ _STYLE = {
 }  # fmt: skip
 
 
-def preemption(path: Path, day: Day, job: str, web: str, title: str, goal: float) -> None:
+def preemption(path: Path, day: Day, web: str, title: str, goal: float) -> None:
     with plt.rc_context(_STYLE):
         figure, (held, used, waits) = plt.subplots(
             3, 1, figsize=(9, 7.2), sharex=True, height_ratios=(3, 1.7, 1.3), layout="constrained"
         )
-        members, running = day.watched.members(job), day.watched.running(job)
+        members, running = day.watched.members(day.job), day.watched.running(day.job)
         layers = {
             "web pods": (day.watched.running(web), WEB),
             "workers that train": (members, WORK),
