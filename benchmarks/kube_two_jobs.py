@@ -111,6 +111,7 @@ def rows(ours: Outcome, gang: Outcome) -> list[table.Row]:
         return table.Row(measure, unit, mine, theirs, "gang", goal, met)
 
     first, second = ours.waited_s[1], gang.waited_s[1]
+    exact = ("exact" if ours.is_exact else "not exact", "exact" if gang.is_exact else "not exact")
     within = f"not later (within {AT_ONCE - 1:.0%})"
     return [
         row("waiting time of the second job", "s", first, second, "less", first < second),
@@ -129,11 +130,8 @@ def rows(ours: Outcome, gang: Outcome) -> list[table.Row]:
                 ("members only", ours.utilisation(ours.members), gang.utilisation(gang.members)),
             )
         ),
-        table.Row(
-            "steps and records of all jobs", "", *("exact" if one.is_exact else "not exact" for one in (ours, gang)),
-            "gang", "exact", ours.is_exact and gang.is_exact,
-        ),
-    ]  # fmt: skip
+        table.Row("steps and records of all jobs", "", *exact, "gang", "exact", ours.is_exact and gang.is_exact),
+    ]
 
 
 if __name__ == "__main__":

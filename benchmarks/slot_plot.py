@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WEB, WORK, STARTING, SECOND, INK = "#e08a2e", "#2f6db3", "#a9c8e8", "#4da48c", "#333333"
 _WINDOW_S = 10.0
-_STYLE = {
+_STYLE: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "axes.spines.top": False,
     "axes.spines.right": False, "axes.edgecolor": "#888888", "text.color": INK, "axes.labelcolor": INK,
     "legend.frameon": False, "axes.grid": True, "axes.grid.axis": "y", "grid.color": "#e6e6e6", "axes.axisbelow": True,
