@@ -1,0 +1,137 @@
+"""A web service on the cluster, as a Deployment and a Service, and somebody who asks it for its page all the time.
+
+nginx of this machine, mounted into an empty image; where there is none and apt cannot install it, Python's server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from experiment import HOST_IMAGE, Kube, on_this_machine
+from slots import SLOT
+
+NAME = "web"
+PAGE = "<html><body>The page of the day.</body></html>\n"
+NGINX = Path("/usr/sbin/nginx")
+PORT = 8080
+DRAIN_S = 2  # a pod that goes serves on until every node knows that it goes
+ASKED_EVERY_S = 0.05
+ANSWER_S = 2.0
+
+_CONF = f"""daemon off; pid /tmp/nginx.pid; worker_processes 1;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path /tmp/a; proxy_temp_path /tmp/b; fastcgi_temp_path /tmp/c; uwsgi_temp_path /tmp/d; scgi_temp_path /tmp/e;
+  server {{ listen {PORT}; root /web; add_header Pod $hostname; }}
+}}
+"""  # noqa: E501
+
+
+def ensure_nginx() -> str:
+    """Install nginx where it is missing and we may; what serves then, in words."""
+    how = ""
+    if not NGINX.exists() and os.geteuid() == 0 and shutil.which("apt-get"):
+        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        asked = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "nginx-light"]
+        subprocess.run(["apt-get", "update", "-qq"], env=environ, capture_output=True, timeout=120, check=False)
+        subprocess.run(asked, env=environ, capture_output=True, timeout=300, check=False)
+        how = ", installed by apt for this run"
+    if not NGINX.exists():
+        return "Python's http.server (no nginx here)"
+    version = subprocess.run([str(NGINX), "-v"], capture_output=True, text=True, timeout=10, check=True).stderr
+    return version.removeprefix("nginx version: ").strip() + how
+
+
+def documents() -> str:
+    """ConfigMap, Service and a Deployment without replicas, of high priority, of one slot each."""
+    mounts = on_this_machine()["worker_pod"]["spec"]["containers"][0]["volumeMounts"]
+    nginx = [str(NGINX), "-e", "stderr", "-c", "/web/nginx.conf"]
+    python = [sys.executable, "-m", "http.server", str(PORT), "--directory", "/web"]
+    container = {
+        "name": NAME, "image": HOST_IMAGE, "command": nginx if NGINX.exists() else python,
+        "volumeMounts": [*mounts, {"name": "web", "mountPath": "/web"}],
+        "resources": {"requests": {SLOT: 1, "cpu": "10m"}, "limits": {SLOT: 1}},
+        "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1},
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_S}}},
+    }  # fmt: skip
+    pod = {
+        "priorityClassName": "elasticdl-high", "terminationGracePeriodSeconds": DRAIN_S + 3, "containers": [container],
+        "securityContext": {"runAsUser": 10001, "runAsGroup": 10001} if NGINX.exists() else {},
+        "volumes": [*on_this_machine()["pod"]["spec"]["volumes"], {"name": "web", "configMap": {"name": NAME}}],
+    }  # fmt: skip
+    labels = {"app": NAME}
+    items: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"index.html": PAGE, "nginx.conf": _CONF}},
+        {"apiVersion": "v1", "kind": "Service", "spec": {
+            "selector": labels, "ports": [{"port": 80, "targetPort": PORT}]}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {
+            "replicas": 0, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod}}},
+    ]  # fmt: skip
+    for item in items:
+        item["metadata"] = {"name": NAME}
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def address(kube: Kube) -> str:
+    return str(kube.get("service", NAME)["spec"]["clusterIP"])
+
+
+def scale(kube: Kube, replicas: int) -> None:
+    kube.kubectl("scale", "deployment", NAME, f"--replicas={replicas}")
+
+
+def remove(kube: Kube) -> None:
+    kube.kubectl("delete", f"deployment/{NAME}", f"service/{NAME}", f"configmap/{NAME}", "--ignore-not-found")
+
+
+class Visitor:
+    """Asks for the page, over a new connection each time, and notes who answered and what went wrong."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._stopped = threading.Event()
+        self.served: dict[str, int] = {}  # pages by pod
+        self.failures: list[str] = []
+        self.slowest_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="visitor", daemon=True)
+
+    def __enter__(self) -> Visitor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(ASKED_EVERY_S):
+            began = time.monotonic()
+            try:
+                who = self._ask()
+                self.served[who] = self.served.get(who, 0) + 1
+            except (OSError, http.client.HTTPException, ValueError) as exc:
+                self.failures.append(f"{time.strftime('%H:%M:%S')} {type(exc).__name__}: {exc}")
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    def _ask(self) -> str:
+        connection = http.client.HTTPConnection(self._host, 80, timeout=ANSWER_S)
+        try:
+            connection.request("GET", "/")
+            answer = connection.getresponse()
+            body = answer.read().decode()
+            if answer.status != 200 or body != PAGE:
+                raise ValueError(f"{answer.status} {body[:80]!r}")
+            return answer.getheader("Pod", NAME)
+        finally:
+            connection.close()
