@@ -1,6 +1,6 @@
 """A master whose pod is taken away: its journal has all there is to know, so it just goes, and the next one goes on.
 
-Unless its job was deleted: then there is no next one. Workers and ps, who would wait for it for as long as their grace
+Unless its job was deleted or suspended: then there is no next one. Workers and ps, who would wait for it for as long as their grace
 period allows, are released first.
 """
 
@@ -23,7 +23,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 if TYPE_CHECKING:
     from elasticdl.master.loop import Loop
 
-ASK_S = 3.0  # for the API server to say whether the job is deleted
+ASK_S = 3.0  # for the API server to say whether it is the last
 GOING_S = 5.0  # for those that were released to say goodbye
 _LOOK_S = 0.05
 _log = logging.getLogger(__name__)
@@ -34,24 +34,25 @@ def go() -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def is_deleted(api: Api, master: Owner, namespace: str) -> bool:
-    """Whether the job is gone, or going; not where nobody can say."""
+def is_last(api: Api, master: Owner, namespace: str) -> bool:
+    """Whether no other master will follow: the job is gone, or going, or shall have no pods. Not where nobody can say."""
     try:
         found = api.get(STATEFUL_SET, master.name, namespace)
     except AccessDenied:
         return True  # its rights belonged to the job, and went before it
     except ElasticDLError:
         return False
-    return found is None or found["metadata"]["uid"] != master.uid or "deletionTimestamp" in found["metadata"]
+    is_gone = found is None or found["metadata"]["uid"] != master.uid or "deletionTimestamp" in found["metadata"]
+    return is_gone or (found is not None and not found["spec"]["replicas"])
 
 
-async def leave(loop: Loop, is_job_deleted: Callable[[], bool], ask_s: float = ASK_S, going_s: float = GOING_S) -> None:
+async def leave(loop: Loop, is_last: Callable[[], bool], ask_s: float = ASK_S, going_s: float = GOING_S) -> None:
     """All that is to be done before `go`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ask_s):
-            if not await asyncio.to_thread(is_job_deleted):
+            if not await asyncio.to_thread(is_last):
                 return
-        _log.info("the job was deleted: %d workers and ps are released", len(loop.links))
+        _log.info("no other master will follow: %d workers and ps are released", len(loop.links))
         loop.performer.launcher = None  # nobody is launched any more
         async with asyncio.timeout(going_s):
             for link in loop.links.values():

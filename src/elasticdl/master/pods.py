@@ -102,7 +102,7 @@ class Cluster:
 
     async def _taken_away(self, loop: Loop) -> None:
         home = self._home
-        await farewell.leave(loop, lambda: farewell.is_deleted(self._api, home.master, home.namespace))
+        await farewell.leave(loop, lambda: farewell.is_last(self._api, home.master, home.namespace))
         farewell.go()
 
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:

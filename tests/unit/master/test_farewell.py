@@ -65,25 +65,32 @@ def test_nobody_is_waited_for_beyond_measure() -> None:
 @pytest.fixture
 def api() -> FakeApi:
     made = FakeApi()
-    made.create({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "digits-master"}, "spec": {}})
+    made.create(
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "digits-master"}, "spec": {"replicas": 1}}
+    )
     return made
 
 
-def test_a_job_is_deleted_when_its_set_is_gone_or_going_or_its_rights_are(api: FakeApi) -> None:
+def test_nobody_follows_when_the_set_is_gone_or_going_or_shall_have_no_pods_or_the_rights_are_gone(
+    api: FakeApi,
+) -> None:
     found = api.objects[STATEFUL_SET, "default", "digits-master"]
     owner = Owner.of(found)
 
-    def is_deleted() -> bool:
-        return farewell.is_deleted(cast(Any, api), owner, "default")
+    def is_last() -> bool:
+        return farewell.is_last(cast(Any, api), owner, "default")
 
-    assert not is_deleted()
+    assert not is_last()
     found["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
-    assert is_deleted()
+    assert is_last()
     del found["metadata"]["deletionTimestamp"]
+    found["spec"]["replicas"] = 0
+    assert is_last()
+    found["spec"]["replicas"] = 1
     found["metadata"]["uid"] = "another's"
-    assert is_deleted()
+    assert is_last()
     api.forbidden = {("get", "statefulsets")}
-    assert is_deleted()
+    assert is_last()
     api.forbidden = set()
     api.objects.clear()
-    assert is_deleted()
+    assert is_last()
