@@ -1,7 +1,7 @@
 """A master whose pod is taken away: its journal has all there is to know, so it just goes, and the next one goes on.
 
-Unless its job was deleted or suspended: then there is no next one. Workers and ps, who would wait for it for as long as their grace
-period allows, are released first.
+Unless its job was deleted or suspended: then there is no next one. Workers and ps, who would wait for it for as long
+as their grace period allows, are released first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def go() -> None:
 
 
 def is_last(api: Api, master: Owner, namespace: str) -> bool:
-    """Whether no other master will follow: the job is gone, or going, or shall have no pods. Not where nobody can say."""
+    """Whether no other will follow: the job is gone, or going, or shall have no pods. Not where nobody can say."""
     try:
         found = api.get(STATEFUL_SET, master.name, namespace)
     except AccessDenied:
