@@ -119,6 +119,8 @@ def test_deleted_while_it_trains_it_leaves_nothing(job: ElasticJob) -> None:
 
     job.kubectl("delete", "elasticjob/deleted", "--timeout=60s")
 
+    running = {name for name, pod in job.pods().items() if pod["status"]["phase"] in ("Pending", "Running")}
+    assert not running, "it goes after its pods"
     job.wait(lambda: not job.left(), "nothing left", MINUTE_S)
 
 

@@ -71,7 +71,7 @@ def api() -> FakeApi:
     return made
 
 
-def test_nobody_follows_when_the_set_is_gone_or_going_or_shall_have_no_pods_or_the_rights_are_gone(
+def test_nobody_follows_when_the_set_or_the_rights_are_gone_or_it_shall_have_no_pods(
     api: FakeApi,
 ) -> None:
     found = api.objects[STATEFUL_SET, "default", "digits-master"]
