@@ -27,29 +27,46 @@ def why_not() -> str:
     return "" if shutil.which("prometheus") else "prometheus is not installed"
 
 
-def configuration(kubeconfig: str, monitors: list[dict[str, Any]]) -> dict[str, Any]:
-    """What Prometheus's operator makes of ServiceMonitors: services by label, their endpoints by the port's name."""
+def configuration(place: Path, monitors: list[dict[str, Any]]) -> dict[str, Any]:
+    """What Prometheus's operator makes of ServiceMonitors, with targets in files: Debian's knows no Kubernetes."""
     return {
         "global": {"scrape_interval": f"{EVERY_S}s", "scrape_timeout": f"{EVERY_S}s"},
-        "scrape_configs": [_scraping(kubeconfig, monitor) for monitor in monitors],
-    }
-
-
-def _scraping(kubeconfig: str, monitor: dict[str, Any]) -> dict[str, Any]:
-    (endpoint,) = monitor["spec"]["endpoints"]
-    labels = {
-        f"__meta_kubernetes_service_label_{name.translate(str.maketrans('./-', '___'))}": value
-        for name, value in monitor["spec"]["selector"]["matchLabels"].items()
-    }
-    kept = labels | {"__meta_kubernetes_endpoint_port_name": endpoint["port"]}
-    return {
-        "job_name": monitor["metadata"]["name"],
-        "honor_labels": endpoint.get("honorLabels", False),
-        "kubernetes_sd_configs": [{"role": "endpoints", "kubeconfig_file": kubeconfig}],
-        "relabel_configs": [
-            {"source_labels": [name], "regex": value, "action": "keep"} for name, value in kept.items()
+        "scrape_configs": [
+            {
+                "job_name": monitor["metadata"]["name"],
+                "honor_labels": _endpoint(monitor).get("honorLabels", False),
+                "file_sd_configs": [{"files": [str(_targets_file(place, monitor))], "refresh_interval": "5s"}],
+            }
+            for monitor in monitors
         ],
     }
+
+
+def discover(kube: Kube, monitors: list[dict[str, Any]], place: Path) -> None:
+    """Write down whom the monitors select now: the endpoints of services by label, their port by name."""
+    for monitor in monitors:
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        selector = ",".join(f"{name}={value}" for name, value in wanted.items())
+        found = kube.get("endpointslices", "--all-namespaces", f"--selector={selector}")["items"]
+        targets = [
+            f"{address}:{port['port']}"
+            for one in found
+            for port in one.get("ports") or []
+            if port.get("name") == _endpoint(monitor)["port"]
+            for endpoint in one.get("endpoints") or []
+            for address in endpoint["addresses"]
+        ]
+        _targets_file(place, monitor).write_text(json.dumps([{"targets": targets}]))
+
+
+def _endpoint(monitor: dict[str, Any]) -> dict[str, Any]:
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert isinstance(endpoint, dict)
+    return endpoint
+
+
+def _targets_file(place: Path, monitor: dict[str, Any]) -> Path:
+    return place / f"{monitor['metadata']['name']}.json"
 
 
 class Prometheus:
@@ -83,8 +100,10 @@ def running(kube: Kube, monitors: list[dict[str, Any]], place: Path) -> Iterator
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     file = place / "prometheus.yml"
-    file.write_text(yaml.safe_dump(configuration(kube.environ["KUBECONFIG"], monitors)))
-    subprocess.run(["promtool", "check", "config", str(file)], check=True, capture_output=True, timeout=30)
+    file.write_text(yaml.safe_dump(configuration(place, monitors)))
+    discover(kube, monitors, place)
+    checked = subprocess.run(["promtool", "check", "config", str(file)], capture_output=True, text=True, timeout=30)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     argv = [
         "prometheus", f"--config.file={file}", f"--storage.tsdb.path={place / 'series'}",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",

@@ -64,6 +64,7 @@ def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(i
     found = monitors(installed)
     assert {one["metadata"]["name"] for one in found} == {"elasticdl-jobs", "elasticdl-operator"}
 
+    job.wait_members(1, step=2)
     with prometheus.running(installed, found, tmp_path) as server:
         for panel, expression in expressions():
 
