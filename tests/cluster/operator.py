@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 from tests.cluster import image
 from tests.cluster.kube import ROOT, STARTER, Kube
@@ -14,6 +14,7 @@ from tests.cluster.kube import ROOT, STARTER, Kube
 NAMESPACE = "elasticdl-system"
 RELEASE = "elasticdl"
 LABELS = "app.kubernetes.io/name=elasticdl,app.kubernetes.io/component=operator"
+_loaded: set[Path] = set()
 
 
 def why_not() -> str:
@@ -35,8 +36,11 @@ def installed(kube: Kube) -> Iterator[None]:
         helm(kube, "uninstall", RELEASE, "--wait")
 
 
-def load(archive: Any) -> None:
-    subprocess.run([str(STARTER), "load", str(archive)], check=True, capture_output=True, timeout=600)
+def load(archive: Path) -> None:
+    """Into all nodes; what the suite has loaded before is there."""
+    if archive not in _loaded:
+        subprocess.run([str(STARTER), "load", str(archive)], check=True, capture_output=True, timeout=600)
+        _loaded.add(archive)
 
 
 def helm(kube: Kube, *words: str) -> str:

@@ -50,7 +50,7 @@ def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, tmp_path: P
     written = kube.elasticdl("logs", job.name, "--worker=1", "--on=kubernetes").stdout
     assert "round 2: rank 1 of 2" in written
 
-    assert "stopping, with a checkpoint" in kube.elasticdl("stop", job.name).stdout
+    assert "stopping after the running step, with a checkpoint" in kube.elasticdl("stop", job.name).stdout
     result = job.result()
     assert (result["phase"], result["exit_code"]) == ("stopped", 130)
     assert result["checkpoint"].startswith(str(tmp_path / "checkpoints"))
@@ -89,10 +89,10 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it_with_a_checkpoint(kub
         assert "│ records ━" in live and "worker-joined" in live
 
         terminal.press("C-c")
-        terminal.wait("stopping: the running step ends, a checkpoint is written. Ctrl-C again")
         last = terminal.wait(f"{ENDED}130")
 
-    assert "stopped" in last and "checkpoint" in last
+    assert f"╭─ {job.name} stopped" in last and f"checkpoint  {tmp_path}" in last
+    assert last.count("╭─") == 2, f"one picture and one summary, nothing left of older ones:\n{last}"
     assert "Traceback" not in live + last and "Exception" not in live + last, live + last
     assert job.result()["phase"] == "stopped"
     job.delete()
@@ -106,8 +106,9 @@ def test_a_second_ctrl_c_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
         job.wait_members(2, step=1)
         terminal.press("C-c")
         terminal.press("C-c")
-        last = terminal.wait(f"{ENDED}130")
+        last = terminal.wait(ENDED)
 
+    assert f"{ENDED}130" in last, last
     assert f"{job.name}: deleted; its pods end, nothing is left but what it wrote to its volumes" in last
     assert "Traceback" not in last, last
     wait_gone(job)

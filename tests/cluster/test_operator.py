@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.skipif(
 
 NAMESPACE = "operator-suite"
 MINUTE_S = 60.0
+GONE_S = 15.0  # far below the grace period of its pods, which is 35 s
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,39 @@ def test_scaled_it_trains_with_as_many_as_asked_for_and_says_so(job: ElasticJob)
     assert not [line for line in expected if not re.search(line, said)], said
 
 
+def test_asked_by_the_command_line_its_resource_and_every_later_master_want_the_same(job: ElasticJob) -> None:
+    here = ("--on=kubernetes", f"--namespace={NAMESPACE}")
+    job.apply(1, slow=True)
+    job.wait_members(1, step=1)
+
+    said = job.kube.elasticdl("scale", job.name, "--workers=2", *here).stdout
+
+    assert said == "scaling from 1 to 2 workers\n"
+    asked = json.loads(job.kubectl("get", "elasticjob", job.name, "--output=json"))
+    assert asked["spec"]["workers"]["wish"] == 2
+    job.wait_members(2)
+    job.kubectl("delete", "pod", f"{job.name}-master-0", "--wait=false")
+    job.wait(lambda: [one for one in job.events() if one["kind"] == "master-restarted"], "the next master")
+    job.wait_members(2)
+    assert not [one for one in job.events() if one["kind"] == "scaled" and "from 2" in one["reason"]]
+    job.hurry()
+    job.wait_phase("Succeeded")
+
+
+def test_pending_it_is_listed_though_it_has_no_master(job: ElasticJob) -> None:
+    # Only the JobSpec can tell: a batch that is smaller than the logical ranks.
+    job.apply(1, plan={"epochs": 1, "global_batch_size": 2, "logical_ranks": 4})
+    job.wait_phase("Invalid")
+
+    here = ("--on=kubernetes", f"--namespace={NAMESPACE}")
+    listed = {one["name"]: one for one in json.loads(job.kube.elasticdl("jobs", "--json", *here).stdout)}
+    said = job.kube.elasticdl("status", job.name, *here).stdout
+
+    assert listed[job.name]["phase"] == "invalid"
+    assert "logical ranks" in listed[job.name]["reason"] and "invalid" in said
+    job.kube.elasticdl("stop", job.name, "--delete", *here)
+
+
 def events(job: ElasticJob) -> str:
     """The last part of what `kubectl describe` says."""
     return job.kubectl("describe", f"elasticjob/{job.name}").partition("\nEvents:")[2]
@@ -117,11 +152,13 @@ def test_deleted_while_it_trains_it_leaves_nothing(job: ElasticJob) -> None:
     job.wait_members(2, step=1)
     assert len(job.left()) > 8, "what it consists of"
 
+    deleted_at = time.monotonic()
     job.kubectl("delete", "elasticjob/deleted", "--timeout=60s")
 
     running = {name for name, pod in job.pods().items() if pod["status"]["phase"] in ("Pending", "Running")}
     assert not running, "it goes after its pods"
     job.wait(lambda: not job.left(), "nothing left", MINUTE_S)
+    assert time.monotonic() - deleted_at < GONE_S, "nobody waits for a master that will not come"
 
 
 @pytest.mark.parametrize(

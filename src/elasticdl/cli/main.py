@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import takewhile
 from typing import Any, NoReturn
@@ -103,4 +105,17 @@ def cli(debug: bool) -> None:
 
 
 def main() -> NoReturn:
-    cli.main()
+    try:
+        cli.main()
+    except SystemExit as exc:
+        if threading.active_count() == 1:
+            raise
+        leave(exc.code if isinstance(exc.code, int) else 1)
+
+
+def leave(code: int) -> NoReturn:
+    """End at once. A thread that is inside grpc at this moment would make an abort of an orderly end."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import termios
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.live import Live
@@ -36,7 +38,10 @@ class Screen:
             yield cls(console, None)
             return
         # The last picture stays; rich's own refresh thread is not needed, each piece of news is drawn at once.
-        with Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live:
+        with (
+            _keys_unseen(),
+            Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live,
+        ):
             yield cls(console, live)
 
     def show(self, status: pb.JobStatus, now: float) -> None:
@@ -77,3 +82,22 @@ class Screen:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
         except OSError:
             self._console.quiet = True
+
+
+@contextmanager
+def _keys_unseen() -> Iterator[None]:
+    """A `^C` that the terminal writes itself would move the picture by a line, and leave a piece of the old one."""
+    try:
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (OSError, ValueError, AttributeError, termios.error):  # no terminal to type at
+        yield
+        return
+    modes = list(before)
+    modes[3] &= ~termios.ECHOCTL
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -137,7 +137,7 @@ def test_a_wrong_context(run: Run, api: Api) -> None:
     result = run(*train("digits", "--context=hre"))
 
     assert result.exit_code == 2
-    assert "there is no context 'hre' in the kubeconfig; there are: here" in result.stderr
+    assert "there is no context 'hre' in the kubeconfig; did you mean 'here'? There are: here" in result.stderr
 
 
 def test_a_server_that_is_down(run: Run, server: ApiServer, connect: Connect) -> None:

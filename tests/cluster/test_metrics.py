@@ -1,0 +1,80 @@
+"""Every panel of the dashboard has something to show: a real Prometheus, a real job with ps, the operator."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import operator, prometheus
+from tests.cluster.elastic_job import SMALL, ElasticJob
+from tests.cluster.kube import ROOT, Kube
+
+REASON = prometheus.why_not() or operator.why_not()
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+NAMESPACE = "metrics-suite"
+PATIENCE_S = 90.0
+
+
+def expressions() -> list[tuple[str, str]]:
+    """(panel, expression) of the dashboard, for all jobs."""
+    board = json.loads((ROOT / "deploy" / "grafana" / "elasticdl.json").read_text())
+    panels = [inner for panel in board["panels"] for inner in (panel, *panel.get("panels", []))]
+    found = [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", [])]
+    return [(title, expression.replace("$job", ".*")) for title, expression in found]
+
+
+def monitors(kube: Kube) -> list[dict[str, Any]]:
+    """The ServiceMonitors as the chart writes them."""
+    done = subprocess.run(
+        ["helm", "template", "elasticdl", str(ROOT / "deploy" / "chart"), "--set=serviceMonitor.enabled=true",
+         "--api-versions=monitoring.coreos.com/v1"],
+        env=kube.environ, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "ServiceMonitor"]
+
+
+@pytest.fixture(scope="module")
+def installed(kube: Kube) -> Iterator[Kube]:
+    kube.kubectl("create", "namespace", NAMESPACE, check=False)
+    with operator.installed(kube):
+        yield kube
+        kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={NAMESPACE}", "--timeout=60s")
+    kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
+
+
+def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(installed: Kube, tmp_path: Path) -> None:
+    job = ElasticJob(installed, "measured", tmp_path, NAMESPACE)
+    cluster = job.document(1)["spec"]["cluster"] | {"ps": SMALL}
+    job.apply(
+        1, slow=True, cluster=cluster, ps={"wish": 1, "embeddings": "all"},
+        data={"training": "made-up", "validation": "made-up", "format": "python"}, evaluation={"steps": 2},
+        model={
+            "zoo": str(ROOT / "tests" / "integration"), "definition": "counting.forward",
+            "params": {"slow": str(job.slow), "pause_s": 0.2},
+        },
+    )  # fmt: skip
+    found = monitors(installed)
+    assert {one["metadata"]["name"] for one in found} == {"elasticdl-jobs", "elasticdl-operator"}
+
+    job.wait_members(1, step=2)
+    with prometheus.running(installed, found, tmp_path) as server:
+        for panel, expression in expressions():
+
+            def has_data(expression: str = expression) -> bool:
+                values = server.values(expression)
+                return bool(values) and not all(map(math.isnan, values))
+
+            job.wait(has_data, f"data of {panel!r}: {expression}", PATIENCE_S)
+        assert server.values('elasticdl_wished_workers{job="measured"}') == [1.0], "the job's own label stands"
+        assert server.values("sum(elasticdl_operator_is_leader)") == [1.0]
+    job.hurry()
+    job.wait_phase("Succeeded")
+    job.delete()
