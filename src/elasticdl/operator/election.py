@@ -10,8 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.errors import TransientError
 from elasticdl.kube import kinds
@@ -19,6 +20,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere, Conflict
 
 LEASE_S = 15.0
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ class Election:
         self._api, self._name, self._namespace, self.me = api, name, namespace, me
         self._lease_s = lease_s
         self._clock = clock
+        # Of its own: looks at many jobs may keep all other threads busy for longer than a Lease lasts.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = clock()
 
@@ -63,7 +67,7 @@ class Election:
 
     async def leave(self) -> None:
         try:
-            await asyncio.to_thread(self._leave)
+            await self._call(self._leave)
         except (TransientError, Conflict) as exc:
             logger.info("the Lease %s is left to run out: %s", self._name, exc)
 
@@ -73,10 +77,13 @@ class Election:
 
     async def _tried(self) -> bool:
         try:
-            return await asyncio.to_thread(self.take)
+            return await self._call(self.take)
         except TransientError as exc:
             logger.warning("the Lease %s cannot be reached: %s", self._name, exc)
             return False
+
+    async def _call(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def take(self) -> bool:
         """Take or renew the Lease if that may be done; whether it is ours now."""

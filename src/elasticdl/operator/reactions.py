@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, cast
@@ -47,6 +47,7 @@ class Reactions:
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._standings: dict[tuple[str, str], Standing | None] = {}  # of masters, as the last look left them
         self._phases: dict[str, str] = {}
+        health.JOBS.clear()  # of an earlier term
         self.registry = kopf.OperatorRegistry()
         kopf.on.login(registry=self.registry)(kopf.login_via_client)
         kopf.on.startup(registry=self.registry)(self.served)
@@ -136,15 +137,14 @@ class Reactions:
         return why
 
     def _count(self, uid: str, phase: str | None) -> None:
-        if phase is None:
-            self._phases.pop(uid, None)
-        else:
-            self._phases[uid] = phase or "New"
-        for known, count in (dict.fromkeys(self._known_phases, 0) | Counter(self._phases.values())).items():
-            self._known_phases.add(known)
-            health.JOBS.labels(known).set(count)
-
-    _known_phases: set[str] = set()
+        """Only what changed: masters write a status every second, and there may be thousands of them."""
+        was, now = self._phases.pop(uid, None), None if phase is None else phase or "New"
+        if now is not None:
+            self._phases[uid] = now
+        if was != now:
+            for one, step in ((was, -1), (now, 1)):
+                if one is not None:
+                    health.JOBS.labels(one).inc(step)
 
 
 def settings() -> kopf.OperatorSettings:

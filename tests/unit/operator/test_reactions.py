@@ -9,7 +9,7 @@ import kopf
 import pytest
 
 from elasticdl.kube.api import Api
-from elasticdl.operator import reactions
+from elasticdl.operator import health, reactions
 from elasticdl.operator.reactions import Reactions
 
 OWNER = {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "name": "mnist", "uid": "1"}
@@ -78,3 +78,26 @@ def test_who_waited_for_a_look_at_the_same_job_does_not_look_again(monkeypatch: 
         return there.looks
 
     assert asyncio.run(heard()) == 1
+
+
+def test_jobs_are_counted_by_phase_and_a_new_term_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(uid: str, phase: str) -> kopf.Body:
+        metadata = {"name": uid, "namespace": "team", "uid": uid, "generation": 1}
+        return kopf.Body(cast(Any, {"metadata": metadata, "status": {"phase": phase}}))
+
+    def counted() -> dict[str, float]:
+        return {one.labels["phase"]: one.value for family in health.JOBS.collect() for one in family.samples}
+
+    async def heard() -> list[dict[str, float]]:
+        found = []
+        for _ in range(2):
+            there = Reactions(cast(Api, There(monkeypatch)))
+            for type, uid, phase in (
+                ("ADDED", "a", ""), ("ADDED", "b", "Pending"), ("MODIFIED", "a", "Running"),
+                ("MODIFIED", "a", "Running"), ("DELETED", "b", "Pending"), ("ADDED", "c", "Running"),
+            ):  # fmt: skip
+                await there.job_changed(type, job(uid, phase), kopf.Memo())
+            found.append(counted())
+        return found
+
+    assert asyncio.run(heard()) == [{"New": 0, "Pending": 0, "Running": 2}] * 2

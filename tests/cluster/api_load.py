@@ -1,0 +1,100 @@
+"""How many requests an API server answered, told apart by who asked. From its own figures.
+
+It counts requests by FlowSchema, and a FlowSchema may be made for any user: one for the operator, one for all masters
+of a namespace. They get the priority level that service accounts have anyway, so counting changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.cluster.kube import Kube
+
+OPERATOR, MASTERS, KUBERNETES = "operator", "masters", "Kubernetes"
+BEGIN_S = 60.0
+_PREFIX = "elasticdl-count-"
+_LINE = re.compile(r"(\w+)\{(.*)\} (\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_ANSWERED = "apiserver_request_total"
+_BY_WHOM = "apiserver_flowcontrol_dispatched_requests_total"
+_REFUSED = "apiserver_flowcontrol_rejected_requests_total"
+
+
+class ApiLoad:
+    """Requests so far: subtract two to know those in between."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    def by_whom(self) -> Counter[str]:
+        """Of operator, masters and all others (Kubernetes's parts, kwok, kubectl)."""
+        found: Counter[str] = Counter()
+        for name, labels, value in self._figures():
+            if name == _BY_WHOM:
+                found[self._whose(labels)] += value
+        return found
+
+    def by_what(self) -> Counter[str]:
+        """Of all clients together, as `PATCH configmaps`."""
+        found: Counter[str] = Counter()
+        for name, labels, value in self._figures():
+            if name == _ANSWERED:
+                what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
+                found[f"{labels['verb']} {what}"] += value
+        return found
+
+    def refused(self) -> int:
+        """Requests the server had no room for."""
+        return sum(value for name, _, value in self._figures() if name == _REFUSED)
+
+    @staticmethod
+    def _whose(labels: dict[str, str]) -> str:
+        schema = labels["flow_schema"]
+        return schema.removeprefix(_PREFIX) if schema.startswith(_PREFIX) else KUBERNETES
+
+    def _figures(self) -> Iterator[tuple[str, dict[str, str], int]]:
+        for line in self._kube.kubectl("get", "--raw", "/metrics").splitlines():
+            if line.startswith(("apiserver_request_total", "apiserver_flowcontrol_")) and (m := _LINE.match(line)):
+                yield m[1], dict(_LABEL.findall(m[2])), int(float(m[3]))
+
+
+@contextmanager
+def counted(kube: Kube, operator: str, namespace: str) -> Iterator[ApiLoad]:
+    """With FlowSchemas for the operator, a user, and for all service accounts of `namespace`."""
+    place, _, name = operator.removeprefix("system:serviceaccount:").partition(":")
+    whom = {
+        OPERATOR: {"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": place}},
+        MASTERS: {"kind": "Group", "group": {"name": f"system:serviceaccounts:{namespace}"}},
+    }
+    schemas = [_schema(_PREFIX + role, subject) for role, subject in whom.items()]
+    kube.kubectl("apply", "--filename=-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": schemas}))
+    load, deadline = ApiLoad(kube), time.monotonic() + BEGIN_S
+    try:
+        while not load.by_whom()[OPERATOR]:  # it renews its Lease all the time
+            assert time.monotonic() < deadline, f"no request of {operator} was counted within {BEGIN_S:g} s"
+            time.sleep(0.5)
+        yield load
+    finally:
+        kube.kubectl("delete", "flowschemas", *(one["metadata"]["name"] for one in schemas), "--ignore-not-found")
+
+
+def _schema(name: str, subject: dict[str, Any]) -> dict[str, Any]:
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    elsewhere = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+    return {
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+        "kind": "FlowSchema",
+        "metadata": {"name": name},
+        "spec": {
+            "priorityLevelConfiguration": {"name": "workload-low"},
+            "matchingPrecedence": 500,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": [{"subjects": [subject], "resourceRules": [everything], "nonResourceRules": [elsewhere]}],
+        },
+    }

@@ -1,0 +1,49 @@
+"""Memory and processor time of what runs in pods on this machine: their processes are processes of its kernel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Usage(NamedTuple):
+    pid: int
+    resident_bytes: int
+    cpu_s: float
+
+
+def running(*words: str) -> list[Usage]:
+    """All processes in pods whose arguments have these in a row: ("-m", "elasticdl.master")."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if not any(tuple(arguments[n : n + len(words)]) == words for n in range(len(arguments))):
+                continue
+            if "kubepods" not in (place / "cgroup").read_text():  # of a job on this machine, without pods
+                continue
+            found.append(_usage(place))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def program(name: str) -> Usage | None:
+    """The oldest process that was started as NAME, as kube-apiserver."""
+    for place in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
+        try:
+            if (place / "cmdline").read_bytes().decode(errors="replace").split("\0")[0].endswith(f"/{name}"):
+                return _usage(place)
+        except OSError:
+            continue
+    return None
+
+
+def _usage(place: Path) -> Usage:
+    fields = (place / "stat").read_text().rpartition(")")[2].split()
+    pages = int((place / "statm").read_text().split()[1])
+    return Usage(int(place.name), pages * _PAGE, (int(fields[11]) + int(fields[12])) * _TICK_S)

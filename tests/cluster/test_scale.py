@@ -1,0 +1,36 @@
+"""More jobs cost more, each as much as the first: `benchmarks/kube_scale.py` in small."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cluster.api_load import MASTERS, OPERATOR
+from tests.cluster.kube import Kube
+from tests.cluster.scale import Measures, Scale
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+
+NODES, JOBS, WORKERS = 20, 4, 10
+MEASURES = Measures(single=4, at_once=8, idle_s=5.0)
+
+
+def test_jobs_start_are_mended_and_leave_nothing_at_a_fixed_price_per_pod(kube: Kube) -> None:
+    if not kube.is_ours:
+        pytest.skip("nodes of kwok are added to a cluster that was started here")
+    with ExitStack() as stack:
+        scale = Scale(kube, stack, NODES, WORKERS, MEASURES)
+
+        half, whole = scale.grow(JOBS // 2), scale.grow(JOBS)
+        restart = scale.restart_operator()
+        deleted = scale.delete(JOBS)
+
+    # A pod, its event, its part of the journal; and what a master does once: about 30 requests.
+    assert whole.per_pod(MASTERS) < 6 and half.per_pod(MASTERS) < 6, (half.requests, whole.requests)
+    # A look at a job takes 13 requests; it has two, and about 15 objects are made.
+    assert whole.requests[OPERATOR] < 60 * whole.added_jobs, whole.requests
+    assert whole.idle_requests[MASTERS] == 0, "a master that has nothing to say says nothing"
+    assert (len(whole.replaced_s), len(whole.at_once_s)) == (MEASURES.single, MEASURES.at_once)
+    assert restart.touched == 0
+    assert len(deleted) == JOBS

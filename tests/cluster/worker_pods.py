@@ -1,0 +1,99 @@
+"""Pods of the workers of all jobs of a namespace, as a watch tells of them, and when it did."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import POD
+from elasticdl.kube.watching import follow
+
+JOB, ROLE = "elasticdl.org/job", "elasticdl.org/role"
+
+
+class WorkerPods:
+    """Times are of `time.monotonic`. `with` it: a thread watches."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._stopped = threading.Event()
+        self._changed = threading.Condition()
+        self._pods: dict[str, dict[str, Any]] = {}
+        self._made_at: defaultdict[str, list[float]] = defaultdict(list)  # by job, in the order they came
+
+    def __enter__(self) -> WorkerPods:
+        threading.Thread(target=self._watch, name="worker-pods", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+
+    def running(self) -> int:
+        return sum(one.get("status", {}).get("phase") == "Running" for one in list(self._pods.values()))
+
+    def names(self, job: str) -> list[str]:
+        """Of those that live, oldest first."""
+        return [
+            name
+            for name, pod in list(self._pods.items())
+            if pod["metadata"]["labels"][JOB] == job and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def uids(self) -> dict[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in list(self._pods.items())}
+
+    def wait(self, is_so: Callable[[], bool], what: str, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        with self._changed:
+            while not is_so():
+                left_s = deadline - time.monotonic()
+                assert left_s > 0, f"waited {patience_s:.0f} s in vain for {what}: {self.running()} run"
+                self._changed.wait(min(left_s, 1.0))
+
+    def wait_running(self, count: int, patience_s: float) -> None:
+        self.wait(lambda: self.running() == count, f"{count} running pods", patience_s)
+
+    def replaced_s(self, names: list[str], patience_s: float) -> list[float]:
+        """Delete these pods at once; how long it took, of each, until the watch told of another one of its job."""
+        job_of = {name: self._pods[name]["metadata"]["labels"][JOB] for name in names}
+        had = {job: len(self._made_at[job]) for job in job_of.values()}
+        wanted = Counter(job_of.values())
+        deleted_at: defaultdict[str, list[float]] = defaultdict(list)
+
+        def delete(name: str) -> None:
+            deleted_at[job_of[name]].append(time.monotonic())
+            self._api.delete(POD, name, self._namespace)
+
+        threads = [threading.Thread(target=delete, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.wait(
+            lambda: all(len(self._made_at[job]) >= had[job] + count for job, count in wanted.items()),
+            f"others in the place of {len(names)} pods", patience_s,
+        )  # fmt: skip
+        return [
+            made - deleted
+            for job, count in wanted.items()
+            for made, deleted in zip(self._made_at[job][had[job] :][:count], sorted(deleted_at[job]), strict=True)
+        ]
+
+    def _watch(self) -> None:
+        for changes in follow(self._api, POD, self._namespace, f"{ROLE}=worker", self._stopped):
+            now = time.monotonic()
+            with self._changed:
+                for before, after in changes:
+                    if after is None:
+                        assert before is not None
+                        self._pods.pop(before["metadata"]["name"], None)
+                        continue
+                    if before is None:
+                        self._made_at[after["metadata"]["labels"][JOB]].append(now)
+                    self._pods[after["metadata"]["name"]] = after
+                self._changed.notify_all()
