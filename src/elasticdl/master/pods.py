@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -146,8 +144,3 @@ def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
         last_word.refuse(api, spec.name, namespace, str(problem), problem.exit_code)
     except ElasticDLError as exc:
         _log.error("it could not be written down: %s", exc)
-
-
-def leave_on_sigterm() -> None:
-    """Process 1 of a container does not die of a signal by itself; the journal has all there is to know."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
