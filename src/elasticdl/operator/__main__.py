@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from typing import Any, cast
 
 import click
 import kopf
@@ -51,6 +52,7 @@ async def _serve(api: Api, election: Election) -> bool:
         settings=reactions.settings(),
         clusterwide=True,
         standalone=True,
+        identity=cast(Any, election.me),  # kopf would look for the user in the image's passwd, where it need not be
         stop_flag=is_over,
     )
     for number in SIGNALS:  # in the place of kopf's own, after which it would wait for our flag

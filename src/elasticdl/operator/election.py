@@ -36,7 +36,7 @@ class Election:
         lease_s: float = LEASE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._name, self._namespace, self._me = api, name, namespace, me
+        self._api, self._name, self._namespace, self.me = api, name, namespace, me
         self._lease_s = lease_s
         self._clock = clock
         self._seen: tuple[str, str] = ("", "")
@@ -44,10 +44,10 @@ class Election:
 
     async def won(self) -> None:
         """Returns when this one leads."""
-        logger.info("%s waits for the Lease %s in namespace %s", self._me, self._name, self._namespace)
+        logger.info("%s waits for the Lease %s in namespace %s", self.me, self._name, self._namespace)
         while not await self._tried():
             await asyncio.sleep(self._pause_s)
-        logger.info("%s leads", self._me)
+        logger.info("%s leads", self.me)
 
     async def kept(self) -> None:
         """Returns when this one leads no longer."""
@@ -57,9 +57,9 @@ class Election:
             asked_at = self._clock()
             if await self._tried():
                 renewed_at = asked_at
-            elif self._seen[0] not in ("", self._me):
+            elif self._seen[0] not in ("", self.me):
                 break
-        logger.warning("%s leads no longer: the Lease %s was not renewed in time", self._me, self._name)
+        logger.warning("%s leads no longer: the Lease %s was not renewed in time", self.me, self._name)
 
     async def leave(self) -> None:
         try:
@@ -87,7 +87,7 @@ class Election:
         seen = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
-        is_foreign = seen[0] not in ("", self._me)
+        is_foreign = seen[0] not in ("", self.me)
         if is_foreign and self._clock() - self._seen_at < float(spec.get("leaseDurationSeconds") or self._lease_s):
             return False
         return self._write(self._api.replace, found)
@@ -95,18 +95,18 @@ class Election:
     def _write(self, write: Callable[[dict[str, Any]], dict[str, Any]], lease: dict[str, Any]) -> bool:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         was = lease.get("spec") or {}
-        mine = {"holderIdentity": self._me, "leaseDurationSeconds": max(1, int(self._lease_s)), "renewTime": now}
-        if was.get("holderIdentity") != self._me:
+        mine = {"holderIdentity": self.me, "leaseDurationSeconds": max(1, int(self._lease_s)), "renewTime": now}
+        if was.get("holderIdentity") != self.me:
             mine |= {"acquireTime": now, "leaseTransitions": int(was.get("leaseTransitions") or 0) + 1}
         kind = kinds.LEASE
         try:
             write({"apiVersion": kind.version, "kind": kind.kind, "metadata": lease["metadata"], "spec": was | mine})
         except (AlreadyThere, Conflict):
             return False
-        self._seen, self._seen_at = (self._me, now), self._clock()
+        self._seen, self._seen_at = (self.me, now), self._clock()
         return True
 
     def _leave(self) -> None:
         found = self._api.get(kinds.LEASE, self._name, self._namespace)
-        if found and found["spec"].get("holderIdentity") == self._me:
+        if found and found["spec"].get("holderIdentity") == self.me:
             self._api.replace(found | {"spec": found["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}})
