@@ -26,11 +26,11 @@ def steps(place: Path) -> dict[str, list[Step]]:
     return found
 
 
-def mark(place: Path, pod: str, word: str, *, after: float, last: bool = False) -> float | None:
-    """When a process of the pod noted a word for the first (or last) time after an instant; None: never."""
+def mark(place: Path, pod: str, word: str, *, after: float) -> float | None:
+    """When a process of the pod first noted a word after an instant; None: never."""
     lines = [line.split(maxsplit=1) for path in (place / pod).glob("*.marks") for line in _lines(path)]
     times = [int(at) / 1e9 for at, said in lines if said.decode() == word and int(at) / 1e9 > after]
-    return (max if last else min)(times, default=None)
+    return min(times, default=None)
 
 
 def first(found: Steps, pods: Iterable[str], *, after: float) -> tuple[str, Step] | None:

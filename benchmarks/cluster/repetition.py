@@ -82,7 +82,7 @@ class Repetition:
         chain = Chain(began)
         self._started(chain, *earliest)
         outcome.chains[APPLIED] = chain
-        outcome.all_s = max(found[pod][0].at for pod in workers) - began
+        outcome.all_s = max(found[pod][0].at for pod in workers if found.get(pod)) - began
 
     def _started(self, chain: Chain, worker: str, step: noted.Step) -> None:
         (pod,) = [one for one in self._workers() if one.name == worker]
@@ -108,7 +108,7 @@ class Repetition:
 
     def _begun(self, chain: Chain, pod: Seen, step: noted.Step) -> None:
         """From the first Python of a worker's pod to a step."""
-        chain.until(self._mark(pod, "python", chain, last=True), "the worker's entry")
+        chain.until(self._mark(pod, "imports torch", chain), "the worker's entry")
         chain.until(self._mark(pod, "imported", chain), "the worker imports torch")
         chain.until(step.at, "the worker's model, joining, first step")
 
@@ -195,8 +195,8 @@ class Repetition:
         assert at is not None, f"no Python of {pod.name} noted its beginning"
         return at
 
-    def _mark(self, pod: Seen, word: str, chain: Chain, *, last: bool = False) -> float | None:
-        return noted.mark(self._steps, pod.name, word, after=chain.links[-1][2], last=last)
+    def _mark(self, pod: Seen, word: str, chain: Chain) -> float | None:
+        return noted.mark(self._steps, pod.name, word, after=chain.links[-1][2])
 
     def _wait(self, found: Callable[[], _T | None], what: str, limit_s: float) -> _T:
         return self._timeline.wait(found, what, limit_s)

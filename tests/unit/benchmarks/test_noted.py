@@ -24,12 +24,12 @@ def test_steps_of_all_processes_of_a_pod_are_its_own(tmp_path: Path) -> None:
     assert noted.steps(tmp_path) == {"w-0": [Step(1.0, 0, "9"), Step(3.0, 0, "1"), Step(4.0, 1, "1")]}
 
 
-def test_a_mark_is_the_first_or_the_last_after_an_instant(tmp_path: Path) -> None:
+def test_a_mark_is_the_first_after_an_instant(tmp_path: Path) -> None:
     (tmp_path / "w-0").mkdir()
     (tmp_path / "w-0" / "1.marks").write_bytes(b"1000000000 python\n2000000000 python\n3000000000 imports torch\n")
 
     assert noted.mark(tmp_path, "w-0", "python", after=0.0) == 1.0
-    assert noted.mark(tmp_path, "w-0", "python", after=1.0, last=True) == 2.0
+    assert noted.mark(tmp_path, "w-0", "python", after=1.0) == 2.0
     assert noted.mark(tmp_path, "w-0", "imports torch", after=1.0) == 3.0
     assert noted.mark(tmp_path, "w-0", "python", after=2.0) is None
 
