@@ -65,19 +65,26 @@ def custom_data_reader(data_path: str, records: int = RECORDS) -> MadeUp:
 
 
 class StepLog:
-    """One line per finished step: the monotonic clock in nanoseconds (the same for all processes) and the step."""
+    """One line per finished step: the monotonic clock in nanoseconds (the same for all processes) and the step.
 
-    def __init__(self, directory: Path) -> None:
+    Then a pause, where one is asked for: as if a device of the worker's own computed, and the cores were free.
+    """
+
+    def __init__(self, directory: Path, pause_s: float = 0.0) -> None:
+        self._pause_s = pause_s
+        directory.mkdir(parents=True, exist_ok=True)
         # Unbuffered: what a killed process had finished must be in the file.
         self._file = (directory / f"{os.getpid()}.steps").open("ab", buffering=0)
 
     def finished(self, step: int) -> None:
         self._file.write(b"%d %d\n" % (time.monotonic_ns(), step))
+        if self._pause_s:
+            time.sleep(self._pause_s)
 
     @classmethod
     def from_environ(cls) -> StepLog | None:
         directory = os.environ.get("BENCH_STEPS_DIR")
-        return cls(Path(directory)) if directory else None
+        return cls(Path(directory), float(os.environ.get("BENCH_PAUSE_S", "0"))) if directory else None
 
 
 def callbacks() -> list[Any]:

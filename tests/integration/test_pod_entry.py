@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import psutil
-
-from elasticdl.launcher import pod
+from elasticdl.launcher import manifest, pod
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.launcher.test_pod import mount
 
@@ -19,8 +18,12 @@ WAIT_S = 60.0
 LOOK_S = 0.05
 
 
-def start(folder: Path, role: str, replica: str) -> tuple[subprocess.Popen[bytes], Path]:
+def start(folder: Path, role: str, replica: str, *, is_held_up: bool = False) -> tuple[subprocess.Popen[bytes], Path]:
+    """`is_held_up`: it waits for the description of its job for ever."""
     places = mount(folder)
+    if is_held_up:
+        (places.spec / manifest.SPEC_KEY).unlink()
+        os.mkfifo(places.spec / manifest.SPEC_KEY)
     log = folder / "log"
     environ = dict(os.environ) | {
         "PYTHONPATH": SOURCE,
@@ -36,42 +39,41 @@ def start(folder: Path, role: str, replica: str) -> tuple[subprocess.Popen[bytes
     return process, log
 
 
-def wait_module(process: subprocess.Popen[bytes], module: str, log: Path) -> psutil.Process:
-    """The same process, once it has become another program."""
-    found = psutil.Process(process.pid)
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if module in found.cmdline():
-            return found
-        time.sleep(LOOK_S)
-    raise AssertionError(f"never became {module}: {log.read_text()}")
-
-
-def test_a_pod_becomes_the_worker_of_its_replica(tmp_path: Path) -> None:
+def test_a_pod_becomes_the_worker_of_its_replica_and_ends_as_it(tmp_path: Path) -> None:
+    """It runs: the image holds no model, and the worker itself says so."""
     process, log = start(tmp_path, "worker", "worker-7")
     try:
-        worker = wait_module(process, "elasticdl.worker", log)
-        environ = worker.environ()
-
-        assert (environ["ELASTICDL_WORKER"], environ["ELASTICDL_ADDRESS"]) == ("worker-7", "127.0.0.1")
-        directory = JobDirectory(Path(environ["ELASTICDL_JOB_DIRECTORY"]))
-        assert directory.root == tmp_path / "state" / "job"
-        assert directory.load_spec().workers.address == "127.0.0.1"
-        assert Path(worker.cwd()) == tmp_path / "image"
-    finally:
-        process.kill()
-        process.wait(30)
-
-
-def test_a_worker_in_a_pod_ends_as_anywhere(tmp_path: Path) -> None:
-    """It runs: the image holds no model, and the worker itself says so."""
-    process, log = start(tmp_path, "worker", "worker-0")
-    try:
         assert process.wait(WAIT_S) == 2
-        assert f"worker-0 ERROR --model_zoo={tmp_path}/image/model_zoo: expected a directory" in log.read_text()
+        assert f"worker-7 ERROR --model_zoo={tmp_path}/image/model_zoo: expected a directory" in log.read_text()
+        assert JobDirectory(tmp_path / "state" / "job").load_spec().workers.address == "127.0.0.1"
     finally:
         process.kill()
         process.wait(30)
+
+
+def test_a_pod_that_is_preempted_while_it_starts_ends_at_once(tmp_path: Path) -> None:
+    """As process 1 of its container it would ignore the signal, if it did not listen for it."""
+    process, _ = start(tmp_path, "worker", "worker-0", is_held_up=True)
+    try:
+        wait_caught(process.pid, signal.SIGTERM)
+        process.terminate()
+
+        assert process.wait(WAIT_S) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def wait_caught(pid: int, number: int) -> None:
+    """Until the process has a handler for the signal."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        status = Path(f"/proc/{pid}/status").read_text()
+        (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+        if int(caught, 16) >> (number - 1) & 1:
+            return
+        time.sleep(LOOK_S)
+    raise AssertionError(f"process {pid} never listened for signal {number}")
 
 
 def test_a_pod_whose_secret_is_missing_ends_with_the_code_of_a_wrong_job(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """`python -m elasticdl.launcher.pod master|worker|ps`: what runs in a pod.
 
 It makes a job directory of what the manifest mounted, and becomes the master, the worker or the ps: they notice no
-difference to a job of processes.
+difference to a job of processes. In the same process: another Python would only import the same again, and everybody
+waits for it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticdl import signals
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.launcher import certificates
 from elasticdl.launcher.manifest import SPEC_KEY
@@ -53,17 +56,13 @@ def prepare(role: str, env: PodEnv, places: Places) -> JobDirectory:
 
 
 def command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str], dict[str, str]]:
-    """What the pod becomes: its arguments, and what is added to its environment."""
+    """What the pod becomes: a module with its arguments, and what is added to the environment."""
     if role == MASTER:
-        return [sys.executable, "-m", "elasticdl.master", str(directory.root), "--pods"], {}
+        return ["elasticdl.master", str(directory.root), "--pods"], {}
     if role == WORKER:
-        return _module(role), WorkerEnv(directory.root, WorkerId(env.replica), env.ip).to_environ()
+        return ["elasticdl.worker"], WorkerEnv(directory.root, WorkerId(env.replica), env.ip).to_environ()
     assert role == PS, role
-    return _module(role), PsEnv(directory.root, PsId(env.replica), env.ip).to_environ()
-
-
-def _module(role: str) -> list[str]:
-    return [sys.executable, "-m", f"elasticdl.{role}"]
+    return ["elasticdl.ps"], PsEnv(directory.root, PsId(env.replica), env.ip).to_environ()
 
 
 def _here(given: JobSpec, role: str, env: PodEnv, places: Places) -> JobSpec:
@@ -140,9 +139,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if arguments.role == MASTER:
             _refuse(env, exc)
         return exc.exit_code
-    sys.stderr.flush()
-    return os.execve(become[0], become, dict(environ) | added)
+    os.environ.update(added)
+    sys.argv[:] = become
+    runpy.run_module(become[0], run_name="__main__", alter_sys=True)
+    return 0
 
 
 if __name__ == "__main__":
+    signals.end_on_terminate()  # until the worker or the ps has something to leave
     sys.exit(main(sys.argv[1:], os.environ))

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl import log
+from elasticdl import log, signals
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.master import events as ev
 from elasticdl.master.job import Ledger
@@ -106,7 +106,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
 def _cluster(spec: JobSpec) -> Cluster:
     from elasticdl.master import pods
 
-    pods.leave_on_sigterm()
+    signals.end_on_terminate()  # the journal has all there is to know
     return pods.Cluster(spec)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from elasticdl import signals
 from elasticdl.checkpoint import output
 from elasticdl.errors import ElasticDLError, SpecError, TransientError
 from elasticdl.kube.api import Api
@@ -96,7 +97,7 @@ class Cluster:
 
         Who would end by itself would be started again before the controller has seen that it should not be.
         """
-        leave_on_sigterm()
+        signals.end_on_terminate()
         last_word.retire(self._api, self._spec.name, self._home.namespace)
         time.sleep(LEAVE_S)
 
@@ -166,8 +167,3 @@ def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
         last_word.refuse(api, spec.name, namespace, str(problem), problem.exit_code)
     except ElasticDLError as exc:
         _log.error("it could not be written down: %s", exc)
-
-
-def leave_on_sigterm() -> None:
-    """For as long as there are no workers to think of."""
-    signal.signal(signal.SIGTERM, lambda *_: farewell.go())

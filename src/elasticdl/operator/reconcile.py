@@ -86,7 +86,7 @@ def _result(place: Place, master: Document | None) -> Document | None:
 
 def _create(place: Place, job: JobSpec) -> Document:
     """Belongings first, the master last: a master that is there has had all it needs."""
-    for document in _missing(place, job, certificates.make(job)):
+    for document in manifest.belongings(job, certificates.make(job), place.owner):
         _create_one(place, document)
     # An operator that ended half way may have left a spec behind: the master belongs to that one.
     begun = _running(place) or job

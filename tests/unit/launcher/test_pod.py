@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,15 +94,12 @@ def test_a_pod_becomes_its_role(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
 
     argv, added = pod.command("worker", ENV, directory)
-    assert argv == [sys.executable, "-m", "elasticdl.worker"]
+    assert argv == ["elasticdl.worker"]
     assert WorkerEnv.from_environ(added) == WorkerEnv(tmp_path, ENV.replica, "10.1.2.3")  # type: ignore[arg-type]
     argv, added = pod.command("ps", ENV, directory)
-    assert argv == [sys.executable, "-m", "elasticdl.ps"]
+    assert argv == ["elasticdl.ps"]
     assert PsEnv.from_environ(added).address == "10.1.2.3"
-    assert pod.command("master", ENV, directory) == (
-        [sys.executable, "-m", "elasticdl.master", str(tmp_path), "--pods"],
-        {},
-    )
+    assert pod.command("master", ENV, directory) == (["elasticdl.master", str(tmp_path), "--pods"], {})
 
 
 @pytest.mark.parametrize("missing", ["spec/spec.json", "secret/token"])
