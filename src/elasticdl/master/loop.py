@@ -25,6 +25,7 @@ from elasticdl.spec import JobSpec, WorkerId
 from elasticdl.spec.directory import JobDirectory, write_private
 
 TICK_S = 0.05
+IDLE_S = 0.25  # the same while nobody is connected: of the masters of a full cluster many wait
 # Leases may wait this long for company: one sync of the journal then serves them all.
 GROUP_S = 0.001
 _log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Loop:
         """Give time its turn, until cancelled."""
         while True:
             self._schedule()
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(TICK_S if self.links else IDLE_S)
 
     def submit(self, event: ev.Event) -> None:
         self._inbox.append(event)
