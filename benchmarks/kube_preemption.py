@@ -31,7 +31,7 @@ from slots import Course, Trace, Watched
 from elasticdl.kube.api import Api
 
 # Web pods, hour by hour; each hour lasts HOUR_S.
-DAY, HOUR_S = (1, 2, 3, 5, 6, 5, 4, 6, 4, 3, 2, 1), 25.0
+DAY, HOUR_S = (1, 2, 3, 5, 6, 5, 4, 6, 4, 3, 2, 1), 20.0
 QUICK_DAY, QUICK_HOUR_S = (1, 4, 6, 3, 1), 14.0
 PAUSE_S = 0.05
 WINDOW_S = 15.0

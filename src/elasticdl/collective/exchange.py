@@ -74,7 +74,8 @@ class Exchange:
         self._missing[self._part_of[index]] -= 1
         while self._failure is None and len(self._begun) < len(self._parts) and self._missing[len(self._begun)] == 0:
             start, stop, _ = self._parts[len(self._begun)]
-            self._begin(self._gradients.sums(), start, stop)
+            # The share is one node, the first sum: those behind it are added to it, and still there.
+            self._begin(self._gradients.sums()[:1], start, stop)
 
     def _begin(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> None:
         if self._failure is not None:

@@ -84,7 +84,9 @@ def expected(groups: Callable[[int], list[Group]]) -> Callable[[int], torch.Tens
     return of
 
 
-@pytest.mark.parametrize("counts", [[1, 1], [2, 2], [3, 1], [1, 3], [2, 1, 1], [3, 3, 2], [1, 5, 1]], ids=str)
+@pytest.mark.parametrize(
+    "counts", [[1, 1], [2, 2], [3, 1], [1, 3], [2, 1, 1], [3, 3, 2], [1, 5, 1], [4, 4, 4], [8, 4, 3]], ids=str
+)
 def test_all_members_get_the_bits_of_one_worker(
     groups: Callable[[int], list[Group]], expected: Callable[[int], torch.Tensor], counts: list[int]
 ) -> None:
