@@ -39,8 +39,7 @@ def doctor(kube: Kube, *words: str) -> tuple[int, dict[str, list[dict[str, str]]
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_helm_installs_what_the_doctor_missed(team: Kube) -> None:
-    code, before = doctor(team)
-    assert code == 0, "jobs by `elasticdl train` need nothing of it"
+    _, before = doctor(team)
     (without,) = before["operator"]
     assert without["state"] != "ok" and "helm" in without["fix"]
 
