@@ -113,12 +113,14 @@ def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube,
 
     refused = student.elasticdl(*job, check=False)
     code, found = doctor(student)
-    team.kubectl("apply", "--filename", str(ROOT / "deploy" / "manifests" / "submitter.yaml"))
+    manifest = str(ROOT / "deploy" / "manifests" / "submitter.yaml")
+    team.kubectl("apply", "--filename", manifest)
     team.kubectl(
         "create", "rolebinding", "submitters", "--clusterrole=elasticdl-submitter",
         f"--serviceaccount={NAMESPACE}:student", here,
     )  # fmt: skip
     allowed = student.elasticdl(*job, "--dry-run=server", check=False)
+    team.kubectl("delete", "--filename", manifest)
 
     assert refused.returncode == 1
     assert "you may not create, delete and patch statefulsets" in refused.stderr, refused.stderr
