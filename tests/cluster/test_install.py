@@ -123,7 +123,7 @@ def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube,
     team.kubectl("delete", "--filename", manifest)
 
     assert refused.returncode == 1
-    assert "you may not create, delete and patch statefulsets" in refused.stderr, refused.stderr
+    assert "you may not create, delete, patch, get and list statefulsets" in refused.stderr, refused.stderr
     assert "kubectl apply -f deploy/manifests/submitter.yaml" in refused.stderr
     assert code == 1
     assert "you may not create statefulsets in install-suite" in [one["told"] for one in found["rights to submit"]]
