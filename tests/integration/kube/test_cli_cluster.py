@@ -183,8 +183,11 @@ def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: C
     api.create(binding)
     connect(NOBODY, namespace=namespace)
 
+    judged = run(*train("digits", "--dry-run=server"))
     result = run(*train("digits", "--detach"))
 
+    assert judged.exit_code == 0, judged.stdout
+    assert "RoleBinding digits-master: not judged, its Role is not there yet" in judged.stdout
     assert result.exit_code == 0, result.stderr
     assert json.loads(run("status", "digits", "--json").stdout)["phase"] == "pending"
     assert run("doctor").exit_code == 0
