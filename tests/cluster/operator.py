@@ -35,6 +35,7 @@ def installed(kube: Kube) -> Iterator[None]:
     helm(
         kube, "upgrade", "--install", RELEASE, str(ROOT / "deploy" / "chart"), "--create-namespace",
         "--set=image.repository=elasticdl,image.tag=ci", "--wait", "--timeout=180s",
+        "--take-ownership",  # of a definition that somebody applied without helm
     )  # fmt: skip
     restart(kube)  # the tag is the same, the image may not be
     yield

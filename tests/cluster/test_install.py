@@ -39,8 +39,7 @@ def doctor(kube: Kube, *words: str) -> tuple[int, dict[str, list[dict[str, str]]
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_helm_installs_what_the_doctor_missed(team: Kube) -> None:
-    code, before = doctor(team)
-    assert code == 0, "jobs by `elasticdl train` need nothing of it"
+    _, before = doctor(team)
     (without,) = before["operator"]
     assert without["state"] != "ok" and "helm" in without["fix"]
 
@@ -114,15 +113,17 @@ def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube,
 
     refused = student.elasticdl(*job, check=False)
     code, found = doctor(student)
-    team.kubectl("apply", "--filename", str(ROOT / "deploy" / "manifests" / "submitter.yaml"))
+    manifest = str(ROOT / "deploy" / "manifests" / "submitter.yaml")
+    team.kubectl("apply", "--filename", manifest)
     team.kubectl(
         "create", "rolebinding", "submitters", "--clusterrole=elasticdl-submitter",
         f"--serviceaccount={NAMESPACE}:student", here,
     )  # fmt: skip
     allowed = student.elasticdl(*job, "--dry-run=server", check=False)
+    team.kubectl("delete", "--filename", manifest)
 
     assert refused.returncode == 1
-    assert "you may not create, delete and patch statefulsets" in refused.stderr, refused.stderr
+    assert "you may not create, delete, patch, get and list statefulsets" in refused.stderr, refused.stderr
     assert "kubectl apply -f deploy/manifests/submitter.yaml" in refused.stderr
     assert code == 1
     assert "you may not create statefulsets in install-suite" in [one["told"] for one in found["rights to submit"]]

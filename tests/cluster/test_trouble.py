@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_what_fits_trains_and_what_waits_is_said_in_the_schedulers_words(kube: K
     waits = job.wait(lambda: told(job, "worker-waits", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S)
     members = job.wait_members(2, step=2)
     assert waits["worker"] not in members
-    assert "0/2 nodes are available" in waits["reason"]
+    assert re.search(r"0/\d+ nodes are available", waits["reason"])
     job.hurry()
 
     result = job.result()

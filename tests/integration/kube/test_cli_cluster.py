@@ -18,6 +18,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import (
     CONFIG_MAP,
     CRD,
+    ELASTIC_JOB,
     NETWORK_POLICY,
     PRIORITY_CLASS,
     ROLE,
@@ -28,6 +29,7 @@ from elasticdl.kube.kinds import (
     STATEFUL_SET,
 )
 from elasticdl.rpc import elasticdl_pb2 as pb
+from tests.integration.kube import elastic_job
 from tests.integration.kube.apiserver import NOBODY, ApiServer, free_port
 from tests.integration.kube.conftest import Connect
 
@@ -183,8 +185,11 @@ def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: C
     api.create(binding)
     connect(NOBODY, namespace=namespace)
 
+    judged = run(*train("digits", "--dry-run=server"))
     result = run(*train("digits", "--detach"))
 
+    assert judged.exit_code == 0, judged.stdout
+    assert "RoleBinding digits-master: not judged, its Role is not there yet" in judged.stdout
     assert result.exit_code == 0, result.stderr
     assert json.loads(run("status", "digits", "--json").stdout)["phase"] == "pending"
     assert run("doctor").exit_code == 0
@@ -229,3 +234,23 @@ def test_a_definition_of_another_version(run: Run, api: Api) -> None:
     assert result.exit_code == 1
     assert f"is of version 0.0.9, this is elasticdl {elasticdl.__version__}" in result.stdout
     assert "fix: pip install elasticdl==0.0.9, or kubectl apply" in result.stdout
+
+
+def test_an_elastic_job_that_nobody_has_begun_is_listed_scaled_and_deleted(run: Run, api: Api, namespace: str) -> None:
+    elastic_job.install(api)
+    api.create(elastic_job.resource("asked", namespace))
+
+    (listed,) = json.loads(run("jobs", "--on=kubernetes", "--json").stdout)
+    assert (listed["name"], listed["phase"]) == ("asked", "pending")
+    assert "no operator has looked at it yet" in run("status", "asked").stdout
+    assert "has no master yet" in run("logs", "asked").stderr
+
+    assert run("scale", "asked", "--workers=6", "--ps=2").stdout == "asked: wished for; it has no master yet\n"
+    found = api.get(ELASTIC_JOB, "asked")
+    assert found is not None
+    assert (found["spec"]["workers"]["wish"], found["spec"]["ps"]["wish"]) == (6, 2)
+    refused = run("scale", "asked", "--workers=9")
+    assert refused.exit_code == 2 and "wish is outside min .. max" in refused.stderr
+
+    assert run("stop", "asked", "--delete").stdout == "asked: deleted\n"
+    assert api.get(ELASTIC_JOB, "asked") is None

@@ -86,3 +86,18 @@ def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
     flags = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
 
     assert [flag for flag in sorted(flags) if flag.startswith("--") and flag not in reference] == []
+
+
+def test_a_thread_that_is_still_busy_does_not_hold_up_the_end() -> None:
+    program = """
+import sys, threading
+from elasticdl.cli import main
+threading.Thread(target=threading.Event().wait).start()  # no daemon: Python itself would wait for it
+print("said", end="")
+sys.argv = ["elasticdl", "nonsense"]
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+
+    assert (done.returncode, done.stdout) == (2, "said")
+    assert "no such command 'nonsense'" in done.stderr
