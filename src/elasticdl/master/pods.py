@@ -21,6 +21,7 @@ from elasticdl.launcher import last_word, naming
 from elasticdl.launcher.manifest import Owner
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
+from elasticdl.master.gathering import Gathered
 from elasticdl.master.journal import Kept
 from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
@@ -54,9 +55,11 @@ class Cluster:
         """Launch, watch, publish, until the tasks are cancelled."""
         running = asyncio.get_running_loop()
 
+        news = Gathered(loop.submit, running.call_later)
+
         def heard(document: dict[str, Any]) -> None:
             if (event := parse(document)) is not None:
-                loop.submit(event)
+                news.hear(event)
 
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
         loop.performer.launcher = launcher
