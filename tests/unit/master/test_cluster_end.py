@@ -35,7 +35,7 @@ class Clock:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made = FakeApi()
-    monkeypatch.setattr(Api, "connect", lambda: made)
+    monkeypatch.setattr(Api, "connect", lambda **_: made)
     monkeypatch.setattr(pods, "LEAVE_S", 0.0)
     return made
 
