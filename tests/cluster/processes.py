@@ -32,17 +32,6 @@ def running(*words: str) -> list[Usage]:
     return found
 
 
-def program(name: str) -> Usage | None:
-    """The oldest process that was started as NAME, as kube-apiserver."""
-    for place in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
-        try:
-            if (place / "cmdline").read_bytes().decode(errors="replace").split("\0")[0].endswith(f"/{name}"):
-                return _usage(place)
-        except OSError:
-            continue
-    return None
-
-
 def _usage(place: Path) -> Usage:
     fields = (place / "stat").read_text().rpartition(")")[2].split()
     pages = int((place / "statm").read_text().split()[1])

@@ -24,6 +24,7 @@ class WorkerPods:
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._pods: dict[str, dict[str, Any]] = {}
+        self._running: set[str] = set()
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)  # by job, in the order they came
 
     def __enter__(self) -> WorkerPods:
@@ -34,7 +35,7 @@ class WorkerPods:
         self._stopped.set()
 
     def running(self) -> int:
-        return sum(one.get("status", {}).get("phase") == "Running" for one in list(self._pods.values()))
+        return len(self._running)
 
     def names(self, job: str) -> list[str]:
         """Of those that live, oldest first."""
@@ -92,8 +93,11 @@ class WorkerPods:
                     if after is None:
                         assert before is not None
                         self._pods.pop(before["metadata"]["name"], None)
+                        self._running.discard(before["metadata"]["name"])
                         continue
                     if before is None:
                         self._made_at[after["metadata"]["labels"][JOB]].append(now)
                     self._pods[after["metadata"]["name"]] = after
+                    if after.get("status", {}).get("phase") == "Running":
+                        self._running.add(after["metadata"]["name"])
                 self._changed.notify_all()

@@ -21,6 +21,7 @@ from elasticdl.spec import ClusterSpec, JobSpec, env
 SPEC_PLACE, SECRET_PLACE, STATE_PLACE = "/etc/elasticdl/spec", "/etc/elasticdl/secret", "/var/lib/elasticdl"
 USER = 10001
 NODE_LOST_S = 30  # how long a pod of a node that says nothing is waited for
+START_S = 900  # a master that does not listen after so long is started anew
 LEAVE_S = 5  # beyond the grace period of the job: time to end after leaving
 _TOPOLOGY = {"nodes": "kubernetes.io/hostname", "zones": "topology.kubernetes.io/zone"}
 
@@ -119,8 +120,10 @@ def _listening(spec: JobSpec) -> Document:
             {"name": "grpc", "containerPort": MASTER_PORT},
             {"name": "metrics", "containerPort": metrics_port(spec)},
         ],
+        # On a node where a hundred begin at once it takes minutes. Killed for that, each would only begin again.
+        "startupProbe": probe(periodSeconds=2, failureThreshold=START_S // 2),
         "readinessProbe": probe(periodSeconds=2),
-        "livenessProbe": probe(initialDelaySeconds=60, periodSeconds=10, failureThreshold=3),
+        "livenessProbe": probe(periodSeconds=10, failureThreshold=6),
     }
 
 

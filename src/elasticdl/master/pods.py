@@ -24,6 +24,7 @@ from elasticdl.launcher.manifest import Owner
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
 from elasticdl.master import farewell
+from elasticdl.master.gathering import Gathered
 from elasticdl.master.journal import Kept
 from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
@@ -68,9 +69,11 @@ class Cluster:
         """Launch, watch, publish, until the tasks are cancelled."""
         running = asyncio.get_running_loop()
 
+        news = Gathered(loop.submit, running.call_later)
+
         def heard(document: dict[str, Any]) -> None:
             if (event := parse(document)) is not None:
-                loop.submit(event)
+                news.hear(event)
 
         running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._taken_away(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)

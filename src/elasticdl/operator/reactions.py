@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import kopf
 
@@ -39,13 +39,20 @@ class Backoffs:
             yield 3.0
 
 
+class Seen(NamedTuple):
+    """What a look found of a job, and how it left its master."""
+
+    spec: tuple[str, int]  # uid and generation of the ElasticJob
+    master: Standing | None
+
+
 class Reactions:
     """The handlers of one term of leading."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._standings: dict[tuple[str, str], Standing | None] = {}  # of masters, as the last look left them
+        self._seen: dict[tuple[str, str], Seen] = {}  # by the last look at each job
         self._phases: dict[str, str] = {}
         health.JOBS.clear()  # of an earlier term
         self.registry = kopf.OperatorRegistry()
@@ -72,28 +79,28 @@ class Reactions:
             logger.warning("%s", exc)
             return False
 
-    async def job_changed(self, type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
+    async def job_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
         metadata = body["metadata"]
         self._count(metadata["uid"], None if type == "DELETED" else body.get("status", {}).get("phase", ""))
         if type == "DELETED":
-            for known in (self._locks, self._standings):
+            for known in (self._locks, self._seen):
                 known.pop((metadata["namespace"], metadata["name"]), None)
-        elif memo.get("generation") != metadata["generation"]:
-            await self._look(metadata["namespace"], metadata["name"])
-            memo["generation"] = metadata["generation"]
+        else:
+            spec = (metadata["uid"], metadata["generation"])
+            await self._look(metadata["namespace"], metadata["name"], lambda seen: seen.spec == spec)
 
     async def master_changed(self, type: str | None, body: kopf.Body, **_: Any) -> None:
         metadata = body["metadata"]
-        heard = None if type == "DELETED" else standing(cast(Document, body))
+        heard = None if type == "DELETED" else standing(cast(Document, body))  # None: not there, and none was seen
         for owner in metadata.get("ownerReferences", []):
             if owner["kind"] == kinds.ELASTIC_JOB.kind:
-                await self._look(metadata["namespace"], owner["name"], unless=heard)
+                await self._look(metadata["namespace"], owner["name"], lambda seen: seen.master == heard)
 
-    async def _look(self, namespace: str, name: str, unless: Standing | None = None) -> None:
+    async def _look(self, namespace: str, name: str, is_known: Callable[[Seen], bool]) -> None:
         """Until it went well; with what is there now, not with what the event said.
 
-        `unless`: nobody need look if the last look left the master so. Told, not looked up: one that waits for a look
-        at the same job may have nothing to do any more.
+        Not at all, if what the event said `is_known` from the last look: asked when it is our turn, for one who waited
+        for a look at the same job may have nothing to do any more.
         """
         loop = asyncio.get_running_loop()
 
@@ -102,18 +109,23 @@ class Reactions:
             about = kopf.Body(cast(Any, resource))
             loop.call_soon_threadsafe(lambda: kopf.event(about, type=type, reason=reason, message=message[:1000]))
 
-        def look() -> Standing | None:
+        def look() -> Seen | None:
             resource = self._api.get(kinds.ELASTIC_JOB, name, namespace)
-            return standing(reconcile(self._api, resource, say)) if resource is not None else None
+            if resource is None:
+                return None
+            spec = (resource["metadata"]["uid"], resource["metadata"]["generation"])
+            return Seen(spec, standing(reconcile(self._api, resource, say)))
 
         said = ""
         while True:
             try:
                 async with self._locks[namespace, name]:
-                    if unless is not None and self._standings.get((namespace, name)) == unless:
+                    if (last := self._seen.get((namespace, name))) is not None and is_known(last):
                         return
                     with health.RECONCILE_S.time():
-                        self._standings[namespace, name] = await asyncio.to_thread(look)
+                        seen = await asyncio.to_thread(look)
+                    if seen is not None:
+                        self._seen[namespace, name] = seen
                 health.RECONCILED.labels("done").inc()
                 return
             except TransientError as exc:

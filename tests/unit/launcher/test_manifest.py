@@ -290,7 +290,7 @@ def test_the_masters_set_begins_without_a_pod_and_starts_its_master_again() -> N
 def test_only_the_master_is_probed() -> None:
     spec = job(SMALL)
 
-    assert {"readinessProbe", "livenessProbe"} <= set(container(manifest.master_set(spec, None)))
+    assert {"readinessProbe", "livenessProbe", "startupProbe"} <= set(container(manifest.master_set(spec, None)))
     assert not {"readinessProbe", "livenessProbe", "startupProbe"} & set(container(worker(spec)))
 
 

@@ -20,6 +20,11 @@ def master(**change: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"replicas": change.pop("replicas", 1)}, "status": change}
 
 
+def job(uid: str = "1", phase: str = "", generation: int = 1) -> dict[str, Any]:
+    metadata = {"name": "mnist", "namespace": "team", "uid": uid, "generation": generation}
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
 class There:
     """A cluster with one job, whose master the looks find as it is now."""
 
@@ -30,11 +35,16 @@ class There:
         monkeypatch.setattr(reactions, "reconcile", self._reconcile)
 
     def get(self, *_: Any) -> dict[str, Any]:
-        return {"metadata": {"name": "mnist", "namespace": "team"}}
+        return job()
 
     def _reconcile(self, *_: Any) -> dict[str, Any]:
         self.looks += 1
         return self.master
+
+    async def hear_of_job(self, told: dict[str, Any]) -> int:
+        before = self.looks
+        await self._reactions.job_changed("MODIFIED", kopf.Body(cast(Any, told)))
+        return self.looks - before
 
     async def hear(self, type: str, told: dict[str, Any]) -> int:
         """How many looks it took."""
@@ -54,6 +64,18 @@ def test_what_a_look_would_not_read_of_a_master_is_no_reason_to_look(monkeypatch
         return [first, counted, ready, again]
 
     assert asyncio.run(heard()) == [1, 0, 1, 0]
+
+
+def test_a_job_is_looked_at_once_for_each_spec_whoever_told_of_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def heard() -> list[int]:
+        there = There(monkeypatch)
+        by_its_master = await there.hear("ADDED", master())
+        itself = await there.hear_of_job(job(phase="Pending"))
+        changed = await there.hear_of_job(job(generation=2))
+        another = await there.hear_of_job(job(uid="9"))
+        return [by_its_master, itself, changed, another]
+
+    assert asyncio.run(heard()) == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -81,10 +103,6 @@ def test_who_waited_for_a_look_at_the_same_job_does_not_look_again(monkeypatch: 
 
 
 def test_jobs_are_counted_by_phase_and_a_new_term_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    def job(uid: str, phase: str) -> kopf.Body:
-        metadata = {"name": uid, "namespace": "team", "uid": uid, "generation": 1}
-        return kopf.Body(cast(Any, {"metadata": metadata, "status": {"phase": phase}}))
-
     def counted() -> dict[str, float]:
         return {one.labels["phase"]: one.value for family in health.JOBS.collect() for one in family.samples}
 
@@ -96,7 +114,7 @@ def test_jobs_are_counted_by_phase_and_a_new_term_counts_anew(monkeypatch: pytes
                 ("ADDED", "a", ""), ("ADDED", "b", "Pending"), ("MODIFIED", "a", "Running"),
                 ("MODIFIED", "a", "Running"), ("DELETED", "b", "Pending"), ("ADDED", "c", "Running"),
             ):  # fmt: skip
-                await there.job_changed(type, job(uid, phase), kopf.Memo())
+                await there.job_changed(type, kopf.Body(cast(Any, job(uid, phase))))
             found.append(counted())
         return found
 
