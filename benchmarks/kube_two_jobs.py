@@ -44,6 +44,7 @@ class Outcome:
     members: Course
     submitted_s: list[float]
     waited_s: list[float]
+    starting_s: list[float]  # of that, from the first worker's container to the first step: not the scheduler's doing
     ended_s: list[float]
     is_exact: bool
 
@@ -102,6 +103,10 @@ def run(kube: Kube, api: Api, place: Path, how: str, steps: int, later_s: float)
         first + second,
         [at - begin for at in submitted],
         [(one.first_step_at or one.ended_at or at) - at for one, at in zip(said, submitted, strict=True)],
+        [
+            (one.first_step_at or begin) - min(trace.running_at for trace in watched.of(job.name) if trace.running_at)
+            for one, job in zip(said, jobs, strict=True)
+        ],
         [(one.ended_at or begin) - begin for one in said],
         is_exact,
     )
@@ -116,6 +121,7 @@ def rows(ours: Outcome, gang: Outcome) -> list[table.Row]:
     within = f"not later (within {NOISE_S:g} s)"
     return [
         row("waiting time of the second job", "s", first, second, "less", first < second),
+        row("of that, its workers run and start", "s", ours.starting_s[1], gang.starting_s[1]),
         row("waiting time of the first job", "s", ours.waited_s[0], gang.waited_s[0]),
         *(
             row(f"end of {name}", "s", mine, theirs, within, mine <= theirs + NOISE_S)
