@@ -83,7 +83,7 @@ def slots_of(kube: Kube) -> int:
 
 def options(description: str, plot: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two minutes instead of six")
+    parser.add_argument("--quick", action="store_true", help="a short run, of about two minutes")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="PNG", default=ROOT / "docs" / "images" / plot)
     return parser

@@ -31,7 +31,8 @@ SLOTS, WISH, RANKS = 8, 5, 15  # 15 ranks are shared evenly by 5 workers and by 
 PAUSE_S = 0.05
 STEPS, LATER_S = 500, 25.0
 QUICK_STEPS, QUICK_LATER_S = 160, 8.0
-AT_ONCE = 1.05  # of the gang's time: what "not later" allows for noise
+# What "not later" allows for: the second job's Pythons start on the cores of the first, which is one machine's fault.
+NOISE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Outcome:
     members: Course
     submitted_s: list[float]
     waited_s: list[float]
+    starting_s: list[float]  # of that, from the first worker's container to the first step: not the scheduler's doing
     ended_s: list[float]
     is_exact: bool
 
@@ -101,6 +103,10 @@ def run(kube: Kube, api: Api, place: Path, how: str, steps: int, later_s: float)
         first + second,
         [at - begin for at in submitted],
         [(one.first_step_at or one.ended_at or at) - at for one, at in zip(said, submitted, strict=True)],
+        [
+            (one.first_step_at or begin) - min(trace.running_at for trace in watched.of(job.name) if trace.running_at)
+            for one, job in zip(said, jobs, strict=True)
+        ],
         [(one.ended_at or begin) - begin for one in said],
         is_exact,
     )
@@ -112,12 +118,13 @@ def rows(ours: Outcome, gang: Outcome) -> list[table.Row]:
 
     first, second = ours.waited_s[1], gang.waited_s[1]
     exact = ("exact" if ours.is_exact else "not exact", "exact" if gang.is_exact else "not exact")
-    within = f"not later (within {AT_ONCE - 1:.0%})"
+    within = f"not later (within {NOISE_S:g} s)"
     return [
         row("waiting time of the second job", "s", first, second, "less", first < second),
+        row("of that, its workers run and start", "s", ours.starting_s[1], gang.starting_s[1]),
         row("waiting time of the first job", "s", ours.waited_s[0], gang.waited_s[0]),
         *(
-            row(f"end of {name}", "s", mine, theirs, within, mine <= AT_ONCE * theirs)
+            row(f"end of {name}", "s", mine, theirs, within, mine <= theirs + NOISE_S)
             for name, mine, theirs in (
                 ("the first job", ours.ended_s[0], gang.ended_s[0]),
                 ("both", max(ours.ended_s), max(gang.ended_s)),
