@@ -101,6 +101,14 @@ def _end(job: Job, now: float) -> Event | None:
     return JobEnded("succeeded", job.ledger.finish_reason or "all steps are done", False)
 
 
+def _hopeless(job: Job, now: float) -> Event | None:
+    found = job.ledger.rounds
+    if found.fruitless < rounds.FRUITLESS_MOST or now - found.fruitless_since < rounds.FRUITLESS_S:
+        return None
+    said = f"{found.fruitless} rounds in a row broke before a step ended, though all their members seem alive"
+    return JobEnded("failed", f"{said}: {found.broken_why}; the logs of the workers say more", True)
+
+
 def _is_complete(job: Job) -> bool:
     plan = job.ledger.plan
     return plan is not None and plan.total_steps > 0 and job.ledger.step >= plan.total_steps
@@ -207,6 +215,7 @@ _DECISIONS: tuple[Callable[[Job, float], Event | None], ...] = (
     _expiry,
     _seen_round,
     _end,
+    _hopeless,
     ps_due.due,
     _round,
     _launch,

@@ -15,6 +15,10 @@ START_WAIT_S = 1.0
 REBALANCE_GAIN = 0.2
 REBALANCE_SUSTAINED_S = 10.0
 REBALANCE_EVERY_S = 30.0
+# Rounds that break one after another while all their members seem alive: a network may be away for so long, but a job
+# that cannot do a step must not hold its machines for ever.
+FRUITLESS_S, FRUITLESS_MOST = 300.0, 20
+BROKEN = "broken, though all its members seem alive"
 
 
 class Round(NamedTuple):
@@ -36,6 +40,9 @@ class Rounds:
     holders: list[WorkerId] = field(default_factory=list)  # who may hold the training state, in rank order
     broken_at: float | None = None  # someone dropped the round that trains
     broken_by: list[WorkerId] = field(default_factory=list)
+    broken_why: str = ""
+    fruitless: int = 0  # rounds formed anew since the last step that ended
+    fruitless_since: float = 0.0
     gaps: dict[WorkerId, float] = field(default_factory=dict)  # of the current round, until it is logged
 
     @property
@@ -81,7 +88,7 @@ def choose(outlook: Outlook) -> Change | None:
     staying = [holder.worker for holder in here if not holder.is_leaving]
     is_stuck = outlook.broken_for_s is not None and outlook.broken_for_s >= outlook.regroup_s
     if gone or is_stuck:
-        reason = f"without {', '.join(gone)}" if gone else "broken, though all its members seem alive"
+        reason = f"without {', '.join(gone)}" if gone else BROKEN
         # Those that leave hold the state too: they carry it on where nobody else could.
         return _force(outlook, staying or [holder.worker for holder in here], reason)
     if outlook.broken_for_s is not None or outlook.newest is None:

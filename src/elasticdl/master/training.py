@@ -18,7 +18,7 @@ from elasticdl.master.events import (
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import Worker, WorkerState
 from elasticdl.master.phase import Pending, Running, Stopping
-from elasticdl.master.rounds import Round
+from elasticdl.master.rounds import BROKEN, Round
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 Actions = list[Action]
@@ -40,6 +40,8 @@ def planned(job: Job, event: RoundPlanned, now: float) -> Actions:
             workers[member].become(WorkerState.JOINING, now)
     if event.forced:
         rounds.holders = list(newest.workers)
+        if event.reason == BROKEN:
+            actions += _fruitless(job, now)
         rounds.broken_at, rounds.broken_by = None, []
         if isinstance(job.ledger.phase, Pending):
             job.ledger.phase = Running()
@@ -62,6 +64,7 @@ def mark_entered(job: Job, now: float) -> Actions:
     rounds.current = rounds.newest
     rounds.holders = list(rounds.newest.workers)
     rounds.broken_at, rounds.broken_by, rounds.gaps = None, [], {}
+    rounds.fruitless = 0
     actions: Actions = []
     for newcomer in newcomers:
         job.ledger.joined += 1
@@ -117,10 +120,20 @@ def broken(job: Job, event: RoundBroken, now: float) -> Actions:
         # Perhaps it was entered just now: then its newcomers hold the state, too.
         rounds.holders += [worker for worker in newest.workers if worker not in rounds.holders]
     if rounds.broken_at is None:
-        rounds.broken_at = now
+        rounds.broken_at, rounds.broken_why = now, event.why
     if event.worker not in rounds.broken_by:
         rounds.broken_by.append(event.worker)
     return []
+
+
+def _fruitless(job: Job, now: float) -> Actions:
+    """Said once, however often it is tried again."""
+    rounds = job.ledger.rounds
+    rounds.fruitless += 1
+    if rounds.fruitless > 1:
+        return []
+    rounds.fruitless_since = now
+    return [job.note(now, "round-broken", reason=f"{rounds.broken_why}; all its members seem alive: it is tried again")]
 
 
 def expel(job: Job, worker: Worker, reason: str, now: float) -> Actions:

@@ -8,6 +8,7 @@ from elasticdl.master import events as ev
 from elasticdl.master.actions import LaunchWorker
 from elasticdl.master.job import SUSPECT_S
 from elasticdl.master.membership import WorkerState
+from elasticdl.master.rounds import FRUITLESS_S
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, running, sent
 
@@ -264,6 +265,31 @@ def test_a_silent_worker_that_is_heard_again_is_expelled_and_comes_back_as_a_new
 
     driver.ready("worker-1")
     assert driver.life("worker-1") is WorkerState.JOINING
+
+
+def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job_at_last() -> None:
+    driver = running(2)
+    began = driver.now
+    while driver.phase == "running" and driver.now - began < 2 * FRUITLESS_S:
+        for worker in ("worker-0", "worker-1"):
+            event = ev.RoundBroken(WorkerId(worker), driver.sequence(worker), driver.newest.id, "gloo: lengths differ")
+            driver.do(event)
+        quiet(driver, 0.5, "worker-0", "worker-1")
+
+    assert driver.phase == "failed"
+    assert "broke before a step ended" in driver.reason and "gloo: lengths differ" in driver.reason
+    kinds = [entry.kind for entry in driver.state.job.ledger.recent]
+    assert kinds.count("round-broken") == 1
+
+
+def test_a_step_that_ends_makes_up_for_all_rounds_that_broke() -> None:
+    driver = running(2)
+    for _ in range(int(2 * FRUITLESS_S)):
+        driver.do(ev.RoundBroken(WorkerId("worker-0"), driver.sequence("worker-0"), driver.newest.id, "a cable"))
+        quiet(driver, 1.0, "worker-0", "worker-1")
+        driver.enter(step=2)
+
+    assert driver.phase == "running"
 
 
 def test_the_cost_of_a_round_is_the_longest_gap_of_its_members() -> None:
