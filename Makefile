@@ -46,8 +46,10 @@ sanitize:
 			native/tests/stress.cpp -o build/stress-$${kind%%,*} && build/stress-$${kind%%,*} || exit 1; \
 	done
 
+# All of it, or one part: make test-cluster SUITE=tests/cluster/test_jobs.py
+SUITE ?= tests/cluster
 test-cluster: setup
-	$(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python -m pytest -m cluster -rs $(SUITE)
 
 # The control plane needs no torch: its tests without it, with another Python (make test-control PYTHON=python3.13).
 test-control:

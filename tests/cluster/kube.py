@@ -20,6 +20,10 @@ HOST_IMAGE = "kube.here/host:1"  # an empty root: all it needs is mounted from t
 SLOT = "kube.here/slot"  # a scarce good that needs no hardware
 
 
+class NotStarted(Exception):
+    """The cluster did not come up, and why."""
+
+
 class Kube:
     """A cluster, and the environment of programs that speak to it."""
 
@@ -70,7 +74,10 @@ def running(nodes: int = 2, slots: int = 4) -> Iterator[Kube]:
         is_ours = STARTER.is_file() and config == _environ(_start("env"))["KUBECONFIG"]
         yield Kube({"KUBECONFIG": config}, is_ours=is_ours)
         return
-    _start("up", "--nodes", str(nodes), "--slots", str(slots))
+    try:
+        _start("up", "--nodes", str(nodes), "--slots", str(slots))
+    except (AssertionError, subprocess.TimeoutExpired) as exc:
+        raise NotStarted(str(exc)) from exc
     try:
         yield Kube(_environ(_start("env")), is_ours=True)
     finally:
