@@ -18,6 +18,7 @@ from tests.cluster.kube import HOST_IMAGE, ROOT, SLOT, Kube, on_this_machine
 
 WORKERS = 3
 SLOTS = 2  # of each worker
+GRACE_S = 5  # those who leave need less than a second of it; jobs that are deleted shall not take longer to end
 LOW, HIGH = "elasticdl-low", "elasticdl-high"
 # Of each step, in which a device would compute: workers of one machine shall not fight for its cores.
 ENVIRON = {"OMP_NUM_THREADS": "1", "BENCH_PAUSE_S": "0.05"}
@@ -57,6 +58,7 @@ class Ours:
             data={"training": "made-up", "format": "python"},
             plan={"epochs": 1000, "global_batch_size": GLOBAL_BATCH},
             workers={"wish": WORKERS, "min": 1, "max": WORKERS, "threads": 1},
+            timing={"grace_s": GRACE_S},
             cluster={
                 "image": HOST_IMAGE,
                 "master": SMALL,
@@ -116,7 +118,7 @@ class Torchrun:
         places: dict[str, dict[str, Any]] = {"place": {"hostPath": {"path": str(self._place)}}, "tmp": {"emptyDir": {}}}
         mounts = [{"name": "place", "mountPath": str(self._place)}, {"name": "tmp", "mountPath": "/tmp"}]
         return {
-            "priorityClassName": LOW,
+            "priorityClassName": LOW, "terminationGracePeriodSeconds": GRACE_S,
             "containers": [
                 {
                     "name": "worker", "image": HOST_IMAGE, "command": self._command(),

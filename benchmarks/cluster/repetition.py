@@ -56,18 +56,9 @@ class Repetition:
         except TooLongError as exc:
             outcome.note = str(exc)
         finally:
-            self._end()
+            self._job.delete()
         self._wait(lambda: all("gone" in pod.at for pod in self._pods()), "the end", START_S)
         return outcome
-
-    def _end(self) -> None:
-        """What a job does with its grace period is not what is measured here."""
-        self._job.delete()
-        # Not before all are being deleted: a master that lives would only replace its workers.
-        self._wait(lambda: all(pod.at.keys() & {"deleted", "gone"} for pod in self._pods()), "deletions", START_S)
-        chosen = ",".join(f"{name}={value}" for name, value in self._job.pods.items())
-        here = (f"--namespace={self._namespace}", f"--selector={chosen}")
-        self._kube.kubectl("delete", "pods", *here, "--grace-period=1", "--wait=false")
 
     # ---- from kubectl apply
 
