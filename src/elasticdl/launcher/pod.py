@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -145,4 +146,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 if __name__ == "__main__":
+    # Process 1 of a container does not die of a signal by itself.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:], os.environ))
