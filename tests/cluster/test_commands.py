@@ -47,8 +47,11 @@ def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, tmp_path: P
     )  # fmt: skip
     assert kube.elasticdl("scale", job.name, "--workers=2").stdout == "scaling from 1 to 2 workers\n"
     job.wait_members(2)
-    written = kube.elasticdl("logs", job.name, "--worker=1", "--on=kubernetes").stdout
-    assert "round 2: rank 1 of 2" in written
+
+    def written() -> str:
+        return kube.elasticdl("logs", job.name, "--worker=1", "--on=kubernetes").stdout
+
+    job.wait(lambda: "round 2: rank 1 of 2" in written(), "its word of the round")
 
     assert "stopping after the running step, with a checkpoint" in kube.elasticdl("stop", job.name).stdout
     result = job.result()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl import log, signals
-from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError
 from elasticdl.master import events as ev
 from elasticdl.master.job import Ledger
 from elasticdl.master.loop import Loop, SteadyClock
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 OBSERVE_S = 0.5
 LINGER_S = 10.0  # released workers have this long to say goodbye; the launcher deals with the rest
+# Of a job that is deleted, the rights may go before the master is told to: whoever ended by itself meanwhile would be
+# started again, and could not tell its workers any more.
+REFUSED_S = 5.0
 WATCHERS_S = 1.0  # people who watch have this long to hear the end
 
 
@@ -87,7 +90,12 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         loop.performer.launcher = link
         tasks.append(asyncio.create_task(link.run()))
     try:
-        await _until_over(loop, tasks)
+        try:
+            await _until_over(loop, tasks)
+        except AccessDenied:
+            if cluster is not None:
+                await asyncio.sleep(REFUSED_S)
+            raise
         await _linger(loop)
         await _say_over(loop)
         if cluster is not None:

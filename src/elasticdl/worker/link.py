@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from elasticdl.worker.engine import Engine
 
 
+GOODBYE_S = 2.0
+
+
 class Link:
     def __init__(
         self,
@@ -67,7 +70,8 @@ class Link:
         self._session.start()
 
     def close(self, reason: str) -> None:
-        self._session.close(reason, self.timing.rpc_s)
+        # Who released us may be gone by now, and has nothing to do with the answer.
+        self._session.close(reason, min(self.timing.rpc_s, GOODBYE_S) if self.is_released else self.timing.rpc_s)
 
     # ---- said by this worker
 
