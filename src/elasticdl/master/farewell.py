@@ -19,6 +19,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import STATEFUL_SET
 from elasticdl.launcher.manifest import Owner
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
 
 if TYPE_CHECKING:
     from elasticdl.master.loop import Loop
@@ -55,7 +56,11 @@ async def leave(loop: Loop, is_last: Callable[[], bool], ask_s: float = ASK_S, g
         _log.info("no other master will follow: %d workers and ps are released", len(loop.links))
         loop.performer.launcher = None  # nobody is launched any more
         async with asyncio.timeout(going_s):
-            for link in loop.links.values():
-                link.send(pb.MasterMessage(release=pb.Release()))
-            while loop.links:
-                await asyncio.sleep(_LOOK_S)
+            # Workers first: one that waits for an answer of a ps hears nothing else meanwhile.
+            fleet = loop.state.job.ledger.fleet.ps
+            for is_ps in (False, True):
+                going = [name for name in loop.links if (PsId(name) in fleet) is is_ps]
+                for name in going:
+                    loop.links[name].send(pb.MasterMessage(release=pb.Release()))
+                while loop.links.keys() & going:
+                    await asyncio.sleep(_LOOK_S)

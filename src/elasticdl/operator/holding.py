@@ -39,7 +39,7 @@ def release(api: Api, resource: Document) -> Document:
 def let_go(api: Api, resource: Document, owners: set[str]) -> None:
     """Delete the pods of a resource that is deleted, those of `owners`, until there are none; then hold it no more.
 
-    The master goes with its workers: it ends at once, and whom it still replaced is found by the next look.
+    The master first, by its set: it releases the others before it goes, and would replace them as long as it lives.
     """
     name, namespace = resource["metadata"]["name"], resource["metadata"]["namespace"]
     if FINALIZER not in _finalizers(resource):
@@ -48,6 +48,8 @@ def let_go(api: Api, resource: Document, owners: set[str]) -> None:
         last_word.retire(api, name, namespace)
     pods = api.list(kinds.POD, namespace, f"{naming.JOB_LABEL}={name}")[0]
     living = [pod for pod in pods if _owners(pod) & owners and not isinstance(pod_life.read(pod), pod_life.Exited)]
+    if any(pod["metadata"]["labels"].get(naming.ROLE_LABEL) == naming.MASTER for pod in living):
+        raise Ending("the pod of the master is still ending")
     for pod in living:
         metadata = pod["metadata"]
         if "deletionTimestamp" not in metadata:

@@ -42,6 +42,9 @@ def open_channel(where: str, spec: JobSpec) -> grpc.Channel:
     return grpc.secure_channel(where, credentials, options=OPTIONS)
 
 
+_CUT = ("handshake read failed", "handshaker shutdown")
+
+
 def translate(error: Any, where: str) -> ElasticDLError:
     """What a caller can do about a failed call."""
     code, details = error.code(), error.details() or ""
@@ -51,8 +54,8 @@ def translate(error: Any, where: str) -> ElasticDLError:
         return SpecError(details)
     told = details.lower()
     # A connection that is cut within the handshake says nothing about certificates: the way there ended, as that
-    # through an API server does while nobody listens in the pod.
-    is_cut = "handshake read failed" in told and "certificate" not in told
+    # through an API server does while nobody listens in the pod, or that to a Service whose pod is gone.
+    is_cut = any(words in told for words in _CUT) and "certificate" not in told
     if not is_cut and ("handshake" in told or "certificate" in told):
         return AccessDenied(
             f"the master at {where} and this side do not accept each other's certificates ({details}); "

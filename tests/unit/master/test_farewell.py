@@ -33,7 +33,9 @@ class Told:
 def loop_of(**deaf: bool) -> Loop:
     links: dict[str, Any] = {}
     links.update({name: Told(links, name, deaf=is_deaf) for name, is_deaf in deaf.items()})
-    return cast(Loop, SimpleNamespace(links=links, performer=SimpleNamespace(launcher=LAUNCHER)))
+    ledger = SimpleNamespace(fleet=SimpleNamespace(ps={"ps-0": None}))
+    state = SimpleNamespace(job=SimpleNamespace(ledger=ledger))
+    return cast(Loop, SimpleNamespace(links=links, performer=SimpleNamespace(launcher=LAUNCHER), state=state))
 
 
 def test_a_master_that_will_be_replaced_tells_nobody() -> None:
@@ -52,6 +54,16 @@ def test_who_belongs_to_a_deleted_job_is_released_and_nobody_is_launched_any_mor
 
     assert [[one.WhichOneof("message") for one in each.messages] for each in cast(Any, told)] == [["release"]] * 2
     assert not loop.links and loop.performer.launcher is None
+
+
+def test_ps_are_released_when_the_workers_are_gone() -> None:
+    """A worker that waits for an answer of its ps hears nothing else."""
+    loop = loop_of(**{"worker-0": True, "ps-0": False})
+    ps = cast(Any, loop.links["ps-0"])  # type: ignore[index]
+
+    asyncio.run(farewell.leave(loop, lambda: True, going_s=0.1))
+
+    assert list(loop.links) == ["worker-0", "ps-0"] and not ps.messages
 
 
 def test_nobody_is_waited_for_beyond_measure() -> None:

@@ -46,6 +46,7 @@ def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: t
         ("Ssl handshake failed (TSI_PROTOCOL_FAILURE): WRONG_VERSION_NUMBER", AccessDenied),
         ("Handshake read failed (recvmsg:Connection reset by peer (104))", MasterUnreachable),
         ("Handshake read failed (Socket closed)", MasterUnreachable),
+        ("failed to connect to all addresses; last error: UNKNOWN: tcp handshaker shutdown", MasterUnreachable),
     ],
 )
 def test_a_connection_cut_within_the_handshake_is_no_matter_of_certificates(
