@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos convergence bench sanitize test-cluster test-control lock clean
+.PHONY: setup demo test check format proto chaos convergence bench bench-cluster sanitize test-cluster test-control lock clean
 
 setup: $(STAMP)
 
@@ -63,6 +63,10 @@ lock: setup
 
 bench: setup
 	for name in rescale overhead reproducible dispatch ps_rows ps_memory ctr_throughput ps_elastic; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# Those that need a Kubernetes cluster: that of KUBECONFIG, or the one of `make test-cluster`.
+bench-cluster: setup
+	for name in kube_times kube_preemption kube_two_jobs kube_scale; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf .venv .venv-control build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
