@@ -105,7 +105,7 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it_with_a_checkpoint(kub
 def test_a_second_ctrl_c_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
     job = ClusterJob(kube, "twice", tmp_path)
     with Terminal.open(kube, job.name) as terminal:
-        start(job, terminal)
+        start(job, terminal, pause_s=1.0)  # the first Ctrl-C waits for the end of a step
         job.wait_members(2, step=1)
         terminal.press("C-c")
         terminal.press("C-c")
@@ -130,9 +130,9 @@ def test_a_job_that_ends_tells_what_became_of_its_records(kube: Kube, tmp_path: 
     job.delete()
 
 
-def start(job: ClusterJob, terminal: Terminal, *options: str, is_slow: bool = True) -> None:
+def start(job: ClusterJob, terminal: Terminal, *options: str, is_slow: bool = True, pause_s: float = 0.05) -> None:
     """Attached, as a person does: without --detach."""
     job.place.mkdir(parents=True, exist_ok=True)
     if is_slow:
         job.slow.touch()
-    terminal.elasticdl("train", *job.options(), *job.tiny(2), *options)
+    terminal.elasticdl("train", *job.options(), *job.tiny(2, pause_s), *options)
