@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.job import ClusterJob
+from tests.cluster.job import ClusterJob, Named
 from tests.cluster.kube import ROOT, Kube
 from tests.cluster.terminal import ENDED, Terminal, why_not
 from tests.integration.job import STEPS
@@ -27,8 +27,8 @@ def wait_gone(job: ClusterJob) -> None:
     assert time.monotonic() - deleted_at < GONE_S
 
 
-def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, tmp_path: Path) -> None:
-    job = ClusterJob(kube, "obedient", tmp_path)
+def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, named: Named, tmp_path: Path) -> None:
+    job = named("obedient")
     job.train(1, f"--checkpoint_dir={tmp_path / 'checkpoints'}", slow=True)
     job.wait_members(1, step=2)
 
@@ -72,8 +72,8 @@ def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, tmp_path: P
     assert gone.returncode == 2 and f"no job {job.name!r} in" in gone.stderr
 
 
-def test_a_job_that_is_deleted_while_it_trains_is_gone_in_seconds(kube: Kube, tmp_path: Path) -> None:
-    job = ClusterJob(kube, "sudden", tmp_path)
+def test_a_job_that_is_deleted_while_it_trains_is_gone_in_seconds(kube: Kube, named: Named, tmp_path: Path) -> None:
+    job = named("sudden")
     job.train(2, slow=True)
     job.wait_members(2, step=2)
 
@@ -83,8 +83,8 @@ def test_a_job_that_is_deleted_while_it_trains_is_gone_in_seconds(kube: Kube, tm
 
 
 @pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
-def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it_with_a_checkpoint(kube: Kube, tmp_path: Path) -> None:
-    job = ClusterJob(kube, "shown", tmp_path)
+def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it(kube: Kube, named: Named, tmp_path: Path) -> None:
+    job = named("shown")
     with Terminal.open(kube, job.name) as terminal:
         start(job, terminal, f"--checkpoint_dir={tmp_path / 'checkpoints'}")
         job.wait_members(2, step=3)
@@ -102,8 +102,8 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it_with_a_checkpoint(kub
 
 
 @pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
-def test_a_second_ctrl_c_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
-    job = ClusterJob(kube, "twice", tmp_path)
+def test_a_second_ctrl_c_leaves_nothing(kube: Kube, named: Named, tmp_path: Path) -> None:
+    job = named("twice")
     with Terminal.open(kube, job.name) as terminal:
         start(job, terminal, pause_s=1.0)  # the first Ctrl-C waits for the end of a step
         job.wait_members(2, step=1)
@@ -118,8 +118,8 @@ def test_a_second_ctrl_c_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
-def test_a_job_that_ends_tells_what_became_of_its_records(kube: Kube, tmp_path: Path) -> None:
-    job = ClusterJob(kube, "ended", tmp_path)
+def test_a_job_that_ends_tells_what_became_of_its_records(kube: Kube, named: Named, tmp_path: Path) -> None:
+    job = named("ended")
     with Terminal.open(kube, job.name) as terminal:
         start(job, terminal, is_slow=False)
         last = terminal.wait(f"{ENDED}0", 120.0)

@@ -23,6 +23,7 @@ class Process:
     held: set[int] = field(default_factory=set)
     copies: dict[PsId, set[int]] = field(default_factory=dict)
     mirror: PsId | None = None
+    is_mirrored: bool = False  # as the master said last
     tasks: list[pb.FleetTask] = field(default_factory=list)
     given: int = 0  # version of the newest task
     unsaid: list[tuple[int, str]] = field(default_factory=list)  # version, failure
@@ -75,7 +76,8 @@ class World:
                     if process.version == 0 and told.version == 1:
                         process.held = set(told.map.slots_of(name))  # no rows yet: nothing to hand over
                     process.version = told.version
-                if process.mirror and told.replicas.get(name) is None:
+                was_mirrored, process.is_mirrored = process.is_mirrored, name in told.replicas
+                if was_mirrored and not process.is_mirrored:  # not by word that is older than what it has just done
                     process.mirror = None
             case "task":
                 if message.task.fleet.version > process.given:
