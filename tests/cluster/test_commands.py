@@ -18,6 +18,7 @@ from tests.integration.job import STEPS
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NO_TERMINAL = why_not()
+LONG_S = 0.3  # a pass: a minute and more until the job ends by itself
 GONE_S = 15.0  # far below the grace period of 35 s: nobody waits for a master that will not come
 
 
@@ -29,7 +30,7 @@ def wait_gone(job: ClusterJob) -> None:
 
 def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("obedient")
-    job.train(1, f"--checkpoint_dir={tmp_path / 'checkpoints'}", slow=True)
+    job.train(1, f"--checkpoint_dir={tmp_path / 'checkpoints'}", slow=True, pause_s=LONG_S)
     job.wait_members(1, step=2)
 
     table = [line.split() for line in kube.elasticdl("jobs").stdout.splitlines()]
