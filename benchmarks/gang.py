@@ -17,6 +17,7 @@ from slots import slots_asked
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
 from elasticdl.kube.watching import Mirror, follow
+from elasticdl.launcher.naming import JOB_LABEL
 
 GATE = "elasticdl.org/gang"
 Document = dict[str, Any]
@@ -51,7 +52,7 @@ def admitted(pods: Iterable[Document], slots: int, wish: int) -> list[str]:
     free, gangs = slots, dict[str, list[Document]]()
     for pod in pods:
         if pod["spec"].get("schedulingGates"):
-            gangs.setdefault(pod["metadata"]["labels"]["elasticdl.org/job"], []).append(pod)
+            gangs.setdefault(pod["metadata"]["labels"][JOB_LABEL], []).append(pod)
         elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             free -= slots_asked(pod)
     whole = [gang for gang in gangs.values() if len(gang) == wish]

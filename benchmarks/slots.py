@@ -18,6 +18,7 @@ from typing import Any
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import CONFIG_MAP, POD
 from elasticdl.kube.watching import Change, follow
+from elasticdl.launcher.naming import JOB_LABEL
 
 SLOT = "kube.here/slot"
 Document = dict[str, Any]
@@ -176,7 +177,7 @@ class Watched:
         if slots := slots_asked(pod):
             metadata = pod["metadata"]
             labels = metadata.get("labels", {})
-            group = labels.get("elasticdl.org/job") or labels.get("app", "")
+            group = labels.get(JOB_LABEL) or labels.get("app", "")
             trace = self.traces.setdefault(metadata["uid"], Trace(metadata["name"], group, slots, now))
             trace.see(change.after, now)
 

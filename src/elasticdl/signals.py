@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 
 def end_on_terminate() -> None:
@@ -15,7 +16,12 @@ def end_on_terminate() -> None:
     Process 1 of a container does not die of a signal by itself: without this a pod that is preempted while it starts
     would keep its place, and whoever wants it waiting, for the whole grace period.
     """
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: end())
+
+
+def end() -> NoReturn:
+    """Now, as one whom SIGTERM ended."""
+    os._exit(128 + signal.SIGTERM)
 
 
 def on_terminate(leave: Callable[[str], None]) -> None:

@@ -1,6 +1,6 @@
 """The operator on the suite's cluster, installed as a person installs it: with its chart and our image.
 
-`of_this_checkout` is for those who measure and change it: nothing has to be built.
+`host_operator` is for those who measure and change it: nothing has to be built.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tests.cluster import image
-from tests.cluster.kube import HOST_IMAGE, ROOT, STARTER, Kube, on_this_machine
+from tests.cluster.kube import ROOT, STARTER, Kube
 
 NAMESPACE = "elasticdl-system"
 RELEASE = "elasticdl"
@@ -25,6 +22,11 @@ _loaded: set[Path] = set()
 
 def why_not() -> str:
     return image.why_not() or ("" if STARTER.is_file() else f"no {STARTER} to load an image with")
+
+
+def is_there(kube: Kube) -> bool:
+    """Whoever installed it, and how."""
+    return bool(kube.kubectl("get", "deployments", "--all-namespaces", f"--selector={LABELS}", "--output=name").strip())
 
 
 @contextmanager
@@ -44,42 +46,13 @@ def installed(kube: Kube) -> Iterator[None]:
 
 
 @contextmanager
-def of_this_checkout(kube: Kube) -> Iterator[None]:
-    """The manifests, with this machine as the image. An operator that is there already is taken as it is."""
-    if kube.kubectl("get", "deployments", "--all-namespaces", f"--selector={LABELS}", "--output=name").strip():
-        yield
-        return
-    made = []
-    try:
-        for document in yaml.safe_load_all(kube.kubectl("kustomize", str(ROOT / "deploy" / "manifests"))):
-            if document["kind"] == "Deployment":
-                _run_here(document["spec"]["template"]["spec"])
-            text = yaml.safe_dump(document)
-            if kube.kubectl("create", "--filename=-", text=text, check=False):  # else it was there before
-                made.append(text)
-            if document["kind"] == "CustomResourceDefinition":
-                kube.kubectl("wait", "--for=condition=Established", f"crd/{document['metadata']['name']}")
-        where = f"--namespace={_namespace_of(made)}"
-        kube.kubectl("rollout", "status", "deployment/elasticdl-operator", where, "--timeout=120s", timeout_s=150.0)
-        yield
-    finally:
-        for text in reversed(made):
-            kube.kubectl("delete", "--filename=-", "--ignore-not-found", text=text, check=False)
-
-
-def _run_here(pod: dict[str, Any]) -> None:
-    change = on_this_machine()
-    (container,), (ours,) = pod["containers"], change["worker_pod"]["spec"]["containers"]
-    container |= {"image": HOST_IMAGE, "env": ours["env"]}
-    container["volumeMounts"] += ours["volumeMounts"]
-    pod |= {"securityContext": change["pod"]["spec"]["securityContext"]}
-    pod["volumes"] += change["pod"]["spec"]["volumes"]
-
-
-def _namespace_of(made: list[str]) -> str:
-    documents = [yaml.safe_load(text) for text in made]
-    (found,) = [one["metadata"]["namespace"] for one in documents if one["kind"] == "Deployment"]
-    return str(found)
+def serving(kube: Kube, namespace: str) -> Iterator[Kube]:
+    """The operator, and a namespace for jobs that are its own."""
+    kube.kubectl("create", "namespace", namespace, check=False)
+    with installed(kube):
+        yield kube
+        kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={namespace}", "--timeout=60s")
+    kube.kubectl("delete", "namespace", namespace, "--timeout=100s")
 
 
 def load(archive: Path) -> None:

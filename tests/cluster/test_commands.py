@@ -99,7 +99,6 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it(kube: Kube, named: Na
     assert last.count("╭─") == 2, f"one picture and one summary, nothing left of older ones:\n{last}"
     assert "Traceback" not in live + last and "Exception" not in live + last, live + last
     assert job.result()["phase"] == "stopped"
-    job.delete()
 
 
 @pytest.mark.skipif(bool(NO_TERMINAL), reason=NO_TERMINAL)
@@ -128,7 +127,6 @@ def test_a_job_that_ends_tells_what_became_of_its_records(kube: Kube, named: Nam
     assert "none lost, none twice" in last and f"{STEPS} of {STEPS}" in last
     assert str(job.output) in last
     assert "Traceback" not in last, last
-    job.delete()
 
 
 def start(job: ClusterJob, terminal: Terminal, *options: str, is_slow: bool = True, pause_s: float = 0.05) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.job import SMALL, ClusterJob, Named
 from tests.cluster.kube import Kube
-from tests.integration.job import EPOCHS, RECORDS, STEPS
+from tests.integration.job import EPOCHS, RECORDS, STEPS, digest
 from tests.integration.test_ps_leases import BATCH, assert_each_record_counts_once
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -75,3 +77,49 @@ def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_del
 
     assert_each_record_counts_once(job)  # type: ignore[arg-type]
     assert job.result()["workers_failed"] == 0
+
+
+def test_on_claims_a_new_master_finds_its_journal_and_the_model_stays(
+    kube: Kube, named: Named, tmp_path: Path, undisturbed: str
+) -> None:
+    job = named("claimed")
+    for name in ("journal", "models"):
+        (tmp_path / name).mkdir()
+        kube.kubectl("apply", "--filename=-", text=claim(f"{job.name}-{name}", tmp_path / name))
+    try:
+        volumes = f"host_path={tmp_path},mount_path={tmp_path};claim_name={job.name}-models,mount_path=/models"
+        job.train(
+            2, f"--state_claim={job.name}-journal", f"--volume={volumes}", "--output=/models/here", slow=True
+        )  # fmt: skip
+        job.wait_members(2, step=3)
+        kube.kubectl("delete", "pod", f"{job.name}-master-0", "--wait=false")
+        job.wait(lambda: restarts(job) == 1, "another master")
+        job.hurry()
+
+        assert job.result()["master_restarts"] == 1
+        assert digest(tmp_path / "models" / "here" / "model.safetensors") == undisturbed
+        kept = [path for path in (tmp_path / "journal" / job.name).rglob("*") if path.is_file()]
+        assert any("journal" in path.name for path in kept), kept
+        held = json.loads(kube.kubectl("get", "configmaps", "--output=json"))["items"]
+        assert not [one for one in held if one["metadata"]["name"].startswith(f"{job.name}-journal")]
+    finally:
+        job.delete()
+        for name in ("journal", "models"):
+            kube.kubectl("delete", "pvc", f"{job.name}-{name}", "--wait=false")
+            kube.kubectl("delete", "pv", f"{job.name}-{name}", "--wait=false")
+
+
+def claim(name: str, place: Path) -> str:
+    """A claim, and a volume that is its own: a directory of this machine, which all its nodes are."""
+    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+    volume = {
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": size, "accessModes": modes, "storageClassName": "", "hostPath": {"path": str(place)}},
+    }  # fmt: skip
+    asked = {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+        "spec": {
+            "accessModes": modes, "storageClassName": "", "volumeName": name, "resources": {"requests": size},
+        },
+    }  # fmt: skip
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [volume, asked]})

@@ -44,11 +44,8 @@ def monitors(kube: Kube) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def installed(kube: Kube) -> Iterator[Kube]:
-    kube.kubectl("create", "namespace", NAMESPACE, check=False)
-    with operator.installed(kube):
-        yield kube
-        kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={NAMESPACE}", "--timeout=60s")
-    kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
+    with operator.serving(kube, NAMESPACE) as found:
+        yield found
 
 
 def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(installed: Kube, tmp_path: Path) -> None:

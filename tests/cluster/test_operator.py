@@ -26,11 +26,8 @@ GONE_S = 15.0  # far below the grace period of its pods, which is 35 s
 
 @pytest.fixture(scope="module")
 def installed(kube: Kube) -> Iterator[Kube]:
-    kube.kubectl("create", "namespace", NAMESPACE, check=False)
-    with operator.installed(kube):
-        yield kube
-        kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={NAMESPACE}", "--timeout=60s")
-    kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
+    with operator.serving(kube, NAMESPACE) as found:
+        yield found
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
 from elasticdl.kube.watching import follow
-
-JOB, ROLE = "elasticdl.org/job", "elasticdl.org/role"
+from elasticdl.launcher.naming import JOB_LABEL, ROLE_LABEL
 
 
 class WorkerPods:
@@ -42,7 +41,7 @@ class WorkerPods:
         return [
             name
             for name, pod in list(self._pods.items())
-            if pod["metadata"]["labels"][JOB] == job and "deletionTimestamp" not in pod["metadata"]
+            if pod["metadata"]["labels"][JOB_LABEL] == job and "deletionTimestamp" not in pod["metadata"]
         ]
 
     def uids(self) -> dict[str, str]:
@@ -61,7 +60,7 @@ class WorkerPods:
 
     def replaced_s(self, names: list[str], patience_s: float) -> list[float]:
         """Delete these pods at once; how long it took, of each, until the watch told of another one of its job."""
-        job_of = {name: self._pods[name]["metadata"]["labels"][JOB] for name in names}
+        job_of = {name: self._pods[name]["metadata"]["labels"][JOB_LABEL] for name in names}
         had = {job: len(self._made_at[job]) for job in job_of.values()}
         wanted = Counter(job_of.values())
         deleted_at: defaultdict[str, list[float]] = defaultdict(list)
@@ -86,7 +85,7 @@ class WorkerPods:
         ]
 
     def _watch(self) -> None:
-        for changes in follow(self._api, POD, self._namespace, f"{ROLE}=worker", self._stopped):
+        for changes in follow(self._api, POD, self._namespace, f"{ROLE_LABEL}=worker", self._stopped):
             now = time.monotonic()
             with self._changed:
                 for before, after in changes:
@@ -96,7 +95,7 @@ class WorkerPods:
                         self._running.discard(before["metadata"]["name"])
                         continue
                     if before is None:
-                        self._made_at[after["metadata"]["labels"][JOB]].append(now)
+                        self._made_at[after["metadata"]["labels"][JOB_LABEL]].append(now)
                     self._pods[after["metadata"]["name"]] = after
                     if after.get("status", {}).get("phase") == "Running":
                         self._running.add(after["metadata"]["name"])

@@ -90,12 +90,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
         loop.performer.launcher = link
         tasks.append(asyncio.create_task(link.run()))
     try:
-        try:
-            await _until_over(loop, tasks)
-        except AccessDenied:
-            if cluster is not None:
-                await asyncio.sleep(REFUSED_S)
-            raise
+        await _until_over(loop, tasks, refused_s=REFUSED_S if cluster is not None else 0.0)
         await _linger(loop)
         await _say_over(loop)
         if cluster is not None:
@@ -135,13 +130,15 @@ def _adopt(directory: JobDirectory) -> socket.socket:
     return process.adopt(directory)
 
 
-async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]]) -> None:
+async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]], refused_s: float) -> None:
     """Wait for the job's end; a task or a turn that fails ends the master, which then comes back."""
     over = asyncio.ensure_future(loop.over.wait())
     awaited: list[asyncio.Future[Any]] = [over, loop.crashed, *tasks]
     done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     over.cancel()
     for ended in done - {over}:
+        if isinstance(ended.exception(), AccessDenied):
+            await asyncio.sleep(refused_s)
         ended.result()
 
 

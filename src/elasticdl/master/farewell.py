@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -30,11 +28,6 @@ _LOOK_S = 0.05
 _log = logging.getLogger(__name__)
 
 
-def go() -> None:
-    """End now. Process 1 of a container does not die of a signal by itself."""
-    os._exit(128 + signal.SIGTERM)
-
-
 def is_last(api: Api, master: Owner, namespace: str) -> bool:
     """Whether no other will follow: the job is gone, or going, or shall have no pods. Not where nobody can say."""
     try:
@@ -48,7 +41,7 @@ def is_last(api: Api, master: Owner, namespace: str) -> bool:
 
 
 async def leave(loop: Loop, is_last: Callable[[], bool], ask_s: float = ASK_S, going_s: float = GOING_S) -> None:
-    """All that is to be done before `go`."""
+    """All that is to be done before it ends."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ask_s):
             if not await asyncio.to_thread(is_last):

@@ -107,7 +107,7 @@ class Cluster:
     async def _taken_away(self, loop: Loop) -> None:
         home = self._home
         await farewell.leave(loop, lambda: farewell.is_last(self._api, home.master, home.namespace))
-        farewell.go()
+        signals.end()
 
     def _follow_wishes(self, loop: Loop, submit: Callable[[ev.Event], None]) -> None:
         """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.kube.api import Api
+from elasticdl.kube.api import EVERYWHERE, Api
 from elasticdl.kube.kinds import CRD, ELASTIC_JOB
 from tests.integration.kube.apiserver import ADMIN, ApiServer, programs
 from tests.integration.kube.elastic_job import install
@@ -82,8 +82,8 @@ def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterat
     yield start
     for one in begun:
         one.end(signal.SIGKILL)
-    everywhere = ELASTIC_JOB._replace(namespaced=False)  # as the operator saw them
-    for job in api.list(everywhere)[0] if api.get(CRD, "elasticjobs.elasticdl.org") else []:
+    # Of all namespaces, as the operator saw them.
+    for job in api.list(ELASTIC_JOB, EVERYWHERE)[0] if api.get(CRD, "elasticjobs.elasticdl.org") else []:
         name, where = job["metadata"]["name"], job["metadata"]["namespace"]
         api.patch(ELASTIC_JOB, name, {"metadata": {"finalizers": None}}, where)
         api.delete(ELASTIC_JOB, name, where)
