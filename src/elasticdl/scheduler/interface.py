@@ -1,0 +1,86 @@
+"""What meets here: rates of jobs, policies, and the cluster that a plan is carried out on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from elasticdl.scheduler.plan import Plan
+    from elasticdl.scheduler.snapshot import Snapshot
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How a job makes a step with its workers."""
+
+    local: int  # records of one worker in one pass
+    passes: int = 1  # whose gradients are summed before an update
+    learning_rate_scale: float = 1.0
+
+    def total(self, workers: int) -> int:
+        return self.local * self.passes * workers
+
+
+class Rates(Protocol):
+    """Useful work a second that a job does with an allocation, as far as anybody knows. Work has the job's own unit."""
+
+    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+        """For so many workers on so many nodes each, arrays of one shape. 0 workers: 0."""
+        ...
+
+    def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
+        """The batch at which it does that; None: the job's own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan, and all that the policy wants to be told next time: history is never hidden."""
+
+    plan: Plan
+    memory: Any = None
+    is_closed: bool = False  # jobs of lower priority get nothing, though there is room: somebody waits for it
+
+
+class Policy(Protocol):
+    """A rule: a pure function of what it is shown and of what it answered before.
+
+    The same snapshot and memory give the same decision. It sees the jobs of one priority only; `tiers` asks it for each
+    priority, with the room that greater ones left.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_rigid(self) -> bool:
+        """Whether it gives a job all that its owner asked for or nothing."""
+        ...
+
+    @property
+    def interval_s(self) -> float:
+        """How often it wants to be asked though nothing happened; 0: not at all."""
+        ...
+
+    @property
+    def asks_at_events(self) -> bool:
+        """Whether it is also asked whenever a job comes or ends; else only every `interval_s`."""
+        ...
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        """`memory` is what the last decision said, None at first."""
+        ...
+
+
+class Cluster(Protocol):
+    """Where plans are carried out: this machine, Kubernetes, or the simulator."""
+
+    def snapshot(self, now: float) -> Snapshot: ...
+
+    def apply(self, plan: Plan, now: float) -> None: ...

@@ -1,0 +1,71 @@
+"""Snapshot, decide, check, act: the same loop on this machine, on Kubernetes and in the simulator."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.scheduler import tiers
+from elasticdl.scheduler.interface import Cluster, Policy
+from elasticdl.scheduler.invariants import violations
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Snapshot
+
+_log = logging.getLogger(__name__)
+
+
+class Loop:
+    """One policy on one cluster. A policy that raises or breaks a rule costs its jobs nothing: the last plan stays."""
+
+    def __init__(self, policy: Policy, cluster: Cluster, timer: Callable[[], float] = time.perf_counter) -> None:
+        self.policy = policy
+        self.plan = Plan()
+        self.trouble = ""  # why the policy's last answer was not taken; "": it was
+        self.decisions = 0
+        self.refused = 0
+        self.policy_s = 0.0  # spent in the policy
+        self.slowest_s = 0.0
+        self._cluster = cluster
+        self._memory: Any = None
+        self._timer = timer
+
+    def turn(self, now: float) -> Plan:
+        snapshot = self._cluster.snapshot(now)
+        began = self._timer()
+        try:
+            decision = tiers.decide(self.policy, snapshot, self._memory)
+            self.trouble = "; ".join(violations(self.policy, snapshot, decision.plan))
+        except Exception as exc:  # a policy is anybody's code: whatever it does, jobs go on
+            _log.exception("policy %s failed; the last plan stays", self.policy.name)
+            self.trouble = f"{type(exc).__name__}: {exc}"
+        self._time(self._timer() - began)
+        if self.trouble:
+            self.refused += 1
+            _log.error("policy %s: %s; the last plan stays", self.policy.name, self.trouble)
+            self.plan = still_true(snapshot, self.trouble)
+        else:
+            self.plan, self._memory = decision.plan, decision.memory
+        self._cluster.apply(self.plan, now)
+        return self.plan
+
+    def _time(self, seconds: float) -> None:
+        self.decisions += 1
+        self.policy_s += seconds
+        self.slowest_s = max(self.slowest_s, seconds)
+
+
+def still_true(snapshot: Snapshot, trouble: str) -> Plan:
+    """What the jobs have now, as far as its nodes are still there; nobody else gets anything."""
+    room = Room(snapshot.nodes)
+    kept = {}
+    for job in snapshot.jobs:
+        workers = {name: count for name, count in job.workers.items() if name in room.nodes}
+        if not room.holds(job, workers, job.share) or not (not workers or job.allows(sum(workers.values()))):
+            workers = {}
+        room.take(job, workers, job.share)
+        reason = f"as before: the policy failed ({trouble})"
+        kept[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
+    return Plan(kept)

@@ -1,0 +1,99 @@
+"""On which nodes a job's workers go: few nodes, whole ones first, where they are already if that is as good."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Job, Workers
+
+
+def place(room: Room, job: Job, count: int) -> Workers | None:
+    """Nodes for `count` workers, on as few as there are; None: they do not fit. Takes nothing.
+
+    One node if one has room, the one with the least left over; else whole nodes, the emptiest first, and the rest
+    where it leaves the least. Demands of the job (a kind, one rack) are met first.
+    """
+    chosen: Counter[str] = Counter()
+    for demand in job.demands:
+        wanted = min(demand.workers, count - chosen.total())
+        part = replace(job, kinds=(demand.kind,) if demand.kind else job.kinds)
+        found = _in_one_rack(room, part, wanted, chosen) if demand.one_rack else _on_few(room, part, wanted, chosen)
+        if found is None:
+            return None
+        chosen.update(found)
+    rest = _on_few(room, job, count - chosen.total(), chosen)
+    if rest is None:
+        return None
+    chosen.update(rest)
+    return dict(chosen)
+
+
+def keep(room: Room, job: Job, count: int) -> Workers | None:
+    """As `place`, but workers stay where they are: fewer leave the nodes with the fewest, more come beside them."""
+    now = {name: n for name, n in job.workers.items() if name in room.nodes}
+    if not now or job.demands:
+        return dict(now) if now and sum(now.values()) == count and room.holds(job, now) else place(room, job, count)
+    if sum(now.values()) >= count:
+        kept = fewer(now, count)
+        return kept if room.holds(job, kept) else place(room, job, count)
+    if not room.holds(job, now):
+        return place(room, job, count)
+    chosen = Counter(now)
+    for name in sorted(now, key=lambda name: -now[name]):
+        chosen[name] += min(room.fits(job, name) - now[name], count - chosen.total())
+    rest = _on_few(room, job, count - chosen.total(), chosen)
+    return None if rest is None else dict(chosen + Counter(rest))
+
+
+def fewer(workers: Workers, count: int) -> Workers:
+    """`count` of these: the others leave the nodes that have the fewest, so that whole nodes become free."""
+    left = dict(workers)
+    for name in sorted(workers, key=lambda name: (workers[name], name)):
+        gone = min(left[name], sum(left.values()) - count)
+        left[name] -= gone
+    return {name: n for name, n in left.items() if n}
+
+
+def is_consolidated(room: Room, job: Job, workers: Workers) -> bool:
+    """Whether no placement on nodes as large as these could use fewer of them."""
+    sizes = sorted((room.nodes[name].devices // job.devices for name in workers), reverse=True)
+    count = sum(workers.values())
+    return count <= 0 or len(workers) <= 1 or sum(sizes[:-1]) < count
+
+
+def _on_few(room: Room, job: Job, count: int, taken: Counter[str]) -> Workers | None:
+    """`taken` of each node's room is gone already, though `room` does not know it."""
+    if count <= 0:
+        return {}
+    if taken:
+        room = _without(room, job, taken)
+    one = next(room.tightest(job, count), None)
+    if one is not None:
+        return {one: count}
+    chosen: dict[str, int] = {}
+    for name in room.emptiest(job):
+        rest = count - sum(chosen.values())
+        if room.fits(job, name) > rest:
+            # The last few go where they leave the least, not into the next empty node.
+            name = next(found for found in room.tightest(job, rest) if found not in chosen)
+        chosen[name] = min(room.fits(job, name), rest)
+        if sum(chosen.values()) == count:
+            return chosen
+    return None
+
+
+def _in_one_rack(room: Room, job: Job, count: int, taken: Counter[str]) -> Workers | None:
+    found = []
+    for rack in room.racks:
+        inside = Room(node for node in (_without(room, job, taken) if taken else room).left() if node.rack == rack)
+        if (workers := _on_few(inside, job, count, Counter())) is not None:
+            found.append((len(workers), inside.fits_in_all(job), rack, workers))
+    return min(found, key=lambda one: one[:3])[3] if found else None
+
+
+def _without(room: Room, job: Job, taken: Counter[str]) -> Room:
+    smaller = Room(room.left())
+    smaller.take(job, taken)
+    return smaller

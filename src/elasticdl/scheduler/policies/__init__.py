@@ -1,0 +1,39 @@
+"""All policies by name. A policy's file is imported only when it is used: some need scipy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.interface import Policy
+
+# name: module, what it is called there with
+KNOWN: dict[str, tuple[str, dict[str, object]]] = {
+    "elastic-first-come": ("elastic_first_come", {}),
+}
+
+
+def named(text: str) -> Policy:
+    """`tiresias`, or with parameters of its class: `tiresias:threshold_s=3600,promote=8`."""
+    name, _, rest = text.partition(":")
+    if name not in KNOWN:
+        raise SpecError(f"--policy: no policy {name!r}; there are {', '.join(sorted(KNOWN))}")
+    module, given = KNOWN[name]
+    made = import_module(f"elasticdl.scheduler.policies.{module}").POLICY
+    values = {**given, **_parameters(text, rest, made)}
+    policy: Policy = made(**values)
+    return policy
+
+
+def _parameters(text: str, rest: str, made: type) -> dict[str, object]:
+    known = {name: type(field.default) for name, field in made.__dataclass_fields__.items()}  # type: ignore[attr-defined]
+    values: dict[str, object] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or known.get(key) not in (int, float, str, bool):
+            raise SpecError(f"--policy {text}: expected NAME=VALUE with one of {', '.join(known)}, received {part!r}")
+        try:
+            values[key] = value.lower() in ("true", "yes", "1") if known[key] is bool else known[key](value)
+        except ValueError:
+            raise SpecError(f"--policy {text}: {key} is a {known[key].__name__}, received {value!r}") from None
+    return values

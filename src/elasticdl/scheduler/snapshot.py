@@ -1,0 +1,166 @@
+"""All that a policy may know: the cluster's nodes and the jobs that are not over, at one moment. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from elasticdl.scheduler.interface import Rates
+
+Workers = Mapping[str, int]
+"""How many workers on which node, by its name. Nodes without any do not stand in it."""
+
+NOTHING: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine. Devices are what is scheduled: its GPUs, or its cores where jobs compute on them."""
+
+    name: str
+    devices: int
+    kind: str = ""  # of its devices, e.g. "a100"
+    rack: str = ""
+    resources: Mapping[str, float] = field(default_factory=dict)  # what else it has, e.g. {"memory": 64e9}
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """So many of a job's workers at least on this kind of device, in one rack: "4 in one rack on a, 2 on b"."""
+
+    workers: int
+    kind: str = ""  # "": any
+    one_rack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedSample:
+    """One optimizer step as it was measured."""
+
+    nodes: int
+    workers: int
+    local_batch: int  # records of one worker in one pass
+    step_s: float  # of a step without accumulation: computing and waiting for the others
+    compute_s: float  # of it, forward and backward alone
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Of the gradient at the job's initial batch: |g|² and the trace of its covariance."""
+
+    square: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that was submitted and is not over."""
+
+    name: str
+    submitted_at: float
+    minimum: int = 1  # workers it can run with …
+    maximum: int = 1  # … and those it can use
+    requested: int = 0  # what its owner asked for, the size rigid policies know; 0: its maximum
+    sizes: tuple[int, ...] = ()  # allowed numbers of workers; (): all from minimum to maximum
+    priority: int = 0  # greater goes first
+    queue: str = ""  # or tenant
+    devices: int = 1  # of each worker
+    request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
+    kinds: tuple[str, ...] = ()  # devices it can run on; (): all
+    demands: tuple[Demand, ...] = ()  # how its minimum must be placed
+    is_guaranteed: bool = True  # False: opportunistic, takes what nobody else uses (AntMan)
+    may_share: bool = False  # its workers may share a device with those of another job
+    device_use: float = 1.0  # share of a device's compute that one worker uses alone
+    # What became of it so far
+    workers: Workers = field(default_factory=dict)
+    share: float = 1.0  # of each device, that it has now
+    started_at: float | None = None  # first time it had workers
+    attained_s: float = 0.0  # devices times seconds
+    executed_s: float = 0.0  # with any workers at all
+    changed_at: float | None = None  # when its workers changed last
+    restarts: int = 0  # changes of its workers since it started
+    change_cost_s: float = 0.0  # what the next change costs it, in seconds without progress
+    most_workers: int = 0  # that it ever had
+    # What was measured of it
+    speeds: tuple[SpeedSample, ...] = ()
+    noise: Noise | None = None
+    losses: tuple[tuple[float, float], ...] = ()  # (epoch, loss)
+    rates: Rates | None = None  # useful work a second by allocation; None: nothing is known yet
+    work_left: float | None = None  # in the unit of `rates`, by what it declares; None: nobody knows
+    work_done: float = 0.0
+    # What its owner said
+    weight: float = 1.0
+    deadline_at: float | None = None
+    utility: Utility | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(self.workers.values())
+
+    @property
+    def wish(self) -> int:
+        """The size a rigid policy gives it."""
+        return self.requested or self.maximum
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.workers)
+
+    def allows(self, count: int) -> bool:
+        return self.minimum <= count <= self.maximum and (not self.sizes or count in self.sizes)
+
+    def largest(self, most: int) -> int:
+        """The greatest allowed number of workers up to `most`; 0: none is."""
+        if self.sizes:
+            return max((size for size in self.sizes if size <= most and self.allows(size)), default=0)
+        return 0 if most < self.minimum else min(most, self.maximum)
+
+    def allowed(self, most: int) -> tuple[int, ...]:
+        """All allowed numbers of workers up to `most`, the least first."""
+        if self.sizes:
+            return tuple(sorted(size for size in self.sizes if size <= most and self.allows(size)))
+        return tuple(range(self.minimum, min(most, self.maximum) + 1))
+
+    def runs_on(self, node: Node) -> bool:
+        return not self.kinds or node.kind in self.kinds
+
+    def rigid(self) -> Job:
+        """As those see it who know one size only."""
+        return replace(self, minimum=self.wish, maximum=self.wish, sizes=())
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """What it is worth to be done after so many seconds: worth / (1 + exp(urgency · (seconds − target_s)))."""
+
+    worth: float = 1.0
+    urgency: float = 0.0  # a second; 0: half the worth, whenever
+    target_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster and its jobs at one moment. Nodes and jobs are in no particular order."""
+
+    now: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+
+    @cached_property
+    def devices(self) -> int:
+        return sum(node.devices for node in self.nodes)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Job]:
+        return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def node_of(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def devices_per_node(self) -> int:
+        """Of the largest."""
+        return max((node.devices for node in self.nodes), default=0)

@@ -1,0 +1,76 @@
+"""A policy for jobs of all priorities: each priority gets what greater ones left, so that none is ever inverted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from elasticdl.scheduler.interface import Decision, Policy
+from elasticdl.scheduler.placement import place
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Job, Snapshot, SpeedSample
+
+
+def decide(policy: Policy, snapshot: Snapshot, memory: Mapping[int, Any] | None) -> Decision:
+    """`memory`, and the decision's, is the policy's by priority."""
+    empty = Room(snapshot.nodes)
+    allocations: dict[str, Allocation] = {}
+    able: dict[int, list[Job]] = {}
+    for job in snapshot.jobs:
+        if why := why_never(empty, job.rigid() if policy.is_rigid else job):
+            allocations[job.name] = Allocation({}, why, is_rejected=True)
+        else:
+            able.setdefault(job.priority, []).append(_clean(job))
+    nodes, kept = snapshot.nodes, {}
+    for priority in sorted(able, reverse=True):
+        seen = Snapshot(snapshot.now, nodes, tuple(able[priority]))
+        decision = policy.decide(seen, (memory or {}).get(priority))
+        allocations |= decision.plan.allocations
+        kept[priority] = decision.memory
+        if decision.is_closed:
+            nodes = tuple(replace(node, devices=0) for node in nodes)
+        elif len(able) > 1:
+            room = Room(nodes)
+            for name, given in decision.plan.allocations.items():
+                room.take(seen.by_name[name], given.workers, given.share)
+            nodes = room.left()
+    return Decision(Plan(allocations), kept)
+
+
+def why_never(empty: Room, job: Job) -> str:
+    """Why this job could not even run on a cluster that is all its own; "": it could."""
+    if not job.allowed(job.maximum):
+        return f"none of its sizes {list(job.sizes)} is between its minimum {job.minimum} and maximum {job.maximum}"
+    least = job.allowed(job.maximum)[0]
+    if not job.demands and empty.fits_in_all(job) >= least:
+        return ""
+    if place(empty, job, least) is not None:
+        return ""
+    each = f"{job.devices} device{'s' * (job.devices > 1)}"
+    needs = ", ".join([each, *(f"{name} {amount:g}" for name, amount in job.request.items())])
+    where = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
+    most = empty.fits_in_all(job)
+    demands = " as its demands ask" if job.demands and most >= least else ""
+    return (
+        f"can never run here: needs {least} workers of {needs}{where}{demands}, the empty cluster has room for {most}"
+    )
+
+
+def _clean(job: Job) -> Job:
+    """Without measurements that are no numbers."""
+    speeds = tuple(one for one in job.speeds if _is_sane(one))
+    noise = job.noise
+    if noise is not None and not (math.isfinite(noise.square) and math.isfinite(noise.variance)):
+        noise = None
+    left = job.work_left if job.work_left is None or math.isfinite(job.work_left) else None
+    if speeds == job.speeds and noise is job.noise and left == job.work_left:
+        return job
+    return replace(job, speeds=speeds, noise=noise, work_left=left)
+
+
+def _is_sane(sample: SpeedSample) -> bool:
+    times = sample.step_s, sample.compute_s
+    return all(math.isfinite(one) and one > 0 for one in times) and min(sample.nodes, sample.workers) > 0

@@ -1,0 +1,1 @@
+"""The scheduler under another clock and on another cluster: a simulator driven by traces."""
