@@ -47,6 +47,16 @@ def keep(room: Room, job: Job, count: int) -> Workers | None:
     return None if rest is None else dict(chosen + Counter(rest))
 
 
+def on_emptiest(room: Room, job: Job, count: int) -> Workers | None:
+    """The emptiest node as far as it goes, then the next one: how many published systems place. Takes nothing."""
+    chosen: dict[str, int] = {}
+    for name in room.emptiest(job):
+        chosen[name] = min(room.fits(job, name), count - sum(chosen.values()))
+        if sum(chosen.values()) == count:
+            return chosen
+    return None
+
+
 def fewer(workers: Workers, count: int) -> Workers:
     """`count` of these: the others leave the nodes that have the fewest, so that whole nodes become free."""
     left = dict(workers)

@@ -10,6 +10,10 @@ from elasticdl.scheduler.interface import Policy
 # name: module, what it is called there with
 KNOWN: dict[str, tuple[str, dict[str, object]]] = {
     "elastic-first-come": ("elastic_first_come", {}),
+    "optimus": ("optimus", {}),
+    "optimus-oracle": ("optimus", {"name": "optimus-oracle", "needs_oracle": True}),
+    "pollux": ("pollux", {}),
+    "goodput": ("goodput", {}),
 }
 
 

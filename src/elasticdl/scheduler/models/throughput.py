@@ -1,0 +1,138 @@
+"""How long a step of data-parallel training takes: the throughput model of Pollux (OSDI'21), fitted to what was measured.
+
+    T_grad(m)    = α_g + β_g·m                                  forward and backward of m records
+    T_sync(n, w) = 0 | α_l + β_l·(w−2) | α_n + β_n·(w−2)        one worker | one node | several
+    T_step       = (T_grad^γ + T_sync^γ)^(1/γ)                  γ: how much of one hides behind the other
+
+What was never seen is taken to be good (priors of the authors' code), so that a scheduler tries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from elasticdl.scheduler.interface import Floats
+from elasticdl.scheduler.models.blas import one_blas_thread
+from elasticdl.scheduler.snapshot import SpeedSample
+
+LEAST = 1e-8
+_START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The seven parameters, in seconds."""
+
+    alpha_grad: float
+    beta_grad: float
+    alpha_nodes: float
+    beta_nodes: float
+    alpha_local: float
+    beta_local: float
+    gamma: float
+
+    def grad_s(self, local_batch: ArrayLike) -> Floats:
+        return self.alpha_grad + self.beta_grad * np.asarray(local_batch, float)
+
+    def sync_s(self, workers: ArrayLike, nodes: ArrayLike) -> Floats:
+        workers, nodes = np.asarray(workers), np.asarray(nodes)
+        beyond = np.maximum(workers - 2, LEAST)
+        local = np.where(workers > 1, self.alpha_local + self.beta_local * beyond, LEAST)
+        return np.where(nodes > 1, self.alpha_nodes + self.beta_nodes * beyond, local)
+
+    def step_s(self, workers: ArrayLike, nodes: ArrayLike, local_batch: ArrayLike, passes: ArrayLike = 1) -> Floats:
+        """Of one update: `passes` gradients, the last of which is exchanged."""
+        grad, sync = self.grad_s(local_batch), self.sync_s(workers, nodes)
+        overlapped = np.exp(np.logaddexp(self.gamma * np.log(grad), self.gamma * np.log(sync)) / self.gamma)
+        return (np.asarray(passes) - 1) * grad + overlapped
+
+
+def fit(samples: Sequence[SpeedSample]) -> Throughput:
+    """The parameters that explain `samples` best; at least one is needed."""
+    from scipy.optimize import minimize
+
+    nodes = np.array([one.nodes for one in samples])
+    workers = np.array([one.workers for one in samples])
+    local = np.array([one.local_batch for one in samples], float)
+    grad_log = np.log([one.compute_s for one in samples])
+    step_log = np.log([one.step_s for one in samples])
+    start, lower = list(_START), [LEAST] * 6 + [1.0]
+    upper: list[float | None] = [None] * 6 + [10.0]
+    for place, value in _fixed(nodes, workers, local, grad_log).items():
+        start[place] = lower[place] = upper[place] = value
+    objective = _Objective(nodes, workers, local, grad_log, step_log)
+    bounds = list(zip(lower, upper, strict=True))
+    with one_blas_thread():
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    fitted = Throughput(*(float(value) for value in found.x))
+    if not np.any(nodes > 1):
+        # Several nodes are never quicker than one.
+        values = list(astuple(fitted))
+        values[2], values[3] = max(values[2], 1.1 * values[4]), max(values[3], 1.1 * values[5])
+        fitted = Throughput(*values)
+    return fitted
+
+
+def _fixed(nodes: Floats, workers: Floats, local: Floats, grad_log: Floats) -> dict[int, float]:
+    """Parameters that these samples say nothing about, by their place."""
+    fixed: dict[int, float] = {}
+    if len(np.unique(local)) == 1:
+        fixed[0] = float(np.mean(np.exp(grad_log))) / 2
+    if not np.any(nodes > 1):
+        fixed |= {2: LEAST, 3: LEAST}
+    if not np.any((nodes == 1) & (workers > 1)):
+        fixed |= {4: LEAST, 5: LEAST}
+    if not np.any(workers > 2):
+        fixed |= {3: LEAST, 5: LEAST}
+    return fixed
+
+
+class _Objective:
+    """RMSLE of both times, a little weight towards γ = 1 and towards no retrogression; with its gradient."""
+
+    def __init__(self, nodes: Floats, workers: Floats, local: Floats, grad_log: Floats, step_log: Floats) -> None:
+        self.local, self.grad_log, self.step_log = local, grad_log, step_log
+        self.far = (nodes > 1).astype(float)
+        self.near = ((nodes <= 1) & (workers > 1)).astype(float)
+        self.beyond = np.maximum(workers - 2, LEAST)
+
+    def __call__(self, values: Floats) -> tuple[float, Floats]:
+        alpha_g, beta_g, alpha_n, beta_n, alpha_l, beta_l, gamma = values
+        grad = alpha_g + beta_g * self.local
+        alone = 1.0 - self.far - self.near
+        sync = (
+            self.far * (alpha_n + beta_n * self.beyond) + self.near * (alpha_l + beta_l * self.beyond) + alone * LEAST
+        )
+        log_grad, log_sync = np.log(grad), np.log(sync)
+        log_step = np.logaddexp(gamma * log_grad, gamma * log_sync) / gamma
+        first, d_first = _rms(log_grad - self.grad_log)
+        second, d_second = _rms(log_step - self.step_log)
+        # How much of a step's logarithm is each part's.
+        of_grad = np.exp(gamma * (log_grad - log_step))
+        by_grad = d_first / grad + d_second * of_grad / grad
+        by_sync = d_second * (1.0 - of_grad) / sync
+        by_gamma = d_second * (of_grad * log_grad + (1.0 - of_grad) * log_sync - log_step) / gamma
+        ratio_n, ratio_l = beta_n / alpha_n, beta_l / alpha_l
+        value = first + second + 1e-3 * (gamma - 1) ** 2 + 1e-2 * (ratio_n**2 + ratio_l**2)
+        slope = np.array(
+            [
+                by_grad.sum(),
+                (by_grad * self.local).sum(),
+                (by_sync * self.far).sum() - 2e-2 * ratio_n**2 / alpha_n,
+                (by_sync * self.far * self.beyond).sum() + 2e-2 * ratio_n / alpha_n,
+                (by_sync * self.near).sum() - 2e-2 * ratio_l**2 / alpha_l,
+                (by_sync * self.near * self.beyond).sum() + 2e-2 * ratio_l / alpha_l,
+                by_gamma.sum() + 2e-3 * (gamma - 1),
+            ]
+        )
+        return float(value), slope
+
+
+def _rms(errors: Floats) -> tuple[float, Floats]:
+    """And its derivative by each error."""
+    rms = float(np.sqrt(np.mean(errors**2)))
+    return rms, errors / (len(errors) * rms) if rms > 0 else np.zeros_like(errors)

@@ -1,0 +1,198 @@
+"""Pollux's search: matrices of jobs by nodes that are crossed, changed at random, mended, and selected by NSGA-II."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.scheduler.interface import Floats
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+
+States = NDArray[np.int16]
+"""Plans by jobs by nodes: workers."""
+
+MOST_NODES = 16  # of one job
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is searched for, as arrays."""
+
+    now: States  # jobs by nodes
+    speedup: Floats  # jobs by number of nodes by number of workers
+    penalty: Floats  # of a job that changes
+    scale: Floats  # of speedups: those of a whole node are 1
+    allowed: NDArray[np.int16]  # jobs by number of workers: the greatest allowed number up to it
+    room: NDArray[np.int16]  # jobs by nodes: workers that fit
+    devices: NDArray[np.int16]  # of nodes
+    each: NDArray[np.int16]  # devices of a worker, by job
+    exponent: float
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, jobs: list[Job], nodes: list[Node], exponent: float, restart_s: float) -> Problem:
+        columns = {node.name: place for place, node in enumerate(nodes)}
+        now = np.zeros((len(jobs), len(nodes)), np.int16)
+        for row, job in enumerate(jobs):
+            for name, count in job.workers.items():
+                if name in columns:
+                    now[row, columns[name]] = count
+        each = np.array([job.devices for job in jobs], np.int16)
+        devices = np.array([node.devices for node in nodes], np.int16)
+        runs = np.array([[job.runs_on(node) for node in nodes] for job in jobs])
+        room = np.where(runs, devices[None] // each[:, None], 0).astype(np.int16)
+        most = int(room.sum(axis=1).max(initial=1))
+        counts = np.arange(most + 1)
+        limits = [min(job.maximum, max(2 * _seen(job), job.minimum)) for job in jobs]
+        allowed = np.array([[job.largest(min(n, top)) for n in counts] for job, top in zip(jobs, limits, strict=True)])
+        age = np.array([snapshot.now - job.submitted_at for job in jobs])
+        restarts = np.array([job.restarts for job in jobs])
+        penalty = np.maximum(age - restarts * restart_s, 0.0) / (age + restart_s)
+        total = max(snapshot.devices, 1)
+        speedup = np.stack([_speedups(job, total, len(jobs), min(len(nodes), MOST_NODES), counts) for job in jobs])
+        scale = each / total * len(nodes)
+        return cls(now, speedup, penalty, scale, allowed.astype(np.int16), room, devices, each, exponent)
+
+    def fitness(self, states: States) -> tuple[Floats, Floats]:
+        """(power mean of speedups, utility of the devices) of each plan; both shall be great."""
+        nodes, workers = np.count_nonzero(states, axis=2), states.sum(axis=2)
+        rows = np.arange(states.shape[1])
+        speedups = self.speedup[rows, nodes, workers]
+        active = (states.any(axis=1) * self.devices).sum(axis=1)
+        utility = (speedups * self.each).sum(axis=1) / np.maximum(active, 1)
+        changed = (states != self.now).any(axis=2)
+        scaled = speedups * self.scale * np.where(changed, self.penalty, 1.0) + 1e-3
+        return np.mean(scaled**self.exponent, axis=1) ** (1.0 / self.exponent), utility
+
+    def mended(self, states: States, random: np.random.Generator) -> States:
+        """The nearest plans that keep the rules; earlier jobs go first."""
+        wide = np.count_nonzero(states, axis=2) > 1
+        states = np.where(((states > 0) & wide[:, :, None]).cumsum(axis=1, dtype=np.int16) > 1, 0, states)
+        order = np.argsort(random.random(states.shape, dtype=np.float32), axis=2)
+        states = np.minimum(
+            np.take_along_axis(states, order, axis=2), np.take_along_axis(self.room[None], order, axis=2)
+        )
+        states = self._capped(states)
+        used = np.minimum((states > 0).cumsum(axis=2, dtype=np.int16), MOST_NODES)
+        states[np.diff(used, axis=2, prepend=np.int16(0)) == 0] = 0
+        states = np.take_along_axis(states, np.argsort(order, axis=2), axis=2)
+        taken = np.minimum((states * self.each[:, None]).cumsum(axis=1, dtype=np.int16), self.devices)
+        states = np.diff(taken, axis=1, prepend=np.int16(0)) // self.each[:, None]
+        return self._capped(states)
+
+    def _capped(self, states: States) -> States:
+        caps = self.allowed[np.arange(states.shape[1]), states.sum(axis=2)]
+        below = np.minimum(states.cumsum(axis=2, dtype=np.int16), caps[:, :, None])
+        return np.diff(below, axis=2, prepend=np.int16(0))
+
+    def mutated(self, states: States, random: np.random.Generator) -> States:
+        """Some jobs as they are now; some lose a node; some get more where there is room."""
+        back = random.random(states.shape[:2]) < 0.1
+        states = np.where(back[:, :, None], self.now, states)
+        chance = np.where(random.random(states.shape[:2], dtype=np.float32) < 0.1, 0.1, 0.0)
+        states[random.random(states.shape, dtype=np.float32) < chance[:, :, None]] = 0
+        free = self.devices - (states * self.each[:, None]).sum(axis=1, dtype=np.int16)
+        fits = self.each[None, :, None] <= free[:, None, :]
+        here = (states > 0) & fits
+        one = fits / np.maximum(fits.sum(axis=1, keepdims=True), 1)
+        two = here / np.maximum(here.sum(axis=1, keepdims=True), 1)
+        chosen = random.random(states.shape, dtype=np.float32) < one + two - one * two
+        top = np.broadcast_to(np.maximum(self.room, 0) + 1, states.shape)[chosen]
+        states[chosen] = random.integers(np.minimum(states[chosen], top - 1), top)
+        return states
+
+
+def search(problem: Problem, start: States, size: int, generations: int, random: np.random.Generator) -> States:
+    """The last population: no plan stands in it twice."""
+    states = _distinct(problem.mended(start.copy(), random))
+    rank, crowding = _ranked(np.stack(problem.fitness(states)))
+    for _ in range(generations - 1):
+        parents = _tournament(rank, crowding, size, random)
+        children = _crossed(states, parents, random)
+        children = problem.mended(problem.mutated(children, random), random)
+        states = _distinct(np.concatenate([states, children]))
+        values = np.stack(problem.fitness(states))
+        rank, crowding = _ranked(values)
+        best = np.lexsort((-crowding, rank))[:size]
+        states, rank, crowding = states[best], rank[best], crowding[best]
+    return states
+
+
+def _seen(job: Job) -> int:
+    return max((one.workers for one in job.speeds), default=0)
+
+
+def _speedups(job: Job, devices: int, jobs: int, most_nodes: int, counts: NDArray[np.int64]) -> Floats:
+    """By number of nodes and of workers, over a fair share of the cluster."""
+    fair = np.ceil(devices / job.devices / jobs)
+    if job.rates is None:
+        table = np.broadcast_to(counts / fair, (most_nodes + 1, len(counts))).copy()
+    else:
+        nodes, workers = np.meshgrid(np.arange(most_nodes + 1), counts, indexing="ij")
+        # Two kinds of placement in the model: on one node, and on several.
+        near, far = job.rates.at(counts, np.ones_like(counts)), job.rates.at(counts, np.full_like(counts, 2))
+        share = float(job.rates.at(np.array([fair]), np.array([1]))[0])
+        table = np.where(nodes > 1, far[workers], near[workers]) / (share or 1.0)
+    table[0] = 0.0
+    table[:, 0] = 0.0
+    return table
+
+
+def _tournament(rank: Floats, crowding: Floats, size: int, random: np.random.Generator) -> NDArray[np.int64]:
+    rivals = random.integers(len(rank), size=(2, size))
+    first = (rank[rivals[0]], -crowding[rivals[0]])
+    second = (rank[rivals[1]], -crowding[rivals[1]])
+    better = (first[0] < second[0]) | ((first[0] == second[0]) & (first[1] <= second[1]))
+    return np.where(better, rivals[0], rivals[1])
+
+
+def _crossed(states: States, parents: NDArray[np.int64], random: np.random.Generator) -> States:
+    """Two children of two: the one's first jobs with the other's last ones."""
+    half = len(parents) // 2
+    one, two = states[parents[:half]], states[parents[half : 2 * half]]
+    points = random.integers(states.shape[1], size=(half, 1))
+    swap = (np.arange(states.shape[1])[None] < points)[:, :, None]
+    return np.concatenate([np.where(swap, two, one), np.where(swap, one, two)])
+
+
+def _distinct(states: States) -> States:
+    # Rows that differ have different sums but for one case in 10^15.
+    flat = states.reshape(len(states), -1)
+    _, first = np.unique(flat @ np.random.default_rng(7).random(flat.shape[1]), return_index=True)
+    return states[np.sort(first)]
+
+
+def _ranked(values: Floats) -> tuple[Floats, Floats]:
+    """Fronts of plans that none dominates, and how alone each stands in its front."""
+    first, second = values
+    order = np.lexsort((-second, -first))
+    heights: list[float] = []  # minus the greatest second value of each front: they rise
+    front = np.empty(len(order))
+    before, at = (np.inf, np.inf), 0
+    for plan, one, two in zip(order.tolist(), first[order].tolist(), second[order].tolist(), strict=True):
+        if (one, two) != before:
+            # The first front whose members, all no worse in the first value, are worse in the second.
+            at = bisect_right(heights, -two)
+            heights[at : at + 1] = [-two]
+            before = one, two
+        front[plan] = at
+    return front, _crowding(front, first, second)
+
+
+def _crowding(front: Floats, first: Floats, second: Floats) -> Floats:
+    """Along a front both values run in opposite directions: neighbours in one are neighbours in the other."""
+    order = np.lexsort((second, first, front))
+    fronts, found = front[order], np.full(len(order), np.inf)
+    inner = np.flatnonzero((fronts[1:-1] == fronts[:-2]) & (fronts[1:-1] == fronts[2:])) + 1
+    starts = np.searchsorted(fronts, fronts[inner], "left")
+    ends = np.searchsorted(fronts, fronts[inner], "right") - 1
+    total = np.zeros(len(inner))
+    for value in (first[order], second[order]):
+        span = np.abs(value[ends] - value[starts])
+        total += np.abs(value[inner + 1] - value[inner - 1]) / np.where(span > 0, span, np.inf)
+    found[inner] = total
+    crowding = np.empty(len(order))
+    crowding[order] = found
+    return crowding

@@ -1,0 +1,235 @@
+"""The simulator: the scheduler's own loop, with events instead of a clock and with jobs that are only computed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.scheduler.interface import Policy
+from elasticdl.scheduler.loop import Loop
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.snapshot import Node, Snapshot
+from elasticdl.sim.interface import Cost, Record
+from elasticdl.sim.job import SimJob
+from elasticdl.sim.trace import TraceJob
+
+NEVER = float("inf")
+MOST_IDLE_TICKS = 1000  # a policy that starts nobody for so long never will
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node is away from then to then."""
+
+    node: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The cluster, and what befalls it."""
+
+    nodes: tuple[Node, ...]
+    cost: Cost = Cost()
+    outages: tuple[Outage, ...] = ()
+    slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers: 2.0 takes twice as long
+    interference: float = 0.0  # slowdown of jobs on several nodes that share one with another such job
+    interval_s: float = 0.0  # 0: the policy's own
+    keeps_spans: bool = True
+
+
+class Engine:
+    """Is a Cluster. `run` ends when all jobs have ended or none can any more."""
+
+    def __init__(self, policy: Policy, trace: Iterable[TraceJob], setting: Setting) -> None:
+        self.setting = setting
+        self.loop = Loop(policy, self)
+        self.now = 0.0
+        self.active: dict[str, SimJob] = {}
+        self.used: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
+        self.device_s = 0.0
+        self._policy = policy
+        self._interval_s = setting.interval_s or policy.interval_s
+        self._coming = iter(trace)
+        self._next_job = next(self._coming, None)
+        self._events: list[tuple[float, int, str]] = []  # of jobs: time, version, name
+        self._versions = 0
+        self._contention = 0.0  # integral of the number of jobs over time
+        self._capacity = sum(node.devices for node in setting.nodes)
+        self._changes = sorted({at for one in setting.outages for at in (one.start_s, one.end_s)}, reverse=True)
+        self._idle_ticks = 0  # with nothing running and nothing coming
+        self._used = 0.0
+        self._used_at = 0.0
+
+    def run(self, progress: Callable[[float, int], None] = lambda now, active: None) -> Iterator[Record]:
+        """Records of jobs as they end; those that never ran last, with the reason."""
+        while self._next_job is not None or self.active:
+            due = min(self._next_arrival(), self._next_event(), self._next_tick(), self._next_outage())
+            if due == NEVER:
+                break
+            self._contention += (due - self.now) * len(self.active)
+            self.now = due
+            ended = list(self._end_jobs())
+            came = self._take_jobs()
+            failed = self._take_outages()
+            if self._is_asked(bool(ended) or came or failed):
+                self.loop.turn(self.now)
+            yield from ended
+            yield from self._rejected()
+            progress(self.now, len(self.active))
+        for name in sorted(self.active):
+            yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
+
+    # Cluster
+
+    def snapshot(self, now: float) -> Snapshot:
+        for name, job in self.active.items():
+            if job.advance(now):
+                self._expect(name)
+        return Snapshot(now, self._nodes(), tuple(job.seen() for job in self.active.values()))
+
+    def apply(self, plan: Plan, now: float) -> None:
+        changed = []
+        for name, job in self.active.items():
+            given = plan.allocations[name]
+            if dict(given.workers) != job.workers or given.share != job.share:
+                kind = self._kind_of(next(iter(given.workers), ""))
+                job.allocate(given.workers, kind, given.share, given.batch, now)
+                changed.append(name)
+        if changed:
+            self._slow_down()
+            for name in changed:
+                self._expect(name)
+            self._count()
+
+    # Events
+
+    def _next_arrival(self) -> float:
+        return NEVER if self._next_job is None else self._next_job.submitted_at
+
+    def _next_event(self) -> float:
+        while self._events:
+            at, version, name = self._events[0]
+            if name in self.active and self.active[name].version == version:
+                return at
+            heapq.heappop(self._events)
+        return NEVER
+
+    def _next_tick(self) -> float:
+        """On whole multiples of the interval, as clocks tick, also after a time without jobs."""
+        if not self._interval_s or not self.active:
+            return NEVER
+        self._idle_ticks = 0 if self._used or self._next_job is not None else self._idle_ticks + 1
+        if self._idle_ticks > MOST_IDLE_TICKS:
+            return NEVER
+        return (int(self.now / self._interval_s + 1e-9) + 1) * self._interval_s
+
+    def _next_outage(self) -> float:
+        return self._changes[-1] if self._changes and self.active else NEVER
+
+    def _is_asked(self, happened: bool) -> bool:
+        if not self.active:
+            return False
+        on_tick = (
+            bool(self._interval_s) and abs(self.now / self._interval_s - round(self.now / self._interval_s)) < 1e-9
+        )
+        return on_tick or (happened and self._policy.asks_at_events)
+
+    def _take_jobs(self) -> bool:
+        came = False
+        while self._next_job is not None and self._next_job.submitted_at <= self.now:
+            told = self._next_job
+            self.active[told.name] = SimJob(told, self.setting.cost, self._contention)
+            self._next_job = next(self._coming, None)
+            came = True
+        return came
+
+    def _end_jobs(self) -> Iterator[Record]:
+        """All events of jobs up to now."""
+        while self._next_event() <= self.now:
+            at, _, name = heapq.heappop(self._events)
+            job = self.active[name]
+            job.advance(at)
+            if job.body.is_done:
+                yield self._ended(name, at)
+            else:
+                self._expect(name)
+
+    def _ended(self, name: str, at: float) -> Record:
+        job = self.active.pop(name)
+        job.end(at)
+        record = job.record
+        jct = max(at - record.submitted_at, 1e-9)
+        jobs = max((self._contention - job.contention) / jct, 1.0)
+        alone = job.body.alone_s(self._capacity / job.told.devices / jobs) + self.setting.cost.start_s
+        record.fairness = jct / alone
+        self._count()
+        return record
+
+    def _rejected(self) -> Iterator[Record]:
+        for name in [n for n, given in self.loop.plan.allocations.items() if given.is_rejected and n in self.active]:
+            yield self._give_up(name, self.loop.plan.allocations[name].reason)
+
+    def _give_up(self, name: str, why: str) -> Record:
+        record = self.active.pop(name).record
+        record.why = why
+        return record
+
+    def _expect(self, name: str) -> None:
+        job = self.active[name]
+        self._versions += 1
+        job.version = self._versions
+        if (at := job.next_at()) < NEVER:
+            heapq.heappush(self._events, (at, job.version, name))
+
+    # Nodes
+
+    def _nodes(self) -> tuple[Node, ...]:
+        away = {one.node for one in self.setting.outages if one.start_s <= self.now < one.end_s}
+        return tuple(node for node in self.setting.nodes if node.name not in away) if away else self.setting.nodes
+
+    def _kind_of(self, name: str) -> str:
+        return next((node.kind for node in self.setting.nodes if node.name == name), "") if name else ""
+
+    def _take_outages(self) -> bool:
+        """Workers on nodes that are gone are gone too; a job below its minimum has none."""
+        happened = False
+        while self._changes and self._changes[-1] <= self.now:
+            self._changes.pop()
+            happened = True
+        if happened:
+            there = {node.name for node in self._nodes()}
+            for name, job in self.active.items():
+                if set(job.workers) - there:
+                    job.advance(self.now)
+                    left = {node: count for node, count in job.workers.items() if node in there}
+                    enough = sum(left.values()) >= job.told.minimum and not self._policy.is_rigid
+                    kind = self._kind_of(next(iter(left), ""))
+                    job.allocate(left if enough else {}, kind, 1.0, None, self.now)
+                    self._expect(name)
+            self._count()
+        return happened
+
+    def _slow_down(self) -> None:
+        """Stragglers, and jobs that disturb each other on a node."""
+        if not self.setting.slowness and not self.setting.interference:
+            return
+        wide = [set(job.workers) for job in self.active.values() if len(job.workers) > 1]
+        for name, job in self.active.items():
+            slowness = max((self.setting.slowness.get(node, 1.0) for node in job.workers), default=1.0)
+            if len(job.workers) > 1 and sum(bool(nodes & set(job.workers)) for nodes in wide) > 1:
+                slowness /= 1.0 - self.setting.interference
+            if slowness != job.slowness:
+                job.advance(self.now)
+                job.slowness = slowness
+                self._expect(name)
+
+    def _count(self) -> None:
+        """Devices in use from now on."""
+        self.device_s += (self.now - self._used_at) * self._used
+        self._used_at = self.now
+        self._used = sum(sum(job.workers.values()) * job.told.devices * job.share for job in self.active.values())
+        if self.setting.keeps_spans and self._used != self.used[-1][1]:
+            self.used.append((self.now, self._used))

@@ -1,0 +1,105 @@
+"""What a simulated job is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from elasticdl.scheduler.interface import Batch, Rates
+from elasticdl.scheduler.snapshot import Noise, SpeedSample
+
+Placement = tuple[int, ...]
+"""Workers on each of its nodes, in the order of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What a scheduler is told about a job, besides what it asks for."""
+
+    speeds: tuple[SpeedSample, ...] = ()
+    noise: Noise | None = None
+    losses: tuple[tuple[float, float], ...] = ()
+    rates: Rates | None = None
+    work_left: float | None = None
+    work_done: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What changes cost a job, in seconds. Systems that restart from a checkpoint have start and change alike."""
+
+    start_s: float = 30.0  # from its devices to its first step
+    change_s: float = 30.0  # without progress, when its workers change
+    join_s: float = 0.0  # until new workers take part; the others go on meanwhile
+
+    @classmethod
+    def alike(cls, seconds: float) -> Cost:
+        return cls(seconds, seconds, 0.0)
+
+
+class Body(Protocol):
+    """The work of a job: how quickly it goes with which workers, and when that changes."""
+
+    @property
+    def name(self) -> str:
+        """Of its application."""
+        ...
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
+        """It computes with these workers from now on; () for none."""
+        ...
+
+    def rate(self) -> float:
+        """Work a second now."""
+        ...
+
+    def to_mark(self) -> float:
+        """Work until its rate changes by itself, or it is done."""
+        ...
+
+    def advance(self, work: float) -> bool:
+        """Do so much, at most `to_mark`. Whether the rate is another afterwards."""
+        ...
+
+    def known(self) -> Knowledge: ...
+
+    def alone_s(self, workers: float) -> float:
+        """Seconds from its first step to its end, with so many workers all the time on as few nodes as possible."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A job had these workers from then to then: a bar of the Gantt chart."""
+
+    job: str
+    start_s: float
+    end_s: float
+    workers: int
+    nodes: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """What became of one job."""
+
+    name: str
+    application: str
+    submitted_at: float
+    requested: int
+    priority: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    waited_s: float = 0.0  # without workers
+    attained_s: float = 0.0
+    restarts: int = 0
+    fairness: float | None = None  # its time over that on its fair share alone
+    why: str = ""  # it never ran
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def jct_s(self) -> float | None:
+        return None if self.finished_at is None else self.finished_at - self.submitted_at

@@ -1,0 +1,148 @@
+"""A job in the simulator: its body, what it has, and what changes cost it."""
+
+from __future__ import annotations
+
+from elasticdl.scheduler.interface import Batch
+from elasticdl.scheduler.snapshot import Job, Workers
+from elasticdl.sim.interface import Cost, Placement, Record, Span
+from elasticdl.sim.trace import TraceJob
+
+INSTANT_S = 1e-6  # what is less than that away is there: seconds of a week have no finer digits to add up
+
+
+class SimJob:
+    """Moves forward when it is told to; between two changes its rate is constant."""
+
+    def __init__(self, told: TraceJob, cost: Cost, contention: float) -> None:
+        self.told = told
+        self.body = told.body
+        self.record = Record(told.name, told.body.name, told.submitted_at, told.requested, told.priority)
+        self.workers: Workers = {}
+        self.share = 1.0
+        self.version = 0  # of its next event
+        self.contention = contention  # integral of the number of jobs, when it came
+        self.slowness = 1.0  # of its slowest node, or of who it shares with
+        self._cost = cost
+        self._now = told.submitted_at
+        self._pause_s = 0.0
+        self._join_s = 0.0
+        self._next: tuple[Placement, str, Batch | None] | None = None  # once its newcomers have joined
+        self._executed_s = 0.0
+        self._changed_at: float | None = None
+        self._span_at = 0.0
+        self._most = 0
+
+    def next_at(self) -> float:
+        """When its rate changes by itself, or it ends; inf: it waits."""
+        if not self.workers or self.body.is_done:
+            return self._now if self.body.is_done else float("inf")
+        if self._next is not None:
+            return self._now + self._join_s
+        rate = self.body.rate() * self.share / self.slowness
+        return self._now + self._pause_s + (self.body.to_mark() / rate if rate > 0 else float("inf"))
+
+    def advance(self, now: float) -> bool:
+        """Up to `now`, at most its `next_at`. Whether it goes on at another rate."""
+        seconds, self._now = max(now - self._now, 0.0), max(now, self._now)
+        if not self.workers:
+            self.record.waited_s += seconds
+            return False
+        self.record.attained_s += seconds * sum(self.workers.values()) * self.told.devices
+        self._executed_s += seconds
+        if self._next is not None:
+            return self._wait_for_newcomers(seconds)
+        paused = min(self._pause_s, seconds)
+        self._pause_s -= paused
+        seconds -= paused
+        return self._work(seconds) if self._pause_s < INSTANT_S else False
+
+    def _wait_for_newcomers(self, seconds: float) -> bool:
+        changed = self._work(seconds) if self.body.rate() > 0 else False
+        self._join_s -= seconds
+        if self._join_s > INSTANT_S or self._next is None:
+            return changed
+        self.body.place(*self._next)
+        self._next, self._pause_s = None, self._cost.change_s
+        return True
+
+    def _work(self, seconds: float) -> bool:
+        if self.body.is_done:
+            return False
+        rate, to_mark = self.body.rate() * self.share / self.slowness, self.body.to_mark()
+        work = seconds * rate
+        if to_mark - work <= INSTANT_S * rate:
+            work = to_mark
+        return self.body.advance(work) if work > 0 else False
+
+    def allocate(self, workers: Workers, kind: str, share: float, batch: Batch | None, now: float) -> None:
+        """From `now`, to which it has been advanced."""
+        before, self.workers, self.share = self.workers, dict(workers), share
+        self._draw(before, now)
+        placement = tuple(workers[name] for name in sorted(workers))
+        self._next = None
+        if not workers:
+            self.body.place((), "", None)
+            return
+        self._most = max(self._most, sum(placement))
+        self._changed_at = now
+        if self.record.started_at is None:
+            self.record.started_at = now
+        elif before or self._executed_s:
+            self.record.restarts += 1
+        kept = {name: min(count, before.get(name, 0)) for name, count in workers.items() if name in before}
+        if not kept:
+            self.body.place(placement, kind, batch)
+            self._pause_s = self._cost.start_s if not before else max(self._cost.join_s, self._cost.change_s)
+        elif self._cost.join_s and sum(kept.values()) < sum(placement):
+            self.body.place(tuple(kept[name] for name in sorted(kept)), kind, None)
+            self._next, self._join_s = (placement, kind, batch), self._cost.join_s
+            self._pause_s = 0.0
+        else:
+            self.body.place(placement, kind, batch)
+            self._pause_s = self._cost.change_s
+
+    def end(self, now: float) -> None:
+        self._draw(self.workers, now)
+        self.workers = {}
+        self.record.finished_at = now
+
+    def seen(self) -> Job:
+        """As a scheduler sees it."""
+        told, known, record = self.told, self.body.known(), self.record
+        return Job(
+            told.name,
+            told.submitted_at,
+            told.minimum,
+            told.maximum,
+            told.requested,
+            told.sizes,
+            told.priority,
+            told.queue,
+            devices=told.devices,
+            family=told.body.name,
+            kinds=told.kinds,
+            is_guaranteed=told.is_guaranteed,
+            may_share=told.may_share,
+            device_use=told.device_use,
+            workers=self.workers,
+            share=self.share,
+            started_at=record.started_at,
+            attained_s=record.attained_s,
+            executed_s=self._executed_s,
+            changed_at=self._changed_at,
+            restarts=record.restarts,
+            change_cost_s=self._cost.change_s if record.started_at is not None else self._cost.start_s,
+            most_workers=self._most,
+            speeds=known.speeds,
+            noise=known.noise,
+            losses=known.losses,
+            rates=known.rates,
+            work_left=known.work_left,
+            work_done=known.work_done,
+            weight=told.weight,
+        )
+
+    def _draw(self, before: Workers, now: float) -> None:
+        if before:
+            self.record.spans.append(Span(self.told.name, self._span_at, now, sum(before.values()), len(before)))
+        self._span_at = now

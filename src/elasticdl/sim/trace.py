@@ -1,0 +1,37 @@
+"""Traces: which jobs come when. Read one by one, in the order they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.errors import DataError
+from elasticdl.sim.interface import Body
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One line of a trace."""
+
+    name: str
+    submitted_at: float
+    body: Body  # what it does when it has workers
+    requested: int = 1
+    minimum: int = 1
+    maximum: int = 1
+    sizes: tuple[int, ...] = ()
+    priority: int = 0
+    queue: str = ""
+    devices: int = 1
+    kinds: tuple[str, ...] = ()
+    weight: float = 1.0
+    is_guaranteed: bool = True
+    may_share: bool = False
+    device_use: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.submitted_at >= 0:
+            raise DataError(f"job {self.name}: submitted at {self.submitted_at} s, expected a time of 0 or later")
+        if not 1 <= self.minimum <= self.maximum:
+            raise DataError(f"job {self.name}: minimum {self.minimum}, maximum {self.maximum}: expected 1 ≤ min ≤ max")
+        if self.requested < 1:
+            raise DataError(f"job {self.name}: asks for {self.requested} workers, expected at least one")
