@@ -30,6 +30,14 @@ LEAST_SHARE = 0.05  # of a host that uses nothing at all
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Of one decision, for the next."""
+
+    admitted: frozenset[str] = frozenset()  # guaranteed jobs that have their guarantee
+    guests: frozenset[str] = frozenset()  # of others' devices
+
+
+@dataclass(frozen=True)
 class AntMan:
     name: str = "antman"
     quotas: str = ""
@@ -38,15 +46,14 @@ class AntMan:
     interval_s: float = 60.0
     asks_at_events: bool = True
 
-    def decide(self, snapshot: Snapshot, memory: frozenset[str] | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         queue = in_order(snapshot.jobs)
         floor = _Floor(Room(snapshot.nodes), {}, {}, {})
-        held = {job.name for job in queue if job.is_guaranteed and job.share == 1 and job.count == job.wish}
-        held &= held if memory is None else memory
-        self._admit(floor, queue, held)
+        before = memory or _guessed(queue)
+        self._admit(floor, queue, before)
         admitted = frozenset(floor.given)
         for job in queue:
-            if job.name not in admitted and job.share == 1:
+            if job.name not in admitted | before.guests:
                 floor.stay(job)
         for job in queue:
             if job.name not in floor.given and floor.room.free:
@@ -55,14 +62,15 @@ class AntMan:
         for job in queue:
             if job.name not in floor.given and job.may_share:
                 floor.share(job, [host for host in whole if host.device_use < self.busy])
-        return Decision(Plan({job.name: _answer(job, floor, admitted) for job in queue}), admitted)
+        guests = frozenset(floor.given) - {job.name for job in whole}
+        return Decision(Plan({job.name: _answer(job, floor, admitted) for job in queue}), Memory(admitted, guests))
 
-    def _admit(self, floor: _Floor, queue: list[Job], held: set[str]) -> None:
+    def _admit(self, floor: _Floor, queue: list[Job], before: Memory) -> None:
         quotas, used = parsed(self.quotas), Counter[str]()
         head: Job | None = None
         # Others are stopped only where there is no idle place.
-        others = [job for job in queue if job.workers and job.name not in held and job.share == 1]
-        for job in sorted(queue, key=lambda job: job.name not in held):
+        others = [job for job in queue if job.workers and job.name not in before.admitted | before.guests]
+        for job in sorted(queue, key=lambda job: job.name not in before.admitted):
             need = job.wish * job.devices
             if not job.is_guaranteed:
                 continue
@@ -118,6 +126,12 @@ class _Floor:
         for host in chosen:
             self.room.give_back(host, self.given[host.name], rest)
             self.room.take(host, self.given[host.name])
+
+
+def _guessed(queue: list[Job]) -> Memory:
+    """If nothing is remembered: who is guaranteed and has all is admitted, who shares is a guest."""
+    has_all = frozenset(job.name for job in queue if job.is_guaranteed and job.count == job.wish and job.share == 1)
+    return Memory(has_all, frozenset(job.name for job in queue if job.workers and job.share < 1))
 
 
 def parsed(quotas: str) -> dict[str, int]:

@@ -6,13 +6,13 @@ devices, as far as their minimum, maximum and allowed sizes let them (max-min, b
 
 Our reading where the original says nothing: nobody is stopped for an equal, only shrunk to its minimum; so while
 minimums do not all fit, who runs goes on and newcomers wait in order. Of several equal ways to level, the one that
-changes the fewest jobs is taken: on a tie a device goes to who has it.
+changes the fewest jobs is taken: on a tie a device goes to who has it, and nothing changes if that levels nothing.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order, next_size, settle, with_workers
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.settling import in_order, next_size, settle, staying, with_workers
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot, Workers
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,36 @@ class Courteous:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         queue = in_order(snapshot.jobs)
-        sizes = levelled(queue, snapshot.devices)
-        room = Room(snapshot.nodes)
-        given = settle(room, sorted(queue, key=lambda job: not job.workers), sizes)
-        _grow_into(room, queue, given)
+        given = _now(queue, snapshot.nodes)
+        # Again from what came out, until it is no better: so the next decision changes nothing.
+        while (new := _proposed(queue, given, snapshot)) and _levels(queue, new) > _levels(queue, given):
+            given = new
         running = [job for job in queue if job.name in given]
         level = sum(job.devices * sum(given[job.name].values()) for job in running) / max(len(running), 1)
         return Decision(Plan({job.name: _answer(job, given.get(job.name, {}), level) for job in queue}))
+
+
+def _now(queue: list[Job], nodes: Iterable[Node]) -> dict[str, Workers]:
+    """What jobs have, as far as it is still there."""
+    room, given = Room(nodes), {}
+    for job in queue:
+        if job.workers and (kept := staying(room, job)):
+            given[job.name] = kept
+            room.take(job, kept)
+    return given
+
+
+def _proposed(queue: list[Job], given: Mapping[str, Workers], snapshot: Snapshot) -> dict[str, Workers]:
+    jobs = [with_workers(job, given.get(job.name, {})) for job in queue]
+    room = Room(snapshot.nodes)
+    new = settle(room, sorted(jobs, key=lambda job: not job.workers), levelled(jobs, snapshot.devices))
+    _grow_into(room, jobs, new)
+    return new
+
+
+def _levels(queue: list[Job], given: Mapping[str, Workers]) -> list[int]:
+    """Devices of all jobs, the least first: greater is better."""
+    return sorted(job.devices * sum(given.get(job.name, {}).values()) for job in queue)
 
 
 def levelled(queue: list[Job], devices: int) -> dict[str, int]:

@@ -31,11 +31,11 @@ def test_a_guaranteed_job_over_its_quota_runs_on_what_is_idle() -> None:
     decision = decided(policy, nodes(8), first, second)
 
     assert counts(decision) == {"a": 3, "b": 3}
-    assert decision.memory == {"a"}
+    assert decision.memory.admitted == {"a"}
     assert "its queue 'ads' has 3 of 4 devices" in decision.plan.allocations["b"].reason
     owner = job("c", 3, queue="search", at=9.0)
     then = decided(policy, nodes(8), running("a", {"n0": 3}, 3, queue="ads"), second, owner, memory=decision.memory)
-    assert then.memory == {"a", "c"}
+    assert then.memory.admitted == {"a", "c"}
 
 
 def test_what_is_reserved_for_one_is_lent_to_another() -> None:
@@ -44,7 +44,7 @@ def test_what_is_reserved_for_one_is_lent_to_another() -> None:
     decision = decided(POLICY, nodes(4), *jobs)
 
     assert counts(decision) == {"a": 2, "large": 0, "small": 2}
-    assert decision.memory == {"a"}
+    assert decision.memory.admitted == {"a"}
     assert "reserved for large" in decision.plan.allocations["small"].reason
 
 
