@@ -89,6 +89,15 @@ def _started(one: Job, room: Room, does_run: bool, chance: Random) -> Job:
     return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, most_workers=size)
 
 
+def _changed(cluster: tuple[Node, ...], turn: int) -> tuple[Node, ...]:
+    """First a node is lost, then one has fewer devices, then a new one comes."""
+    if turn == 0 and len(cluster) > 1:
+        return cluster[1:]
+    if turn == 1:
+        return (replace(cluster[0], devices=max(cluster[0].devices - 2, 0)), *cluster[1:])
+    return (*cluster, Node(f"more{turn}", 4)) if turn == 2 else cluster
+
+
 def shown(plan: Plan) -> dict[str, tuple[dict[str, int], float]]:
     return {name: (dict(given.workers), given.share) for name, given in plan.allocations.items()}
 
@@ -132,7 +141,7 @@ def test_what_was_decided_is_decided_again_while_nothing_happens(name: str, snap
 @POLICIES
 @EXAMPLES
 @given(snapshot=snapshots(), waits=st.lists(st.sampled_from((1.0, 60.0, 400.0)), min_size=3, max_size=6))
-def test_rules_are_kept_while_time_goes_on_and_jobs_come_and_go(
+def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
     name: str, snapshot: Snapshot, waits: list[float]
 ) -> None:
     memory: Any = None
@@ -142,7 +151,7 @@ def test_rules_are_kept_while_time_goes_on_and_jobs_come_and_go(
         snapshot = applied(snapshot, decision.plan, wait_s)
         left = [one for index, one in enumerate(snapshot.jobs) if index != turn]
         newcomer = Job(f"new{turn}", snapshot.now, 1 + turn % 3, 4)
-        snapshot = Snapshot(snapshot.now, snapshot.nodes, (*left, newcomer))
+        snapshot = Snapshot(snapshot.now, _changed(snapshot.nodes, turn), (*left, newcomer))
 
 
 @POLICIES

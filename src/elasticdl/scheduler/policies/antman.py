@@ -33,7 +33,7 @@ LEAST_SHARE = 0.05  # of a host that uses nothing at all
 class Memory:
     """Of one decision, for the next."""
 
-    admitted: frozenset[str] = frozenset()  # guaranteed jobs that have their guarantee
+    admitted: frozenset[str] = frozenset()  # guaranteed jobs that have their guarantee, or had it and lost a node
     guests: frozenset[str] = frozenset()  # of others' devices
 
 
@@ -63,7 +63,9 @@ class AntMan:
             if job.name not in floor.given and job.may_share:
                 floor.share(job, [host for host in whole if host.device_use < self.busy])
         guests = frozenset(floor.given) - {job.name for job in whole}
-        return Decision(Plan({job.name: _answer(job, floor, admitted) for job in queue}), Memory(admitted, guests))
+        # Who lost its nodes stays first in line.
+        kept = Memory(admitted | before.admitted & snapshot.by_name.keys(), guests)
+        return Decision(Plan({job.name: _answer(job, floor, admitted) for job in queue}), kept)
 
     def _admit(self, floor: _Floor, queue: list[Job], before: Memory) -> None:
         quotas, used = parsed(self.quotas), Counter[str]()
