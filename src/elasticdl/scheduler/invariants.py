@@ -25,7 +25,7 @@ def _of_names(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     if forgotten := set(snapshot.by_name) - set(plan.allocations):
         yield f"says nothing about {sorted(forgotten)}"
     for name, given in plan.allocations.items():
-        if lost := set(given.workers) - set(snapshot.node_of):
+        if lost := [node for node in given.workers if node not in snapshot.node_of]:
             yield f"{name}: puts workers on nodes that are not there: {sorted(lost)}"
 
 

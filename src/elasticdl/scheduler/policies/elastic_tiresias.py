@@ -15,10 +15,11 @@ by device, and over the whole step where sizes leave some out. Waiting jobs are 
 from __future__ import annotations
 
 import heapq
-import math
 from dataclasses import dataclass
 
-from elasticdl.scheduler.interface import Decision
+import numpy as np
+
+from elasticdl.scheduler.interface import Decision, Floats
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies.tiresias import Memory, remembered, served
 from elasticdl.scheduler.room import Room
@@ -76,17 +77,20 @@ def _start_small(line: list[Job], sizes: dict[str, int], devices: int) -> None:
 def _expand(line: list[Job], sizes: dict[str, int], devices: int, per_node: int) -> None:
     free = devices - sum(sizes[job.name] * job.devices for job in line if job.name in sizes)
     offers: list[tuple[float, int, int]] = []
+    speedups: dict[int, Floats] = {}
 
     def offer(index: int) -> None:
         job = line[index]
-        if size := next_size(job, sizes[job.name]):
-            more = speedup(job, size, per_node) - speedup(job, sizes[job.name], per_node)
-            gain = more / ((size - sizes[job.name]) * job.devices)
+        if (size := next_size(job, sizes[job.name])) and size < len(speedups[index]):
+            more = speedups[index][size] - speedups[index][sizes[job.name]]
+            gain = float(more) / ((size - sizes[job.name]) * job.devices)
             if gain > 0:
                 heapq.heappush(offers, (-gain, index, size))
 
     for index, job in enumerate(line):
         if free and job.name in sizes:
+            most = min(job.maximum, sizes[job.name] + free // job.devices)
+            speedups[index] = speedup(job, most, per_node)
             offer(index)
     while offers and free:
         _, index, size = heapq.heappop(offers)
@@ -97,13 +101,14 @@ def _expand(line: list[Job], sizes: dict[str, int], devices: int, per_node: int)
             offer(index)
 
 
-def speedup(job: Job, workers: int, per_node: int) -> float:
-    """Over one worker, on as few nodes as can be; linear if nothing is known."""
-    if job.rates is None or workers < 1:
-        return float(workers)
-    nodes = math.ceil(workers * job.devices / max(per_node, 1))
-    one, many = job.rates.at([1, workers], [1, nodes])
-    return float(many / one) if one > 0 and math.isfinite(many / one) else float(workers)
+def speedup(job: Job, most: int, per_node: int) -> Floats:
+    """Of 0, 1, … `most` workers over one, on as few nodes as can be; linear if nothing is known."""
+    workers = np.arange(most + 1)
+    linear: Floats = workers.astype(float)
+    if job.rates is None or most < 1:
+        return linear
+    rates = job.rates.at(workers, np.ceil(workers * job.devices / max(per_node, 1)))
+    return rates / rates[1] if rates[1] > 0 and np.isfinite(rates).all() else linear
 
 
 def _answer(job: Job, workers: Workers, memory: Memory, crowd: str) -> Allocation:

@@ -116,5 +116,5 @@ def test_who_does_not_fit_with_what_it_asked_for_starts_with_less() -> None:
 
 
 def test_a_job_nothing_is_known_of_scales_linearly() -> None:
-    assert speedup(job("a"), 4, 8) == 4.0
-    assert speedup(job("a", rates=Concave(0.5, apart=0.5)), 16, 8) == pytest.approx(2.0)
+    assert list(speedup(job("a"), 3, 8)) == [0.0, 1.0, 2.0, 3.0]
+    assert speedup(job("a", rates=Concave(0.5, apart=0.5)), 16, 8)[[1, 4, 16]] == pytest.approx([1.0, 2.0, 2.0])
