@@ -7,6 +7,7 @@ import pytest
 from elasticdl.errors import SpecError
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.antman import AntMan, parsed
+from elasticdl.scheduler.snapshot import Node
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
 
 POLICY = AntMan()
@@ -70,3 +71,23 @@ def test_quotas_are_read_or_refused() -> None:
     assert parsed("ads=16/search=8") == {"ads": 16, "search": 8}
     with pytest.raises(SpecError, match="quotas are like ads=16/search=8, received 'ads'"):
         parsed("ads")
+
+
+def test_a_guest_needs_memory_too() -> None:
+    cluster = (Node("n0", 2, resources={"memory": 3.0}),)
+    owner = running("owner", {"n0": 2}, 2, may_share=True, device_use=0.1, request={"memory": 1.0})
+    guest = job("guest", 2, is_guaranteed=False, may_share=True, request={"memory": 1.0})
+
+    decision = decided(POLICY, cluster, owner, guest)
+
+    assert counts(decision) == {"owner": 2, "guest": 0}
+    assert decision.plan.allocations["owner"].share == 1.0
+
+
+def test_who_lost_its_nodes_stays_first_in_line() -> None:
+    hurt, other = running("hurt", {"gone": 3}, 3, at=5.0), job("other", 2)
+
+    decision = decided(POLICY, nodes(2), hurt, other)
+
+    assert counts(decision) == {"hurt": 0, "other": 2}
+    assert decision.memory.admitted == {"hurt"}

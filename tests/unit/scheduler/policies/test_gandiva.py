@@ -103,3 +103,13 @@ def test_elastic_jobs_grow_on_their_node_when_nobody_waited_for_a_while() -> Non
     ran = turns(nodes(4, 4), elastic, other, times=2)
 
     assert ran == [{"elastic": 1, "other": 2}, {"elastic": 4, "other": 2}]
+
+
+def test_a_guest_needs_memory_and_a_host_without_another_guest() -> None:
+    little = {"may_share": True, "device_use": 0.2}
+    cluster = (Node("n0", 2, resources={"memory": 3.0}),)
+    host, heavy = job("host", 2, request={"memory": 1.0}, **little), job("heavy", 2, request={"memory": 1.0}, **little)
+
+    assert counts(decided(POLICY, cluster, heavy, host)) == {"heavy": 2, "host": 0}
+    three = [job(name, 2, at=float(at), **little) for at, name in enumerate("abc")]
+    assert counts(decided(POLICY, nodes(2), *three)) == {"a": 2, "b": 2, "c": 0}
