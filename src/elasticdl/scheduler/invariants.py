@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from elasticdl.scheduler.interface import Policy
-from elasticdl.scheduler.placement import place
+from elasticdl.scheduler.placement import meets_demands, place
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
 from elasticdl.scheduler.snapshot import Job, Snapshot
@@ -25,23 +25,27 @@ def _of_names(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     if forgotten := set(snapshot.by_name) - set(plan.allocations):
         yield f"says nothing about {sorted(forgotten)}"
     for name, given in plan.allocations.items():
-        if lost := set(given.workers) - set(snapshot.node_of):
+        if lost := [node for node in given.workers if node not in snapshot.node_of]:
             yield f"{name}: puts workers on nodes that are not there: {sorted(lost)}"
 
 
 def _of_sizes(policy: Policy, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for name, given in plan.allocations.items():
-        job = snapshot.by_name[name].rigid() if policy.is_rigid else snapshot.by_name[name]
+        job = snapshot.by_name[name]
         if any(count < 1 for count in given.workers.values()):
             yield f"{name}: has a node with less than one worker: {dict(given.workers)}"
-        if given.workers and not job.allows(given.count):
-            yield f"{name}: {given.count} workers, allowed are {job.sizes or (job.minimum, '…', job.maximum)}"
+        if given.workers and not (given.count == job.wish if policy.is_rigid else job.allows(given.count)):
+            yield f"{name}: {given.count} workers, allowed are {_allowed(policy, job)}"
+        if given.workers and given.is_rejected:
+            yield f"{name}: is rejected and has workers"
         if not given.reason:
             yield f"{name}: no reason is given"
         if not 0 < given.share <= 1 or (given.share < 1 and not job.may_share):
             yield f"{name}: a share of {given.share} of its devices"
         if wrong := [node for node in given.workers if not job.runs_on(snapshot.node_of[node])]:
             yield f"{name}: on {wrong}, which are of another kind than {job.kinds}"
+        if job.demands and given.workers and not meets_demands(Room(snapshot.nodes), job, given.workers):
+            yield f"{name}: {dict(given.workers)} is not what its demands ask"
 
 
 def _of_capacity(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -74,7 +78,13 @@ def _of_priority(policy: Policy, snapshot: Snapshot, plan: Plan) -> Iterator[str
 
 
 def _least(policy: Policy, job: Job) -> int:
-    return job.wish if policy.is_rigid else job.allowed(job.maximum)[0]
+    return job.wish if policy.is_rigid else job.least
+
+
+def _allowed(policy: Policy, job: Job) -> str:
+    if policy.is_rigid:
+        return str(job.wish)
+    return ", ".join(map(str, job.sizes)) if job.sizes else f"{job.minimum} to {job.maximum}"
 
 
 def _left_by(snapshot: Snapshot, allocations: Mapping[str, Allocation]) -> Room:

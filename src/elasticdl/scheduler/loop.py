@@ -61,7 +61,7 @@ def still_true(snapshot: Snapshot, trouble: str) -> Plan:
     """What the jobs have now, as far as its nodes are still there; nobody else gets anything."""
     room = Room(snapshot.nodes)
     kept = {}
-    for job in snapshot.jobs:
+    for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.name)):
         workers = {name: count for name, count in job.workers.items() if name in room.nodes}
         if not room.holds(job, workers, job.share) or not (not workers or job.allows(sum(workers.values()))):
             workers = {}

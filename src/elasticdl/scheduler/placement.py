@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.snapshot import Job, Workers
+from elasticdl.scheduler.snapshot import Demand, Job, Workers
 
 
 def place(room: Room, job: Job, count: int) -> Workers | None:
@@ -16,9 +18,10 @@ def place(room: Room, job: Job, count: int) -> Workers | None:
     where it leaves the least. Demands of the job (a kind, one rack) are met first.
     """
     chosen: Counter[str] = Counter()
-    for demand in job.demands:
-        wanted = min(demand.workers, count - chosen.total())
-        part = replace(job, kinds=(demand.kind,) if demand.kind else job.kinds)
+    for demand, wanted in sorted(_wanted(job, count), key=lambda one: (not one[0].kind, not one[0].one_rack)):
+        if demand.kind and job.kinds and demand.kind not in job.kinds:
+            return None
+        part = replace(job, kinds=(demand.kind,)) if demand.kind else job
         found = _in_one_rack(room, part, wanted, chosen) if demand.one_rack else _on_few(room, part, wanted, chosen)
         if found is None:
             return None
@@ -33,15 +36,13 @@ def place(room: Room, job: Job, count: int) -> Workers | None:
 def keep(room: Room, job: Job, count: int) -> Workers | None:
     """As `place`, but workers stay where they are: fewer leave the nodes with the fewest, more come beside them."""
     now = {name: n for name, n in job.workers.items() if name in room.nodes}
-    if not now or job.demands:
-        return dict(now) if now and sum(now.values()) == count and room.holds(job, now) else place(room, job, count)
     if sum(now.values()) >= count:
         kept = fewer(now, count)
-        return kept if room.holds(job, kept) else place(room, job, count)
-    if not room.holds(job, now):
+        return kept if room.holds(job, kept) and meets_demands(room, job, kept) else place(room, job, count)
+    if not now or not room.holds(job, now) or not meets_demands(room, job, now):
         return place(room, job, count)
     chosen = Counter(now)
-    for name in sorted(now, key=lambda name: -now[name]):
+    for name in sorted(now, key=lambda name: (-now[name], name)):
         chosen[name] += min(room.fits(job, name) - now[name], count - chosen.total())
     rest = _on_few(room, job, count - chosen.total(), chosen)
     return None if rest is None else dict(chosen + Counter(rest))
@@ -66,6 +67,19 @@ def fewer(workers: Workers, count: int) -> Workers:
     return {name: n for name, n in left.items() if n}
 
 
+def meets_demands(room: Room, job: Job, workers: Workers) -> bool:
+    """Whether each demand has its workers, none counted for two of them. Exact: all choices of racks are tried."""
+    if not job.demands:
+        return True
+    cells: Counter[tuple[str, str]] = Counter()
+    for name, count in workers.items():
+        cells[room.nodes[name].rack, room.nodes[name].kind] += count
+    wanted = [workers for _, workers in _wanted(job, cells.total())]
+    racks = sorted({rack for rack, _ in cells})
+    choices = product(*(racks if demand.one_rack else [None] for demand in job.demands))
+    return any(_are_served(cells, job.demands, wanted, choice) for choice in choices)
+
+
 def is_consolidated(room: Room, job: Job, workers: Workers) -> bool:
     """Whether no placement on nodes as large as these could use fewer of them."""
     sizes = sorted((room.nodes[name].devices // job.devices for name in workers), reverse=True)
@@ -73,12 +87,24 @@ def is_consolidated(room: Room, job: Job, workers: Workers) -> bool:
     return count <= 0 or len(workers) <= 1 or sum(sizes[:-1]) < count
 
 
+def _wanted(job: Job, count: int) -> list[tuple[Demand, int]]:
+    """Of so many workers: those that each demand gets, the first ones first."""
+    found = []
+    for demand in job.demands:
+        found.append((demand, min(demand.workers, count)))
+        count -= found[-1][1]
+    return found
+
+
 def _on_few(room: Room, job: Job, count: int, taken: Counter[str]) -> Workers | None:
     """`taken` of each node's room is gone already, though `room` does not know it."""
     if count <= 0:
         return {}
     if taken:
-        room = _without(room, job, taken)
+        room.take(job, taken)
+        found = _on_few(room, job, count, Counter())
+        room.give_back(job, taken)
+        return found
     one = next(room.tightest(job, count), None)
     if one is not None:
         return {one: count}
@@ -96,14 +122,27 @@ def _on_few(room: Room, job: Job, count: int, taken: Counter[str]) -> Workers | 
 
 def _in_one_rack(room: Room, job: Job, count: int, taken: Counter[str]) -> Workers | None:
     found = []
+    room.take(job, taken)
+    left = room.left()
+    room.give_back(job, taken)
     for rack in room.racks:
-        inside = Room(node for node in (_without(room, job, taken) if taken else room).left() if node.rack == rack)
+        inside = Room(node for node in left if node.rack == rack)
         if (workers := _on_few(inside, job, count, Counter())) is not None:
             found.append((len(workers), inside.fits_in_all(job), rack, workers))
     return min(found, key=lambda one: one[:3])[3] if found else None
 
 
-def _without(room: Room, job: Job, taken: Counter[str]) -> Room:
-    smaller = Room(room.left())
-    smaller.take(job, taken)
-    return smaller
+def _are_served(
+    cells: Counter[tuple[str, str]], demands: Sequence[Demand], wanted: Sequence[int], racks: Sequence[str | None]
+) -> bool:
+    """Hall's condition: any demands together want no more than there is of what any of them takes."""
+    for some in product((False, True), repeat=len(demands)):
+        chosen = [index for index, is_in in enumerate(some) if is_in]
+        supply = sum(
+            count
+            for (rack, kind), count in cells.items()
+            if any(racks[i] in (None, rack) and demands[i].kind in ("", kind) for i in chosen)
+        )
+        if sum(wanted[i] for i in chosen) > supply:
+            return False
+    return True

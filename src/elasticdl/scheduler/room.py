@@ -46,15 +46,17 @@ class Room:
         if rack is None and not job.request and job.devices == 1:
             kinds = job.kinds or self._shelves
             return sum(level * len(names) for kind in kinds for level, names in enumerate(self._shelves.get(kind, ())))
-        return sum(self.fits(job, name) for name in self.emptiest(job) if rack in (None, self.nodes[name].rack))
+        found = self._found(job, job.devices)
+        return sum(self.fits(job, name) for name in found if rack in (None, self.nodes[name].rack))
 
     def tightest(self, job: Job, workers: int) -> Iterator[str]:
         """Nodes with room for so many workers, those first that have the least left."""
         return (name for name in self._found(job, workers * job.devices) if self.fits(job, name) >= workers)
 
     def emptiest(self, job: Job) -> Iterator[str]:
-        """Nodes with room for a worker, those first that have the most left."""
-        return (name for name in self._found(job, job.devices, tightest=False) if self.fits(job, name))
+        """Nodes with room for a worker, those first that have room for the most."""
+        found = (name for name in self._found(job, job.devices, tightest=False) if self.fits(job, name))
+        return iter(sorted(found, key=lambda name: -self.fits(job, name))) if job.request else found
 
     def take(self, job: Job, workers: Workers, share: float = 1.0) -> None:
         self._change(job, workers, -share)
@@ -69,7 +71,7 @@ class Room:
     def left(self) -> tuple[Node, ...]:
         """The nodes with what is free of them, for whoever comes next."""
         return tuple(
-            Node(name, int(self.devices[name] + _CRUMB), node.kind, node.rack, self.resources.get(name, {}))
+            Node(name, max(int(self.devices[name] + _CRUMB), 0), node.kind, node.rack, self.resources.get(name, {}))
             for name, node in self.nodes.items()
         )
 
@@ -79,7 +81,7 @@ class Room:
         for level in levels if tightest else reversed(levels):
             for kind in kinds:
                 if level < len(self._shelves[kind]):
-                    yield from tuple(self._shelves[kind][level]) if job.request else self._shelves[kind][level]
+                    yield from self._shelves[kind][level]
 
     def _change(self, job: Job, workers: Workers, sign: float) -> None:
         for name, count in workers.items():

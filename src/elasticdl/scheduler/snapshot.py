@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from elasticdl.errors import SpecError
 from elasticdl.scheduler.interface import Rates
 
 Workers = Mapping[str, int]
@@ -23,6 +25,10 @@ class Node:
     kind: str = ""  # of its devices, e.g. "a100"
     rack: str = ""
     resources: Mapping[str, float] = field(default_factory=dict)  # what else it has, e.g. {"memory": 64e9}
+
+    def __post_init__(self) -> None:
+        if self.devices < 0:
+            raise SpecError(f"node {self.name}: expected 0 devices or more, received {self.devices}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,12 @@ class Job:
     deadline_at: float | None = None
     utility: Utility | None = None
 
+    def __post_init__(self) -> None:
+        # One comparison for the good ones: a hundred thousand are made for a snapshot. NaN compares false.
+        is_sound = 1 <= self.minimum <= self.maximum and 0 <= self.submitted_at < math.inf
+        if not (is_sound and self.requested >= 0 and self.devices >= 1 and 0 < self.share <= 1):
+            raise SpecError(f"job {self.name}: {_why_unsound(self)}")
+
     @property
     def count(self) -> int:
         return sum(self.workers.values())
@@ -104,6 +116,11 @@ class Job:
     def wish(self) -> int:
         """The size a rigid policy gives it."""
         return self.requested or self.maximum
+
+    @property
+    def least(self) -> int:
+        """The smallest allowed number of workers; 0: none is."""
+        return self.minimum if not self.sizes else next(iter(self.allowed(self.maximum)), 0)
 
     @property
     def is_running(self) -> bool:
@@ -130,6 +147,20 @@ class Job:
     def rigid(self) -> Job:
         """As those see it who know one size only."""
         return replace(self, minimum=self.wish, maximum=self.wish, sizes=())
+
+
+def _why_unsound(job: Job) -> str:
+    if job.minimum < 1:
+        return f"expected a minimum of 1 worker or more, received {job.minimum}"
+    if job.maximum < job.minimum:
+        return f"expected minimum <= maximum, received minimum {job.minimum}, maximum {job.maximum}"
+    if not 0 <= job.submitted_at < math.inf:
+        return f"expected the time of its submission in seconds, 0 or later, received {job.submitted_at}"
+    if job.requested < 0:
+        return f"expected requested workers, or 0 for its maximum, received {job.requested}"
+    if job.devices < 1:
+        return f"expected 1 device or more of each worker, received {job.devices}"
+    return f"expected a share of its devices above 0 and up to 1, received {job.share}"
 
 
 @dataclass(frozen=True, slots=True)

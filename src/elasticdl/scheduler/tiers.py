@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,14 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Mapping[int, Any] | None)
     empty = Room(snapshot.nodes)
     allocations: dict[str, Allocation] = {}
     able: dict[int, list[Job]] = {}
+    asked: dict[Hashable, str] = {}  # jobs of one shape have one answer
     for job in snapshot.jobs:
-        if why := why_never(empty, job.rigid() if policy.is_rigid else job):
+        if why := _why_never(empty, job, policy.is_rigid, asked):
             allocations[job.name] = Allocation({}, why, is_rejected=True)
         else:
             able.setdefault(job.priority, []).append(_clean(job))
-    nodes, kept = snapshot.nodes, {}
+    # What a priority without jobs remembered is kept until it has some again.
+    nodes, kept = snapshot.nodes, dict(memory or {})
     for priority in sorted(able, reverse=True):
         seen = Snapshot(snapshot.now, nodes, tuple(able[priority]))
         decision = policy.decide(seen, (memory or {}).get(priority))
@@ -40,11 +42,19 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Mapping[int, Any] | None)
     return Decision(Plan(allocations), kept)
 
 
+def _why_never(empty: Room, job: Job, is_rigid: bool, asked: dict[Hashable, str]) -> str:
+    size = job.wish if is_rigid else job.least
+    shape = size, job.devices, job.kinds, job.demands, tuple(job.request.items())
+    if not size or shape not in asked:
+        asked[shape] = why_never(empty, job.rigid() if is_rigid else job)
+    return asked[shape]
+
+
 def why_never(empty: Room, job: Job) -> str:
     """Why this job could not even run on a cluster that is all its own; "": it could."""
-    if not job.allowed(job.maximum):
+    least = job.least
+    if not least:
         return f"none of its sizes {list(job.sizes)} is between its minimum {job.minimum} and maximum {job.maximum}"
-    least = job.allowed(job.maximum)[0]
     if not job.demands and empty.fits_in_all(job) >= least:
         return ""
     if place(empty, job, least) is not None:

@@ -9,11 +9,20 @@ from elasticdl.scheduler.interface import Policy
 
 # name: module, what it is called there with
 KNOWN: dict[str, tuple[str, dict[str, object]]] = {
+    "antman": ("antman", {}),
+    "courteous": ("courteous", {}),
     "elastic-first-come": ("elastic_first_come", {}),
     "optimus": ("optimus", {}),
     "optimus-oracle": ("optimus", {"name": "optimus-oracle", "needs_oracle": True}),
     "pollux": ("pollux", {}),
     "goodput": ("goodput", {}),
+    "fifo-gang": ("fifo_gang", {}),
+    "fifo-gang-strict": ("fifo_gang", {"name": "fifo-gang-strict", "is_strict": True}),
+    "elastic-tiresias": ("elastic_tiresias", {}),
+    "gandiva": ("gandiva", {}),
+    "pickyman": ("pickyman", {}),
+    "tiresias": ("tiresias", {}),
+    "tiresias-gittins": ("tiresias", {"name": "tiresias-gittins", "is_gittins": True}),
 }
 
 

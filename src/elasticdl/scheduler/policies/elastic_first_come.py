@@ -5,19 +5,22 @@ the rest when somebody leaves. Jobs of equal priority never take from each other
 in order; then what is left goes round, one worker each (vodascheduler's "Elastic-FIFO").
 
 Deviations: pods already running are never moved; going round instead of filling the first job's maximum is what the
-Kubernetes queue did in effect, since masters ask again and again.
+Kubernetes queue did in effect, since masters ask again and again. Counts are decided first and placed then, so that
+who comes is on few nodes.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import in_order, is_plain, next_size, staying, with_workers
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 
@@ -30,36 +33,94 @@ class ElasticFirstCome:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         room = Room(snapshot.nodes)
-        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        queue = in_order(snapshot.jobs)
         given: dict[str, Workers] = {}
-        for job in sorted(queue, key=lambda job: not job.is_running):
-            size = job.count if job.is_running else job.allowed(job.maximum)[0]
-            if (workers := keep(room, job, size)) is not None:
-                given[job.name] = workers
-                room.take(job, workers)
-        self._go_round(room, [job for job in queue if job.name in given], given)
-        return Decision(Plan({job.name: _answer(job, given.get(job.name, {})) for job in queue}))
+        for job in queue:
+            if job.workers and (kept := staying(room, job)):
+                given[job.name] = kept
+                room.take(job, kept)
+        free = room.free
+        if free:
+            able = [job for job in queue if job.name not in given or sum(given[job.name].values()) < job.maximum]
+            if all(is_plain(job) for job in able):
+                _place(room, able, given, _counted(able, given, free))
+            else:
+                _try_out(room, able, given)
+        free = room.free
+        return Decision(Plan({job.name: _answer(job, given.get(job.name, {}), free) for job in queue}))
 
-    def _go_round(self, room: Room, queue: list[Job], given: dict[str, Workers]) -> None:
-        waiting = deque(queue)
+
+def _counted(queue: list[Job], given: Mapping[str, Workers], free: int) -> dict[str, int]:
+    """How many workers each gets, where any device will do."""
+    sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
+    for job in queue:
+        if not sizes[job.name] and job.least <= free:
+            sizes[job.name] = job.least
+            free -= job.least
+    waiting = deque(job for job in queue if sizes[job.name])
+    while waiting and free:
+        job = waiting.popleft()
+        size = next_size(job, sizes[job.name])
+        if size and size - sizes[job.name] <= free:
+            free -= size - sizes[job.name]
+            sizes[job.name] = size
+            waiting.append(job)
+    return sizes
+
+
+def _place(room: Room, queue: list[Job], given: dict[str, Workers], sizes: Mapping[str, int]) -> bool:
+    """Gives these counts, who runs first and then the largest first; whether all fitted."""
+    for job in sorted(queue, key=lambda job: (not job.workers, -sizes[job.name] * job.devices)):
+        before = given.get(job.name, {})
+        if sizes[job.name] == sum(before.values()):
+            continue
+        room.give_back(job, before)
+        workers = keep(room, with_workers(job, before), sizes[job.name])
+        room.take(job, before if workers is None else workers)
+        if workers is None:
+            return False
+        given[job.name] = workers
+    return True
+
+
+def _try_out(room: Room, queue: list[Job], given: dict[str, Workers]) -> None:
+    """Where not any device will do: worker by worker, then all at once on fewer nodes, until nobody gains."""
+    kept = dict(given)
+    while True:
+        before = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
+        for job in queue:
+            if job.name not in given:
+                _place(room, [job], given, {job.name: job.least})
+        waiting = deque(job for job in queue if job.name in given)
         while waiting and room.free:
             job = waiting.popleft()
-            count = sum(given[job.name].values())
-            size = next((size for size in job.allowed(count + room.free) if size > count), 0)
-            if not size:
-                continue
-            room.give_back(job, given[job.name])
-            grown = keep(room, replace(job, workers=given[job.name]), size)
-            if grown is not None:
-                given[job.name] = grown
+            size = next_size(job, sum(given[job.name].values()))
+            if size and _place(room, [job], given, {job.name: size}):
                 waiting.append(job)
-            room.take(job, given[job.name])
+        sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
+        if sizes == before:
+            return
+        tried = {job.name: given[job.name] for job in queue if job.name in given}
+        _move(room, queue, given, kept)
+        if not _place(room, [job for job in queue if sizes[job.name]], given, sizes):
+            _move(room, queue, given, tried)
+            return
 
 
-def _answer(job: Job, workers: Workers) -> Allocation:
+def _move(room: Room, queue: list[Job], given: dict[str, Workers], to: Mapping[str, Workers]) -> None:
+    for job in queue:
+        room.give_back(job, given.pop(job.name, {}))
+    for job in queue:
+        if job.name in to:
+            given[job.name] = to[job.name]
+            room.take(job, to[job.name])
+
+
+def _answer(job: Job, workers: Workers, free: int) -> Allocation:
     count = sum(workers.values())
     if not workers:
-        return Allocation({}, f"waits for its minimum of {job.minimum} workers: earlier jobs hold the devices")
+        why = f"waits for its minimum of {job.least} workers: {free} devices are free, earlier jobs hold the others"
+        return Allocation({}, why)
     if count < job.maximum:
         return Allocation(workers, f"{count} of {job.maximum} workers: all that is free, in order of submission")
     return Allocation(workers, f"all of its {count} workers")

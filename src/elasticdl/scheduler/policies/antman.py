@@ -1,0 +1,174 @@
+"""AntMan (OSDI'20): guaranteed jobs in whole gangs within their tenant's quota, opportunistic ones on what they leave.
+
+Guaranteed jobs are admitted in order, each with all its workers, up to the quota of their queue. If one does not fit,
+what is free is reserved for it, lent to opportunistic jobs meanwhile. Opportunistic jobs take idle devices, and else
+share those of jobs that use less than `busy` of them; they stop when a guaranteed job needs the devices. A guaranteed
+job that is not admitted runs as an opportunistic one until it is.
+
+`quotas` reads like `ads=16/search=8`, in devices; a queue that is not named may have all.
+
+Deviations: a job is converted at once, not after waiting long. Throttling of kernels and moving of tensors to the
+host's memory are the workers' business: here a guest has the share of a device that its hosts do not use, and hosts
+keep what they use. A guest takes all devices of its hosts, which have workers of as many devices, so that no part of
+a device is left over. What a job uses is what was measured of it, not the last 10 s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.placement import meets_demands, place
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import in_order
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+
+LEAST_SHARE = 0.05  # of a host that uses nothing at all
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of one decision, for the next."""
+
+    admitted: frozenset[str] = frozenset()  # guaranteed jobs that have their guarantee, or had it and lost a node
+    guests: frozenset[str] = frozenset()  # of others' devices
+
+
+@dataclass(frozen=True)
+class AntMan:
+    name: str = "antman"
+    quotas: str = ""
+    busy: float = 0.8
+    is_rigid: bool = True
+    interval_s: float = 60.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        queue = in_order(snapshot.jobs)
+        floor = _Floor(Room(snapshot.nodes), {}, {}, {})
+        before = memory or _guessed(queue)
+        self._admit(floor, queue, before)
+        admitted = frozenset(floor.given)
+        for job in queue:
+            if job.name not in admitted | before.guests:
+                floor.stay(job)
+        for job in queue:
+            if job.name not in floor.given and floor.room.free:
+                floor.give(job, place(floor.room, job, job.wish))
+        whole = [job for job in queue if job.name in floor.given]
+        for job in queue:
+            if job.name not in floor.given and job.may_share:
+                floor.share(job, [host for host in whole if host.device_use < self.busy])
+        guests = frozenset(floor.given) - {job.name for job in whole}
+        # Who lost its nodes stays first in line.
+        kept = Memory(admitted | before.admitted & snapshot.by_name.keys(), guests)
+        return Decision(Plan({job.name: _answer(job, floor, admitted) for job in queue}), kept)
+
+    def _admit(self, floor: _Floor, queue: list[Job], before: Memory) -> None:
+        quotas, used = parsed(self.quotas), Counter[str]()
+        head: Job | None = None
+        # Others are stopped only where there is no idle place.
+        others = [job for job in queue if job.workers and job.name not in before.admitted | before.guests]
+        for job in sorted(queue, key=lambda job: job.name not in before.admitted):
+            need = job.wish * job.devices
+            if not job.is_guaranteed:
+                continue
+            if used[job.queue] + need > quotas.get(job.queue, need + used[job.queue]):
+                floor.why[job.name] = f"its queue {job.queue!r} has {used[job.queue]} of {quotas[job.queue]} devices"
+            elif head:
+                floor.why[job.name] = f"devices are reserved for {head.name}, which needs {head.wish} workers"
+            elif floor.stay(job) or floor.give(job, _beside(floor, job, others)):
+                used[job.queue] += need
+            else:
+                head = job
+                floor.why[job.name] = f"what is free is reserved for it until it has all of its {job.wish} workers"
+
+
+@dataclass
+class _Floor:
+    room: Room
+    given: dict[str, Workers]
+    shares: dict[str, float]
+    why: dict[str, str]  # a guaranteed job is not admitted
+
+    def give(self, job: Job, workers: Workers | None) -> bool:
+        if workers:
+            self.given[job.name] = workers
+            self.room.take(job, workers)
+        return bool(workers)
+
+    def stay(self, job: Job) -> bool:
+        if job.count != job.wish or not self.room.holds(job, job.workers):
+            return False
+        return meets_demands(self.room, job, job.workers) and self.give(job, job.workers)
+
+    def share(self, guest: Job, hosts: list[Job]) -> None:
+        """The guest on all devices of some hosts, those first that use the least."""
+        chosen: list[Job] = []
+        there: Counter[str] = Counter()
+        for host in sorted(hosts, key=lambda host: host.device_use):
+            is_free = host.may_share and host.name not in self.shares and host.devices == guest.devices
+            if is_free and there.total() + host.wish <= guest.wish:
+                chosen.append(host)
+                there.update(self.given[host.name])
+        if there.total() != guest.wish:
+            return
+        rest = max(*(host.device_use for host in chosen), LEAST_SHARE)
+        for host in chosen:
+            self.room.give_back(host, self.given[host.name])
+            self.room.take(host, self.given[host.name], rest)
+        if self.room.holds(guest, there, 1 - rest) and meets_demands(self.room, guest, there):
+            self.room.take(guest, there, 1 - rest)
+            self.given[guest.name] = dict(there)
+            self.shares |= {guest.name: 1 - rest, **{host.name: rest for host in chosen}}
+            return
+        for host in chosen:
+            self.room.give_back(host, self.given[host.name], rest)
+            self.room.take(host, self.given[host.name])
+
+
+def _guessed(queue: list[Job]) -> Memory:
+    """If nothing is remembered: who is guaranteed and has all is admitted, who shares is a guest."""
+    has_all = frozenset(job.name for job in queue if job.is_guaranteed and job.count == job.wish and job.share == 1)
+    return Memory(has_all, frozenset(job.name for job in queue if job.workers and job.share < 1))
+
+
+def parsed(quotas: str) -> dict[str, int]:
+    """Devices by queue."""
+    found = {}
+    for part in filter(None, quotas.split("/")):
+        queue, equals, devices = part.rpartition("=")
+        if not equals or not devices.isdigit():
+            raise SpecError(f"--policy antman: quotas are like ads=16/search=8, received {part!r}")
+        found[queue] = int(devices)
+    return found
+
+
+def _beside(floor: _Floor, job: Job, others: list[Job]) -> Workers | None:
+    """Where nobody is, if there is such a place."""
+    room, taken = floor.room, []
+    for other in others:
+        if other is not job and other.name not in floor.given and room.holds(other, other.workers):
+            room.take(other, other.workers)
+            taken.append(other)
+    found = place(room, job, job.wish)
+    for other in taken:
+        room.give_back(other, other.workers)
+    return found or place(room, job, job.wish)
+
+
+def _answer(job: Job, floor: _Floor, admitted: frozenset[str]) -> Allocation:
+    workers, share = floor.given.get(job.name, {}), floor.shares.get(job.name, 1.0)
+    what = f"{job.wish} workers" if share == 1 else f"{job.wish} workers with {share:.0%} of their devices"
+    if job.name in admitted:
+        return Allocation(workers, f"{what}, guaranteed until it ends", share)
+    why = f" ({floor.why[job.name]})" if job.name in floor.why else ""
+    if workers:
+        return Allocation(workers, f"{what}, while nobody who is guaranteed needs them{why}", share)
+    return Allocation({}, f"waits: no {job.wish * job.devices} devices are idle, nor used little{why}")
+
+
+POLICY = AntMan

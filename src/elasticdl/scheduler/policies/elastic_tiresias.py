@@ -1,0 +1,127 @@
+"""Elastic-Tiresias (EDL, TPDS'21), by the rules of vodascheduler: Tiresias's order, and sizes that give way and grow.
+
+Jobs stand in Tiresias's two queues and get what they asked for, in that order. Compaction: when more than `crowd` jobs
+wait, those of the second queue are given their minimum instead, and more are admitted. Expansion: devices that are
+left go to those not reached whose minimum fits, in order, and then one worker at a time to whoever gains the most
+speedup by it, as long as anybody gains.
+
+Settings are vodascheduler's: 3,600 device-seconds between the queues, promotion after 8 times as long as it ran,
+compaction above 10 waiting.
+
+Deviations: speedup is by the job's rates; a job of which nothing is known is taken to scale linearly. Gain is counted
+by device, and over the whole step where sizes leave some out. Waiting jobs are counted before compaction.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from elasticdl.scheduler.interface import Decision, Floats
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.policies.tiresias import Memory, remembered, served
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import next_size, settle
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+
+
+@dataclass(frozen=True)
+class ElasticTiresias:
+    name: str = "elastic-tiresias"
+    threshold_s: float = 3600.0  # device-seconds
+    promote: float = 8.0  # times that a job waits as long as it ran; 0: never
+    crowd: int = 10  # waiting jobs that are still no reason to shrink others
+    is_rigid: bool = False
+    interval_s: float = 60.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        kept = remembered(snapshot, memory, self.threshold_s, self.promote)
+        line = [snapshot.by_name[name] for queue in kept.queues for name in queue]
+        sizes = _admitted(line, snapshot.devices, {job.name: job.largest(job.wish) or job.least for job in line})
+        waiting = len(line) - len(sizes)
+        is_crowded = waiting > self.crowd
+        if is_crowded:
+            second = set(kept.queues[1])
+            asked = {job.name: job.least if job.name in second else job.largest(job.wish) or job.least for job in line}
+            sizes = _admitted(line, snapshot.devices, asked)
+        _start_small(line, sizes, snapshot.devices)
+        _expand(line, sizes, snapshot.devices, snapshot.devices_per_node)
+        given = settle(Room(snapshot.nodes), line, sizes)
+        crowd = f"; {waiting} jobs wait, so those of queue 2 are at their minimum" if is_crowded else ""
+        answers = {job.name: _answer(job, given.get(job.name, {}), kept, crowd) for job in line}
+        return Decision(Plan(answers), kept)
+
+
+def _admitted(line: list[Job], devices: int, asked: dict[str, int]) -> dict[str, int]:
+    """Sizes of those that are reached."""
+    sizes = {}
+    for job in line:
+        if asked[job.name] * job.devices <= devices:
+            sizes[job.name] = asked[job.name]
+            devices -= asked[job.name] * job.devices
+    return sizes
+
+
+def _start_small(line: list[Job], sizes: dict[str, int], devices: int) -> None:
+    """Whoever was not reached, but whose minimum is left."""
+    free = devices - sum(sizes.get(job.name, 0) * job.devices for job in line)
+    for job in line:
+        if job.name not in sizes and job.least * job.devices <= free:
+            sizes[job.name] = job.least
+            free -= job.least * job.devices
+
+
+def _expand(line: list[Job], sizes: dict[str, int], devices: int, per_node: int) -> None:
+    free = devices - sum(sizes[job.name] * job.devices for job in line if job.name in sizes)
+    offers: list[tuple[float, int, int]] = []
+    speedups: dict[int, Floats] = {}
+
+    def offer(index: int) -> None:
+        job = line[index]
+        if (size := next_size(job, sizes[job.name])) and size < len(speedups[index]):
+            more = speedups[index][size] - speedups[index][sizes[job.name]]
+            gain = float(more) / ((size - sizes[job.name]) * job.devices)
+            if gain > 0:
+                heapq.heappush(offers, (-gain, index, size))
+
+    for index, job in enumerate(line):
+        if free and job.name in sizes:
+            most = min(job.maximum, sizes[job.name] + free // job.devices)
+            speedups[index] = speedup(job, most, per_node)
+            offer(index)
+    while offers and free:
+        _, index, size = heapq.heappop(offers)
+        cost = (size - sizes[line[index].name]) * line[index].devices
+        if cost <= free:
+            free -= cost
+            sizes[line[index].name] = size
+            offer(index)
+
+
+def speedup(job: Job, most: int, per_node: int) -> Floats:
+    """Of 0, 1, … `most` workers over one, on as few nodes as can be; linear if nothing is known."""
+    workers = np.arange(most + 1)
+    linear: Floats = workers.astype(float)
+    if job.rates is None or most < 1:
+        return linear
+    rates = job.rates.at(workers, np.ceil(workers * job.devices / max(per_node, 1)))
+    return rates / rates[1] if rates[1] > 0 and np.isfinite(rates).all() else linear
+
+
+def _answer(job: Job, workers: Workers, memory: Memory, crowd: str) -> Allocation:
+    queue = 1 + (job.name in memory.queues[1])
+    had = f"{served(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
+    count = sum(workers.values())
+    if not workers:
+        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; jobs before it take the devices")
+    if count > job.wish:
+        return Allocation(workers, f"{count} workers, {count - job.wish} more than it asked for: nobody gains more")
+    if count < job.wish:
+        return Allocation(workers, f"{count} of the {job.wish} workers it asked for: {had}{crowd}")
+    return Allocation(workers, f"all of the {count} workers it asked for: {had}")
+
+
+POLICY = ElasticTiresias

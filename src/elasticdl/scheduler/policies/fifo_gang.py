@@ -1,0 +1,62 @@
+"""First come, first served, in whole gangs: what Kubeflow with Volcano, coscheduling or Kueue does.
+
+A job starts when all workers that its owner asked for fit, and keeps them until it ends. Best-effort: who does not
+fit is skipped and the next is tried (Kueue's BestEffortFIFO). Strict: nobody starts before the head of the line
+(StrictFIFO; YARN's capacity scheduler in Tiresias's paper), and nothing is left for lower priorities either.
+
+Deviations: none known but placement, which is ours: the fewest nodes. A job that lost a node stands in line again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.placement import meets_demands, place
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import in_order
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+
+
+@dataclass(frozen=True)
+class FifoGang:
+    name: str = "fifo-gang"
+    is_strict: bool = False
+    is_rigid: bool = True
+    interval_s: float = 0.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        room = Room(snapshot.nodes)
+        queue = in_order(snapshot.jobs)
+        given: dict[str, Workers] = {}
+        for job in queue:
+            is_whole = job.workers and job.count == job.wish
+            if is_whole and room.holds(job, job.workers) and meets_demands(room, job, job.workers):
+                given[job.name] = job.workers
+                room.take(job, job.workers)
+        head: Job | None = None
+        for job in queue:
+            if job.name in given or (self.is_strict and head):
+                continue
+            if room.free and (workers := place(room, job, job.wish)):
+                given[job.name] = workers
+                room.take(job, workers)
+            else:
+                head = head or job
+        free = room.free
+        plan = Plan({job.name: self._answer(job, given.get(job.name, {}), head, free) for job in queue})
+        return Decision(plan, is_closed=self.is_strict and head is not None)
+
+    def _answer(self, job: Job, workers: Workers, head: Job | None, free: int) -> Allocation:
+        if workers:
+            return Allocation(workers, f"all of the {job.wish} workers asked for, until it ends")
+        needs = f"{job.wish} workers of {job.devices} device{'s' * (job.devices > 1)}"
+        if self.is_strict and head and head is not job:
+            return Allocation({}, f"waits behind {head.name}, the head of the line, which needs {head.wish} workers")
+        return Allocation({}, f"waits until {needs} are free together; {free} devices are")
+
+
+POLICY = FifoGang

@@ -1,0 +1,76 @@
+"""PickyMan (IPCCC'22): whole gangs, first come first served; who must be stopped is who loses the least by it.
+
+What stopping a job costs: the seconds that its next change costs it (finish a step, save, load again), and what it did
+since its last checkpoint, times the devices it has. Where greater priorities took devices, the jobs that lose the most
+stay where they are, as far as there is room; the others move to free nodes, or wait and stand before newcomers.
+
+Our reading of an abstract. Jobs of equal priority are never stopped for each other: PickyMan chooses among victims,
+it does not say who may preempt whom. Which devices are needed is decided by the greater priority alone, so that the
+choice is among the jobs that are on them. Time is not predicted from traffic: the cost is what was measured
+(`change_cost_s` of a job). `checkpoint_s` is how often jobs save on their own; 0: they save when they are stopped, as
+ElasticDL's do, and lose nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.placement import meets_demands, place
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import in_order
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+
+
+@dataclass(frozen=True)
+class PickyMan:
+    name: str = "pickyman"
+    checkpoint_s: float = 0.0
+    is_rigid: bool = True
+    interval_s: float = 0.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        room = Room(snapshot.nodes)
+        queue = in_order(snapshot.jobs)
+        losses = {job.name: self.loss(job, snapshot.now) for job in queue}
+        given: dict[str, Workers] = {}
+
+        def give(job: Job, workers: Workers | None) -> None:
+            if workers:
+                given[job.name] = workers
+                room.take(job, workers)
+
+        by_loss = sorted(queue, key=lambda job: (not job.workers, -losses[job.name] if job.workers else 0.0))
+        for job in by_loss:
+            if job.workers and job.count == job.wish and room.holds(job, job.workers):
+                give(job, job.workers if meets_demands(room, job, job.workers) else None)
+        for job in by_loss:
+            if job.name not in given and room.free:
+                give(job, place(room, job, job.wish))
+        free = room.free
+        answers = {job.name: _answer(job, given.get(job.name, {}), losses[job.name], free) for job in queue}
+        return Decision(Plan(answers))
+
+    def loss(self, job: Job, now: float) -> float:
+        """Device-seconds that stopping it now costs."""
+        since = 0.0
+        if self.checkpoint_s > 0 and job.changed_at is not None:
+            since = max(now - job.changed_at, 0.0) % self.checkpoint_s
+        return (job.change_cost_s + since) * job.count * job.devices
+
+
+def _answer(job: Job, workers: Workers, loss: float, free: int) -> Allocation:
+    if job.workers and not workers:
+        why = f"stopped, which costs {loss:.0f} device-seconds, less than those who stay on its nodes"
+        return Allocation({}, f"{why}; waits for {job.wish} workers, {free} devices are free")
+    if not workers:
+        return Allocation({}, f"waits until {job.wish} workers fit together; {free} devices are free")
+    if job.workers and dict(workers) != dict(job.workers):
+        return Allocation(workers, f"moved, which costs {loss:.0f} device-seconds: its nodes are needed by others")
+    return Allocation(workers, f"all of the {job.wish} workers asked for")
+
+
+POLICY = PickyMan

@@ -1,0 +1,170 @@
+"""Tiresias (NSDI'19): least attained service in two queues, or the Gittins index of the first; whole gangs.
+
+Service is devices times seconds that a job ran. A job starts in the first queue and goes to the end of the second
+when its service reaches `threshold_s`. Queues are walked in order; a job runs if what it asked for is no more than
+what is left, counted over all nodes; else the next is tried. Who ran and is not reached is suspended. Who runs stays
+where it is; others take the nodes with the most free devices first.
+
+2D-LAS: first in, first out within a queue. 2D-Gittins: the first queue by index, the greatest first, from the service
+of jobs that ended (at least `MANY` of them, else as LAS); the second stays first in, first out.
+
+Deviations. The threshold of 57,600 device-seconds, decisions every 60 s and no promotion are those of Pollux's port,
+as is that time is counted from decision to decision. `promote`=8 promotes a job that waited 8 times as long as it ran
+(0: never), as vodascheduler does. Gittins's E[min(S − a, Δ)] is the paper's: the released simulator sums S where
+S − a is meant; Δ is any up to the end of the queue, not that alone. A job's service is known as of the last decision
+before it ended. Placement by skew of tensors is left out: no job declares it. A job that was reached but whose workers
+fit nowhere (several devices each, other resources, kinds) waits, and then jobs that were not reached are tried.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.placement import meets_demands, place
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import in_order
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+
+MANY = 10  # jobs that ended, before their service says anything
+KEPT = 1000  # of them
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of one decision, for the next."""
+
+    at: float = 0.0
+    queues: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    executed_s: Mapping[str, float] = field(default_factory=dict)  # since it was promoted last
+    waited_s: Mapping[str, float] = field(default_factory=dict)  # since it ran last
+    total_s: Mapping[str, float] = field(default_factory=dict)  # device-seconds of a job, promoted or not
+    ended: tuple[float, ...] = ()  # device-seconds of the jobs that ended last
+
+
+@dataclass(frozen=True)
+class Tiresias:
+    name: str = "tiresias"
+    threshold_s: float = 57_600.0  # device-seconds
+    promote: float = 0.0  # times that a job waits as long as it ran; 0: never
+    is_gittins: bool = False
+    is_rigid: bool = True
+    interval_s: float = 60.0
+    asks_at_events: bool = False
+
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        kept = remembered(snapshot, memory, self.threshold_s, self.promote)
+        line = self.line(snapshot.by_name, kept)
+        left = snapshot.devices
+        chosen: list[Job] = []
+        for job in line:
+            if job.wish * job.devices <= left:
+                left -= job.wish * job.devices
+                chosen.append(job)
+        given = placed(Room(snapshot.nodes), chosen, line)
+        free = snapshot.devices - sum(job.devices * job.wish for job in line if job.name in given)
+        answers = {job.name: self._answer(job, given.get(job.name, {}), kept, free) for job in line}
+        return Decision(Plan(answers), kept)
+
+    def line(self, jobs: Mapping[str, Job], memory: Memory) -> list[Job]:
+        """Everybody, in the order they may run."""
+        first, second = memory.queues
+        if self.is_gittins and len(memory.ended) >= MANY:
+            samples = sorted(memory.ended)
+            index = {name: gittins(samples, served(jobs[name], memory), self.threshold_s) for name in first}
+            first = tuple(sorted(first, key=lambda name: -index[name]))
+        return [jobs[name] for name in (*first, *second)]
+
+    def _answer(self, job: Job, workers: Workers, memory: Memory, free: int) -> Allocation:
+        queue = 1 + (job.name in memory.queues[1])
+        had = f"{served(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
+        if workers:
+            return Allocation(workers, f"all of the {job.wish} workers asked for: {had}")
+        why = f"needs {job.wish * job.devices} devices, those before it left {free}"
+        return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; {why}")
+
+
+def served(job: Job, memory: Memory) -> float:
+    """Device-seconds, since it was promoted last."""
+    return memory.executed_s[job.name] * job.wish * job.devices
+
+
+def remembered(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote: float) -> Memory:
+    """What is known now: time went on for who ran and who waited, jobs came, ended and changed queues."""
+    before = memory or Memory(snapshot.now)
+    passed_s = max(snapshot.now - before.at, 0.0)
+    executed, waited, total = {}, {}, {}
+    for name, job in snapshot.by_name.items():
+        ran_s = passed_s * bool(job.workers) if name in before.executed_s else job.executed_s
+        executed[name] = before.executed_s.get(name, 0.0) + ran_s
+        waited[name] = 0.0 if job.workers else before.waited_s.get(name, 0.0) + passed_s
+        total[name] = before.total_s.get(name, 0.0) + ran_s * job.wish * job.devices
+    first = [name for name in before.queues[0] if name in executed]
+    second = [name for name in before.queues[1] if name in executed]
+    known = {*first, *second}
+    first += [job.name for job in in_order(snapshot.jobs) if job.name not in known]
+    for name in tuple(first):
+        job = snapshot.by_name[name]
+        if executed[name] * job.wish * job.devices >= threshold_s:
+            first.remove(name)
+            second.append(name)
+    for name in tuple(second) if promote else ():
+        if not snapshot.by_name[name].workers and waited[name] >= promote * executed[name]:
+            second.remove(name)
+            first.append(name)
+            executed[name] = waited[name] = 0.0
+    ended = [total for name, total in sorted(before.total_s.items()) if name not in executed]
+    return Memory(snapshot.now, (tuple(first), tuple(second)), executed, waited, total, (*before.ended, *ended)[-KEPT:])
+
+
+def gittins(samples: Sequence[float], service: float, most: float) -> float:
+    """sup over Δ of P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a], Δ up to the end of the queue; samples sorted."""
+    above = [sample - service for sample in samples[bisect_right(samples, service) :]]
+    best, passed = 0.0, 0.0
+    for done, left in enumerate(above, 1):
+        if left > most - service:
+            break
+        passed += left
+        best = max(best, done / (passed + left * (len(above) - done)))
+    return best
+
+
+def placed(room: Room, chosen: Sequence[Job], line: Sequence[Job]) -> dict[str, Workers]:
+    """Those who run stay, others of the chosen take the emptiest nodes; then all others are tried, in line."""
+    given: dict[str, Workers] = {}
+    reached = {job.name for job in chosen}
+
+    def give(job: Job, workers: Workers | None) -> None:
+        if workers:
+            given[job.name] = workers
+            room.take(job, workers)
+
+    for job in chosen:
+        if job.workers and job.count == job.wish and room.holds(job, job.workers):
+            give(job, job.workers if meets_demands(room, job, job.workers) else None)
+    for job in (*chosen, *line):
+        if job.name not in given and room.free:
+            stays = job.name not in reached and job.count == job.wish and room.holds(job, job.workers)
+            give(job, job.workers if stays else emptiest(room, job))
+    return given
+
+
+def emptiest(room: Room, job: Job) -> Workers | None:
+    """The nodes with the most free devices first, the lowest name on a tie."""
+    if job.demands:
+        return place(room, job, job.wish)
+    order = {name: index for index, name in enumerate(room.nodes)}
+    found = sorted(room.emptiest(job), key=lambda name: (-room.devices[name], order[name]))
+    chosen, rest = {}, job.wish
+    for name in found:
+        chosen[name] = min(room.fits(job, name), rest)
+        rest -= chosen[name]
+        if not rest:
+            return chosen
+    return None
+
+
+POLICY = Tiresias

@@ -1,0 +1,87 @@
+"""Small clusters and jobs for tests, and a table of rates that anybody can check by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from elasticdl.scheduler.interface import Batch, Decision, Floats, Policy
+from elasticdl.scheduler.invariants import violations
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot, Workers
+
+
+@dataclass(frozen=True)
+class Concave:
+    """Work a second: workers to a power below 1, less on several nodes, faster on some kinds."""
+
+    power: float = 0.8
+    apart: float = 0.9  # what is left of it on several nodes
+    kinds: tuple[tuple[str, float], ...] = ()
+
+    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+        count, many = np.broadcast_arrays(np.asarray(workers, float), np.asarray(nodes, float))
+        speed = dict(self.kinds).get(kind, 1.0)
+        found: Floats = speed * np.power(count, self.power) * np.where(many > 1, self.apart, 1.0)
+        return found
+
+    def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
+        return None
+
+
+def nodes(*devices: int, kind: str = "", rack: str = "") -> tuple[Node, ...]:
+    """n0, n1, … with so many devices each."""
+    return tuple(Node(f"n{index}", count, kind, rack) for index, count in enumerate(devices))
+
+
+def job(name: str, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any) -> Job:
+    return Job(name, at, minimum, maximum or minimum, **more)
+
+
+def running(name: str, workers: Workers, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any) -> Job:
+    count = sum(workers.values())
+    return job(name, minimum, maximum or max(minimum, count), at, workers=workers, started_at=at, **more)
+
+
+def counts(decision: Decision | Plan) -> dict[str, int]:
+    plan = decision.plan if isinstance(decision, Decision) else decision
+    return {name: given.count for name, given in plan.allocations.items()}
+
+
+def applied(snapshot: Snapshot, plan: Plan, later_s: float = 0.0) -> Snapshot:
+    """The same jobs after the plan was carried out, and so many seconds later."""
+    now = snapshot.now + later_s
+    jobs = tuple(_after(one, plan, snapshot.now, later_s) for one in snapshot.jobs)
+    return Snapshot(now, snapshot.nodes, jobs)
+
+
+def _after(one: Job, plan: Plan, now: float, later_s: float) -> Job:
+    given = plan.allocations[one.name]
+    is_changed = dict(given.workers) != dict(one.workers)
+    return replace(
+        one,
+        workers=given.workers,
+        share=given.share if given.workers else 1.0,
+        started_at=now if one.started_at is None and given.workers else one.started_at,
+        attained_s=one.attained_s + later_s * given.count * one.devices,
+        executed_s=one.executed_s + later_s * bool(given.workers),
+        changed_at=now if is_changed else one.changed_at,
+        restarts=one.restarts + (is_changed and one.started_at is not None),
+        most_workers=max(one.most_workers, given.count),
+    )
+
+
+def decided(policy: Policy, cluster: tuple[Node, ...], *jobs: Job, memory: Any = None, now: float = 100.0) -> Decision:
+    """What it decides, which breaks no rule."""
+    snapshot = Snapshot(now, cluster, jobs)
+    decision = policy.decide(snapshot, memory)
+    assert violations(policy, snapshot, decision.plan) == []
+    return decision
+
+
+def workers_of(decision: Decision) -> Mapping[str, Workers]:
+    return {name: dict(given.workers) for name, given in decision.plan.allocations.items()}

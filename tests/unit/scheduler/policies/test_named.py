@@ -1,0 +1,33 @@
+"""Policies by name, with parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.policies import KNOWN, named
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_every_policy_is_made_by_its_name_and_says_it(name: str) -> None:
+    assert named(name).name == name
+
+
+def test_parameters_are_those_of_the_class() -> None:
+    assert named("elastic-first-come:interval_s=30").interval_s == 30.0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("best", "no policy 'best'; there are"),
+        ("elastic-first-come:speed=3", "expected NAME=VALUE with one of name, is_rigid"),
+        ("elastic-first-come:interval_s", "received 'interval_s'"),
+        ("elastic-first-come:interval_s=soon", "interval_s is a float, received 'soon'"),
+    ],
+)
+def test_a_wrong_name_or_parameter_is_refused_in_a_sentence(text: str, why: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        named(text)
+
+    assert why in str(refused.value)

@@ -1,0 +1,168 @@
+"""What every policy keeps, on whatever cluster with whatever jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.scheduler import tiers
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.invariants import violations
+from elasticdl.scheduler.placement import meets_demands
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.policies import KNOWN, named
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Demand, Job, Node, Snapshot
+from tests.unit.scheduler.cases import Concave, applied
+
+KINDS = ("", "t4", "a100")
+EXAMPLES = settings(max_examples=50, deadline=None)
+POLICIES = pytest.mark.parametrize("name", sorted(KNOWN))
+
+
+def cluster_of(chance: Random, size: int) -> tuple[Node, ...]:
+    return tuple(
+        Node(f"n{index}", chance.randint(1, 8), chance.choice(KINDS), chance.choice(("", "r1")), {"memory": 8.0})
+        for index in range(size)
+    )
+
+
+def job_of(chance: Random, index: int) -> Job:
+    minimum, more = chance.randint(1, 6), chance.randint(0, 8)
+    is_known, is_odd = chance.random() < 0.5, chance.random() < 0.25  # most are plain
+    return Job(
+        name=f"j{index}",
+        submitted_at=chance.randint(0, 5) * 100.0,
+        minimum=minimum,
+        maximum=minimum + more,
+        requested=chance.choice((0, minimum, minimum + more // 2)),
+        sizes=chance.choice(((), (1, 2, 4, 8, 12))) if is_odd else (),
+        priority=chance.choice((0, 0, 0, 1)),
+        queue=chance.choice(("", "ads")),
+        devices=chance.choice((1, 2, 3)) if is_odd else 1,
+        request={"memory": chance.choice((1.0, 3.0))} if is_odd and chance.random() < 0.5 else {},
+        kinds=chance.choice(((), ("t4",), ("t4", "a100"))) if is_odd else (),
+        demands=(Demand(min(minimum, 2), chance.choice(KINDS), one_rack=True),) if chance.random() < 0.05 else (),
+        is_guaranteed=chance.random() < 0.5,
+        may_share=chance.random() < 0.5,
+        device_use=chance.choice((0.2, 0.5, 0.9, 1.0)),
+        attained_s=chance.choice((0.0, 1e3, 1e5)),
+        executed_s=chance.choice((0.0, 1e3, 3e4)),
+        change_cost_s=chance.choice((0.0, 30.0)),
+        rates=Concave(chance.choice((0.5, 0.9))) if is_known else None,
+        work_left=chance.choice((None, 1e2, 1e5)) if is_known else None,
+        weight=chance.choice((1.0, 2.0)),
+        deadline_at=chance.choice((None, 5e3)),
+    )
+
+
+def snapshot_of(seed: int, nodes: int, jobs: int) -> Snapshot:
+    """Hypothesis finds the smallest numbers that fail; what they are like is by chance, which is much faster."""
+    chance = Random(seed)
+    cluster = cluster_of(chance, nodes)
+    room = Room(cluster)
+    found = [_started(job_of(chance, index), room, chance.random() < 0.5, chance) for index in range(jobs)]
+    return Snapshot(600.0, cluster, tuple(found))
+
+
+def snapshots() -> st.SearchStrategy[Snapshot]:
+    return st.builds(snapshot_of, st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 12))
+
+
+def _started(one: Job, room: Room, does_run: bool, chance: Random) -> Job:
+    """Somewhere, not where a good policy would have put it."""
+    names = [name for name in room.nodes for _ in range(room.fits(one, name))]
+    size = chance.choice([0, *one.allowed(len(names))])
+    if not does_run or not size:
+        return one
+    chosen: dict[str, int] = {}
+    for name in chance.sample(names, size):
+        chosen[name] = chosen.get(name, 0) + 1
+    if not meets_demands(room, one, chosen):
+        return one
+    room.take(one, chosen)
+    return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, most_workers=size)
+
+
+def _changed(cluster: tuple[Node, ...], turn: int) -> tuple[Node, ...]:
+    """First a node is lost, then one has fewer devices, then a new one comes."""
+    if turn == 0 and len(cluster) > 1:
+        return cluster[1:]
+    if turn == 1:
+        return (replace(cluster[0], devices=max(cluster[0].devices - 2, 0)), *cluster[1:])
+    return (*cluster, Node(f"more{turn}", 4)) if turn == 2 else cluster
+
+
+def shown(plan: Plan) -> dict[str, tuple[dict[str, int], float]]:
+    return {name: (dict(given.workers), given.share) for name, given in plan.allocations.items()}
+
+
+def checked(name: str, snapshot: Snapshot, memory: Any) -> Decision:
+    policy = named(name)
+    decision = tiers.decide(policy, snapshot, memory)
+    assert violations(policy, snapshot, decision.plan) == []
+    assert all(given.reason for given in decision.plan.allocations.values())
+    return decision
+
+
+@POLICIES
+@EXAMPLES
+@given(snapshot=snapshots(), chance=st.randoms(use_true_random=False))
+def test_no_rule_is_broken_and_the_same_input_has_the_same_answer_in_any_order(
+    name: str, snapshot: Snapshot, chance: Random
+) -> None:
+    first = checked(name, snapshot, None)
+
+    assert shown(checked(name, snapshot, None).plan) == shown(first.plan)
+    shuffled = Snapshot(
+        snapshot.now,
+        tuple(chance.sample(snapshot.nodes, len(snapshot.nodes))),
+        tuple(chance.sample(snapshot.jobs, len(snapshot.jobs))),
+    )
+    assert shown(checked(name, shuffled, None).plan) == shown(first.plan)
+
+
+@POLICIES
+@EXAMPLES
+@given(snapshot=snapshots())
+def test_what_was_decided_is_decided_again_while_nothing_happens(name: str, snapshot: Snapshot) -> None:
+    first = checked(name, snapshot, None)
+
+    again = checked(name, applied(snapshot, first.plan), first.memory)
+
+    assert shown(again.plan) == shown(first.plan)
+
+
+@POLICIES
+@EXAMPLES
+@given(snapshot=snapshots(), waits=st.lists(st.sampled_from((1.0, 60.0, 400.0)), min_size=3, max_size=6))
+def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
+    name: str, snapshot: Snapshot, waits: list[float]
+) -> None:
+    memory: Any = None
+    for turn, wait_s in enumerate(waits):
+        decision = checked(name, snapshot, memory)
+        memory = decision.memory
+        snapshot = applied(snapshot, decision.plan, wait_s)
+        left = [one for index, one in enumerate(snapshot.jobs) if index != turn]
+        newcomer = Job(f"new{turn}", snapshot.now, 1 + turn % 3, 4)
+        snapshot = Snapshot(snapshot.now, _changed(snapshot.nodes, turn), (*left, newcomer))
+
+
+@POLICIES
+def test_no_jobs_and_no_nodes_are_no_trouble(name: str) -> None:
+    policy = named(name)
+    cluster = (Node("n0", 4),)
+    one = Job("a", 0.0)
+
+    assert policy.decide(Snapshot(0.0, cluster, ()), None).plan.allocations == {}
+    assert policy.decide(Snapshot(0.0, (), ()), None).plan.allocations == {}
+    nowhere = policy.decide(Snapshot(0.0, (), (one,)), None).plan
+    assert not nowhere.workers("a") and nowhere.allocations["a"].reason
+    assert checked(name, Snapshot(0.0, (), (one,)), None).plan.allocations["a"].is_rejected
+    assert checked(name, Snapshot(0.0, cluster, (one,)), None).plan.allocations["a"].count == 1

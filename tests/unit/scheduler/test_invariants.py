@@ -1,0 +1,88 @@
+"""Each rule has a plan that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.scheduler.invariants import violations
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.snapshot import Demand, Job, Node, Snapshot
+from tests.unit.scheduler.cases import job
+from tests.unit.scheduler.test_tiers import Seen
+
+CLUSTER = (Node("n0", 4, "a", resources={"memory": 8.0}), Node("n1", 4, "b", resources={"memory": 8.0}))
+
+
+def broken(*given: tuple[Job, Allocation], is_rigid: bool = False) -> list[str]:
+    snapshot = Snapshot(0.0, CLUSTER, tuple(one for one, _ in given))
+    plan = Plan({one.name: allocation for one, allocation in given})
+    return violations(Seen([], is_rigid=is_rigid), snapshot, plan)
+
+
+def test_a_plan_for_a_job_that_is_not_there() -> None:
+    plan = Plan({"ghost": Allocation({}, "boo")})
+
+    assert violations(Seen([]), Snapshot(0.0, CLUSTER, ()), plan) == ["allocates to jobs that are not there: ['ghost']"]
+
+
+def test_a_plan_that_forgets_a_job() -> None:
+    assert violations(Seen([]), Snapshot(0.0, CLUSTER, (job("a"),)), Plan()) == ["says nothing about ['a']"]
+
+
+@pytest.mark.parametrize(
+    ("one", "given", "why"),
+    [
+        (job("j"), Allocation({"n9": 1}, "x"), "puts workers on nodes that are not there: ['n9']"),
+        (job("j", 1, 4), Allocation({"n0": 2, "n1": 0}, "x"), "a node with less than one worker"),
+        (job("j", 1, 2), Allocation({"n0": 3}, "x"), "3 workers, allowed are 1 to 2"),
+        (job("j", 1, 4, sizes=(1, 4)), Allocation({"n0": 2}, "x"), "2 workers, allowed are 1, 4"),
+        (job("j"), Allocation({"n0": 1}, ""), "no reason is given"),
+        (job("j"), Allocation({"n0": 1}, "x", share=0.5), "a share of 0.5 of its devices"),
+        (job("j", may_share=True), Allocation({"n0": 1}, "x", share=1.5), "a share of 1.5"),
+        (job("j", may_share=True), Allocation({"n0": 1}, "x", share=0.0), "a share of 0.0"),
+        (job("j", kinds=("b",)), Allocation({"n0": 1}, "x"), "which are of another kind than ('b',)"),
+        (job("j", demands=(Demand(1, "b"),)), Allocation({"n0": 1}, "x"), "is not what its demands ask"),
+        (job("j", 5), Allocation({"n0": 5}, "x"), "n0: 1 devices more than it has"),
+        (job("j", 2, devices=3), Allocation({"n0": 2}, "x"), "n0: 2 devices more than it has"),
+        (job("j", 2, request={"memory": 5.0}), Allocation({"n0": 2}, "x"), "n0: more memory than it has"),
+        (job("j"), Allocation({"n0": 1}, "x", is_rejected=True), "is rejected and has workers"),
+    ],
+)
+def test_a_plan_that_breaks_one_rule_is_told_so_and_nothing_else(one: Job, given: Allocation, why: str) -> None:
+    found = broken((one, given))
+
+    assert len(found) == 1 and why in found[0]
+
+
+def test_a_rigid_policy_gives_all_that_was_asked_for() -> None:
+    elastic, given = job("j", 1, 4, requested=3), Allocation({"n0": 2}, "x")
+
+    assert broken((elastic, given)) == []
+    assert broken((elastic, given), is_rigid=True) == ["j: 2 workers, allowed are 3"]
+
+
+def test_shares_of_two_jobs_are_one_device() -> None:
+    one, two = job("a", 4, may_share=True), job("b", 4, may_share=True)
+
+    assert broken((one, Allocation({"n0": 4}, "x", 0.6)), (two, Allocation({"n0": 4}, "x", 0.4))) == []
+    assert broken((one, Allocation({"n0": 4}, "x", 0.6)), (two, Allocation({"n0": 4}, "x", 0.5))) != []
+
+
+def test_a_greater_priority_waits_for_no_lower_one() -> None:
+    high, low = job("high", 6, priority=1), job("low", 4)
+
+    found = broken((high, Allocation({}, "waits")), (low, Allocation({"n0": 4}, "x")))
+
+    assert found == ["high: waits though jobs of lower priority have what it needs: ['low']"]
+
+
+def test_a_job_may_wait_for_what_nobody_below_has() -> None:
+    high, other, low = job("high", 6, priority=1), job("other", 4, priority=1), job("low", 4)
+    given = Allocation({"n0": 4}, "x")
+
+    assert broken((high, Allocation({}, "waits")), (other, given), (low, Allocation({"n1": 4}, "x"))) == []
+    assert broken((high, Allocation({}, "no", is_rejected=True)), (low, given)) == []
+
+
+def test_a_sound_plan_breaks_nothing() -> None:
+    assert broken((job("a", 1, 4), Allocation({"n0": 3}, "three")), (job("b", 5), Allocation({}, "waits"))) == []

@@ -1,0 +1,104 @@
+"""Snapshot, decide, check, act; and a policy that fails costs its jobs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.loop import Loop, still_true
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from tests.unit.scheduler.cases import counts, job, nodes, running
+
+
+@dataclass
+class Scripted:
+    """Answers as it is told, once each."""
+
+    answers: list[Callable[[Snapshot, Any], Decision]]
+    name: str = "scripted"
+    is_rigid: bool = False
+    interval_s: float = 0.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        return self.answers.pop(0)(snapshot, memory)
+
+
+@dataclass
+class Machines:
+    """Carries out what it is told, at once."""
+
+    cluster: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+    plans: list[Plan] = field(default_factory=list)
+
+    def snapshot(self, now: float) -> Snapshot:
+        return Snapshot(now, self.cluster, self.jobs)
+
+    def apply(self, plan: Plan, now: float) -> None:
+        self.plans.append(plan)
+        self.jobs = tuple(replace(one, workers=plan.workers(one.name)) for one in self.jobs)
+
+
+def gives(count: int) -> Callable[[Snapshot, Any], Decision]:
+    def answer(snapshot: Snapshot, memory: Any) -> Decision:
+        given = {one.name: Allocation({"n0": count}, "as told") for one in snapshot.jobs}
+        return Decision(Plan(given), (memory or 0) + count)
+
+    return answer
+
+
+def fails(snapshot: Snapshot, memory: Any) -> Decision:
+    raise ValueError("no idea")
+
+
+def test_a_plan_is_carried_out_and_remembered() -> None:
+    machines = Machines(nodes(4), (job("a", 1, 4),))
+    ticks = iter([0.0, 2.0, 10.0, 11.0])
+    loop = Loop(Scripted([gives(2), lambda _, memory: gives(memory)(_, memory)]), machines, lambda: next(ticks))
+
+    assert counts(loop.turn(0.0)) == {"a": 2}
+    assert counts(loop.turn(1.0)) == {"a": 2}
+    assert (loop.decisions, loop.refused, loop.policy_s, loop.slowest_s, loop.trouble) == (2, 0, 3.0, 2.0, "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(fails, "ValueError: no idea"), (gives(3), "a: 3 workers, allowed are 1 to 2")]
+)
+def test_when_a_policy_fails_the_last_plan_stays_and_it_is_said(
+    answer: Callable[[Snapshot, Any], Decision], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    machines = Machines(nodes(4), (job("a", 1, 2),))
+    loop = Loop(Scripted([gives(2), answer, gives(1)]), machines)
+    loop.turn(0.0)
+
+    assert counts(loop.turn(1.0)) == {"a": 2}
+    assert why in loop.trouble and why in machines.plans[-1].allocations["a"].reason
+    assert why in caplog.text and "the last plan stays" in caplog.text
+    assert counts(loop.turn(2.0)) == {"a": 1}
+    assert (loop.decisions, loop.refused, loop.trouble) == (3, 1, "")
+
+
+def test_a_newcomer_waits_when_the_policy_fails() -> None:
+    machines = Machines(nodes(4), (running("old", {"n0": 1}), job("new")))
+
+    assert counts(Loop(Scripted([fails]), machines).turn(0.0)) == {"old": 1, "new": 0}
+
+
+def test_what_stays_is_what_is_still_there() -> None:
+    jobs = (
+        running("half", {"n0": 1, "gone": 1}, 1, 2),
+        running("short", {"n0": 1, "gone": 1}, 2, 2),
+        running("later", {"n0": 3}, 1, 3, at=5.0),
+        running("great", {"n1": 4}, 1, 4, at=9.0, priority=1),
+        running("small", {"n1": 4}, 1, 4, at=1.0),
+    )
+
+    plan = still_true(Snapshot(10.0, nodes(4, 4), jobs), "oh")
+
+    assert counts(plan) == {"half": 1, "short": 0, "later": 3, "great": 4, "small": 0}

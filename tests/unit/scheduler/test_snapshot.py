@@ -1,0 +1,56 @@
+"""What a job may be, and which sizes it allows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.snapshot import Job, Node
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"minimum": 0}, "expected a minimum of 1 worker or more, received 0"),
+        ({"minimum": 3, "maximum": 2}, "expected minimum <= maximum, received minimum 3, maximum 2"),
+        ({"submitted_at": -1.0}, "0 or later, received -1.0"),
+        ({"submitted_at": math.nan}, "0 or later, received nan"),
+        ({"submitted_at": math.inf}, "0 or later, received inf"),
+        ({"requested": -2}, "received -2"),
+        ({"devices": 0}, "expected 1 device or more of each worker, received 0"),
+        ({"share": 0.0}, "above 0 and up to 1, received 0.0"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_in_a_sentence(given: dict[str, float], why: str) -> None:
+    with pytest.raises(SpecError, match="job a: ") as refused:
+        Job(**{"name": "a", "submitted_at": 0.0, **given})  # type: ignore[arg-type]
+
+    assert why in str(refused.value)
+
+
+def test_a_node_has_no_less_than_no_devices() -> None:
+    with pytest.raises(SpecError, match="node n: expected 0 devices or more, received -1"):
+        Node("n", -1)
+
+
+def test_sizes_are_those_between_minimum_and_maximum() -> None:
+    job = Job("a", 0.0, minimum=2, maximum=8, sizes=(8, 1, 4, 16))
+
+    assert job.least == 4
+    assert job.allowed(100) == (4, 8)
+    assert [job.largest(most) for most in (3, 4, 7, 9)] == [0, 4, 4, 8]
+    assert [job.allows(size) for size in (1, 2, 4, 16)] == [False, False, True, False]
+
+
+def test_without_sizes_all_between_are_allowed() -> None:
+    job = Job("a", 0.0, minimum=2, maximum=4)
+
+    assert (job.least, job.allowed(3), job.largest(1), job.largest(9)) == (2, (2, 3), 0, 4)
+
+
+def test_a_rigid_job_has_the_size_its_owner_asked_for() -> None:
+    job = Job("a", 0.0, minimum=1, maximum=8, requested=4).rigid()
+
+    assert (job.minimum, job.maximum, job.wish) == (4, 4, 4)

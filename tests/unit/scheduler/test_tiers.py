@@ -1,0 +1,106 @@
+"""Each priority gets what greater ones left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.scheduler import tiers
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Demand, Noise, Snapshot, SpeedSample
+from tests.unit.scheduler.cases import counts, job, nodes, running
+
+
+@dataclass
+class Seen:
+    """Gives nobody anything and remembers what it was shown."""
+
+    snapshots: list[Snapshot]
+    is_closed: bool = False
+    name: str = "seen"
+    is_rigid: bool = False
+    interval_s: float = 0.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        self.snapshots.append(snapshot)
+        plan = Plan({one.name: Allocation({}, "nothing for anybody") for one in snapshot.jobs})
+        return Decision(plan, (memory or 0) + 1, self.is_closed)
+
+
+def test_a_greater_priority_takes_from_a_lower_one_that_runs() -> None:
+    low, high = running("low", {"n0": 4}, 1, 4), job("high", 3, priority=1, at=9.0)
+
+    plan = tiers.decide(named("elastic-first-come"), Snapshot(10.0, nodes(4), (low, high)), None).plan
+
+    assert counts(plan) == {"high": 3, "low": 1}
+
+
+def test_a_lower_priority_is_shown_what_is_left() -> None:
+    seen = Seen([])
+    snapshot = Snapshot(0.0, nodes(4), (job("low"), job("high", priority=1)))
+
+    decision = tiers.decide(seen, snapshot, {1: 6, 9: 3})
+
+    assert [[one.name for one in shown.jobs] for shown in seen.snapshots] == [["high"], ["low"]]
+    assert decision.memory == {1: 7, 0: 1, 9: 3}
+
+
+def test_nothing_is_left_below_a_closed_decision() -> None:
+    seen = Seen([], is_closed=True)
+
+    tiers.decide(seen, Snapshot(0.0, nodes(4, 2), (job("low"), job("high", priority=1))), None)
+
+    assert [shown.devices for shown in seen.snapshots] == [6, 0]
+
+
+def test_a_job_that_can_never_run_is_rejected_with_the_reason() -> None:
+    jobs = (
+        job("large", 9),
+        job("wide", devices=8),
+        job("kind", kinds=("h100",)),
+        job("memory", request={"memory": 5.0}),
+        job("sizes", 2, 3, sizes=(1, 4)),
+        job("demands", 2, demands=(Demand(1, "t4"),)),
+        job("fine", 8),
+    )
+
+    plan = tiers.decide(Seen([]), Snapshot(0.0, nodes(4, 4), jobs), None).plan
+
+    assert {name for name, given in plan.allocations.items() if not given.is_rejected} == {"fine"}
+    reasons = {name: given.reason for name, given in plan.allocations.items()}
+    assert reasons["large"] == "can never run here: needs 9 workers of 1 device, the empty cluster has room for 8"
+    assert "8 devices" in reasons["wide"] and "room for 0" in reasons["wide"]
+    assert "of kind h100" in reasons["kind"]
+    assert "1 device, memory 5" in reasons["memory"]
+    assert reasons["sizes"] == "none of its sizes [1, 4] is between its minimum 2 and maximum 3"
+    assert "as its demands ask" in reasons["demands"]
+
+
+def test_a_rigid_policy_rejects_by_the_size_that_was_asked_for() -> None:
+    snapshot = Snapshot(0.0, nodes(4), (job("a", 1, 8, requested=5),))
+
+    assert tiers.decide(Seen([], is_rigid=True), snapshot, None).plan.allocations["a"].is_rejected
+    assert not tiers.decide(Seen([]), snapshot, None).plan.allocations["a"].is_rejected
+
+
+def test_measurements_that_are_no_numbers_are_not_shown() -> None:
+    good = SpeedSample(1, 1, 32, 0.2, 0.1)
+    bad = SpeedSample(1, 1, 32, math.nan, 0.1), SpeedSample(0, 1, 32, 0.2, 0.1), SpeedSample(1, 1, 32, 0.2, -1.0)
+    dirty = job("a", speeds=(*bad, good), noise=Noise(math.nan, 1.0), work_left=math.inf)
+    clean = job("b", speeds=(good,), noise=Noise(1.0, 2.0), work_left=5.0)
+    seen = Seen([])
+
+    tiers.decide(seen, Snapshot(0.0, nodes(4), (dirty, clean)), None)
+
+    shown = seen.snapshots[0].by_name
+    assert (shown["a"].speeds, shown["a"].noise, shown["a"].work_left) == ((good,), None, None)
+    assert shown["b"] is clean
+
+
+def test_why_never_is_nothing_for_what_fits_an_empty_cluster() -> None:
+    assert tiers.why_never(Room(nodes(4)), job("a", 4)) == ""
