@@ -10,6 +10,8 @@ from elasticdl.scheduler.interface import Policy
 # name: module, what it is called there with
 KNOWN: dict[str, tuple[str, dict[str, object]]] = {
     "elastic-first-come": ("elastic_first_come", {}),
+    "afs-l": ("afs", {"name": "afs-l"}),
+    "afs-p": ("afs", {"name": "afs-p", "knows_length": False, "interval_s": 600.0}),
 }
 
 
