@@ -15,6 +15,7 @@ KNOWN: dict[str, tuple[str, dict[str, object]]] = {
     "gavel": ("gavel", {}),
     "gavel-fairness": ("gavel", {"name": "gavel-fairness", "objective": "fairness"}),
     "gavel-makespan": ("gavel", {"name": "gavel-makespan", "objective": "makespan"}),
+    "sia": ("sia", {}),
     "themis": ("themis", {}),
 }
 
