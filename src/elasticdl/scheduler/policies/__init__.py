@@ -12,9 +12,11 @@ KNOWN: dict[str, tuple[str, dict[str, object]]] = {
     "elastic-first-come": ("elastic_first_come", {}),
     "afs-l": ("afs", {"name": "afs-l"}),
     "afs-p": ("afs", {"name": "afs-p", "knows_length": False, "interval_s": 600.0}),
+    "aonline": ("aonline", {}),
     "gavel": ("gavel", {}),
     "gavel-fairness": ("gavel", {"name": "gavel-fairness", "objective": "fairness"}),
     "gavel-makespan": ("gavel", {"name": "gavel-makespan", "objective": "makespan"}),
+    "oasis": ("oasis", {}),
     "sia": ("sia", {}),
     "themis": ("themis", {}),
 }
