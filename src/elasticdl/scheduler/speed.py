@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,12 +59,11 @@ class Speeds:
         return max(job.work_done, self.one(job, max(job.minimum, 1)) * UNKNOWN_S)
 
 
-def few_sizes(job: Job, most: int, extra: Sequence[int] = ()) -> tuple[int, ...]:
-    """Of its allowed sizes the least, the greatest, those near powers of two, and those of `extra` that are allowed."""
+def few_sizes(job: Job, most: int) -> tuple[int, ...]:
+    """Of its allowed sizes up to `most` the least, the greatest, and those next below powers of two."""
     largest = job.largest(most)
     if not largest:
         return ()
     found = {job.allowed(largest)[0], largest}
     found.update(job.largest(1 << power) for power in range(largest.bit_length()))
-    found.update(size for size in extra if size <= most and job.allows(size))
     return tuple(sorted(found - {0}))

@@ -77,8 +77,9 @@ class Sia:
             worth = goodputs(job, able, table)
             now = table.present(job, able)
             factor = restart_factor(job, snapshot.now) if now is not None else 1.0
+            most = _most([config.workers for config in able], had[job.name])
             for config, value in zip(able, worth.tolist(), strict=True):
-                if _may(job, config, able, had[job.name]):
+                if config.workers <= most:
                     cost = self._cost(value * (1.0 if config is now else factor)) - abs(self.unserved)
                     options.append((row, config))
                     costs.append(cost - _STAYS * (config is now) - _OLDER * (1 - row / len(queue)))
@@ -95,8 +96,13 @@ class Sia:
 
 def goodputs(job: Job, able: list[Configuration], table: Configurations) -> Floats:
     """Of each configuration, over the least of them, times the fewest workers."""
-    rates = np.maximum([table.speeds.one(job, config.workers, config.kind) for config in able], _SLOW)
-    result: Floats = rates / rates.min(initial=np.inf) * min((config.workers for config in able), default=1)
+    sizes = np.array([config.workers for config in able])
+    rates = np.zeros(len(able))
+    for kind in {config.kind for config in able}:
+        places = [place for place, config in enumerate(able) if config.kind == kind]
+        rates[places] = table.speeds.at(job, sizes[places], kind)
+    rates = np.maximum(rates, _SLOW)
+    result: Floats = rates / rates.min(initial=np.inf) * sizes.min(initial=1 << 30)
     return result
 
 
@@ -108,12 +114,11 @@ def restart_factor(job: Job, now: float) -> float:
     return max(age - job.restarts * job.change_cost_s, 0.0) / (age + job.change_cost_s)
 
 
-def _may(job: Job, config: Configuration, able: list[Configuration], had: int) -> bool:
+def _most(sizes: list[int], had: int) -> int:
     """Starts with its least; at most doubles, or takes the next size there is."""
-    least = min(one.workers for one in able)
-    larger = min((one.workers for one in able if one.workers > had), default=had)
-    most = max(2 * had, larger) if had else least
-    return config.workers <= most
+    if not had:
+        return min(sizes, default=0)
+    return max(2 * had, min((size for size in sizes if size > had), default=0))
 
 
 def _wanted(job: Job, config: Configuration | None) -> tuple[Job, int]:
@@ -126,9 +131,9 @@ def _answer(snapshot: Snapshot, job: Job, workers: Workers) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation({}, "waits this round: the devices do more for other jobs")
-    kind = max((snapshot.node_of[name].kind for name in workers), key=lambda kind: kind)
-    batch = job.rates.batch(count, len(workers), kind) if job.rates is not None else None
-    where = f" on {kind}" if kind else ""
+    kinds = sorted({snapshot.node_of[name].kind for name in workers})
+    batch = job.rates.batch(count, len(workers), kinds[0]) if job.rates is not None and len(kinds) == 1 else None
+    where = f" on {' and '.join(kinds)}" if any(kinds) else ""
     return Allocation(workers, f"{count} workers{where}: the best goodput for all this round", batch=batch)
 
 

@@ -10,7 +10,7 @@ import pytest
 from elasticdl.errors import SpecError
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.gavel import Gavel
-from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.snapshot import Demand, Job, Snapshot
 from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts, workers
 
 MIXED = (*cluster(1, 1, "fast"), *cluster(1, 1, "slow"))
@@ -92,6 +92,12 @@ def test_a_job_too_large_for_each_kind_alone_spans_both() -> None:
 def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
     for seed in range(12):
         check(named(name), seed)
+
+
+def test_a_job_that_demands_a_kind_of_each_gets_both() -> None:
+    asks = Job("asks", 0.0, 2, 2, demands=(Demand(1, "slow"), Demand(1, "fast")))
+
+    assert workers(Gavel().decide(Snapshot(0.0, MIXED, (asks,)), None).plan) == {"asks": {"fastn0": 1, "slown0": 1}}
 
 
 def test_an_unknown_objective_is_refused() -> None:

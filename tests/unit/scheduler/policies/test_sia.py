@@ -62,6 +62,7 @@ def test_a_job_whose_changes_cost_more_than_it_runs_stays_as_it_is() -> None:
     old = job("old", change_cost_s=50.0, restarts=9, started_at=0.0, workers={"n0": 1})
 
     assert restart_factor(old, 500.0) == pytest.approx(50 / 550)
+    assert restart_factor(old, 40.0) == 1.0, "younger than a change takes"
     assert counts(Sia().decide(Snapshot(500.0, cluster(2), (old,)), None).plan) == {"old": 1}
     assert counts(Sia().decide(Snapshot(500.0, cluster(2), (replace(old, restarts=0),)), None).plan) == {"old": 2}
 
