@@ -8,8 +8,8 @@ from elasticdl.scheduler.snapshot import Job, Workers
 from tests.unit.scheduler.policies.rules import cluster
 
 
-def job(name: str, workers: Workers = {}, maximum: int = 8, **more: object) -> Job:
-    return Job(name, 0.0, maximum=maximum, workers=workers, **more)  # type: ignore[arg-type]
+def job(name: str, workers: Workers | None = None, maximum: int = 8, **more: object) -> Job:
+    return Job(name, 0.0, maximum=maximum, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
 def test_who_keeps_its_count_keeps_its_nodes() -> None:

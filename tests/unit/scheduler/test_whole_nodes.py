@@ -7,8 +7,8 @@ from elasticdl.scheduler.whole_nodes import lay_out
 from tests.unit.scheduler.policies.rules import cluster
 
 
-def job(name: str, workers: Workers = {}, **more: object) -> Job:
-    return Job(name, 0.0, maximum=64, workers=workers, **more)  # type: ignore[arg-type]
+def job(name: str, workers: Workers | None = None, **more: object) -> Job:
+    return Job(name, 0.0, maximum=64, workers=workers or {}, **more)  # type: ignore[arg-type]
 
 
 def laid(nodes: tuple[Node, ...], *wanted: tuple[Job, int]) -> dict[str, Workers]:
