@@ -73,6 +73,16 @@ class Policy(Protocol):
         """Whether it is also asked whenever a job comes or ends; else only every `interval_s`."""
         ...
 
+    @property
+    def adapts_batch(self) -> bool:
+        """Whether it is meant for jobs that train with the best batch for their workers."""
+        ...
+
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether it is to be told true speeds: only a simulator can."""
+        ...
+
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         """`memory` is what the last decision said, None at first."""
         ...

@@ -64,7 +64,8 @@ class Application:
     @cached_property
     def progress(self) -> Floats:
         """In steps of the initial batch, at the end of each epoch."""
-        return np.min([rows[: self.epochs, 0] for rows in self.validation.values()], axis=0)
+        least: Floats = np.min([rows[: self.epochs, 0] for rows in self.validation.values()], axis=0)
+        return least
 
     def iterations(self, batch: int, epoch: int) -> float:
         """Steps with this batch until the end of an epoch, as they were recorded."""

@@ -32,7 +32,7 @@ class Setting:
     """The cluster, and what befalls it."""
 
     nodes: tuple[Node, ...]
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)
     outages: tuple[Outage, ...] = ()
     slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers: 2.0 takes twice as long
     interference: float = 0.0  # slowdown of jobs on several nodes that share one with another such job

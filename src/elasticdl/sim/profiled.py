@@ -6,6 +6,7 @@ batch size needed for it; the batch is chosen anew at every epoch and every deci
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,11 +141,11 @@ class Oracle:
         return app.iterations(self.total, last) - app.iterations(self.total, self.epoch) if self.epoch < last else 1.0
 
     def step_s(self, workers: int) -> float:
-        local, passes = split(self.total, workers, self.application.limits)
+        local, passes = (int(one) for one in split(self.total, workers, self.application.limits))
         if workers == 1 and passes < 2:  # as the authors predict it
-            passes, local = 2, np.ceil(self.total / 2 - 1e-8)
-        step, sync = self.application.step_s(spread(workers), int(local))
-        return step + (step - sync) * (int(passes) - 1)
+            local, passes = math.ceil(self.total / 2), 2
+        step, sync = self.application.step_s(spread(workers), local)
+        return step + (step - sync) * (passes - 1)
 
     def _rate(self, workers: int) -> float:
         return 1.0 / self.step_s(workers) if workers else 0.0

@@ -1,4 +1,4 @@
-"""Workloads of Pollux's artifact: jobs of measured applications, 160 of them in the busiest eight hours of a cluster."""
+"""Workloads of Pollux's artifact: jobs of measured applications, 160 in the busiest eight hours of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a step of data-parallel training takes: the throughput model of Pollux (OSDI'21), fitted to what was measured.
+"""How long a step of data-parallel training takes: Pollux's throughput model (OSDI'21), fitted to what was measured.
 
     T_grad(m)    = α_g + β_g·m                                  forward and backward of m records
     T_sync(n, w) = 0 | α_l + β_l·(w−2) | α_n + β_n·(w−2)        one worker | one node | several

@@ -45,6 +45,8 @@ class AntMan:
     is_rigid: bool = True
     interval_s: float = 60.0
     asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         queue = in_order(snapshot.jobs)

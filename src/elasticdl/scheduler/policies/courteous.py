@@ -30,6 +30,8 @@ class Courteous:
     is_rigid: bool = False
     interval_s: float = 0.0
     asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         queue = in_order(snapshot.jobs)

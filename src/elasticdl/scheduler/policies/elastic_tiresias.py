@@ -36,6 +36,8 @@ class ElasticTiresias:
     is_rigid: bool = False
     interval_s: float = 60.0
     asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         kept = remembered(snapshot, memory, self.threshold_s, self.promote)

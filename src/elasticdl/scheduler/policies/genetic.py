@@ -46,7 +46,8 @@ class Problem:
         most = int(room.sum(axis=1).max(initial=1))
         counts = np.arange(most + 1)
         limits = [min(job.maximum, max(2 * _seen(job), job.minimum)) for job in jobs]
-        allowed = np.array([[job.largest(min(n, top)) for n in counts] for job, top in zip(jobs, limits, strict=True)])
+        sizes = counts.tolist()
+        allowed = np.array([[job.largest(min(n, top)) for n in sizes] for job, top in zip(jobs, limits, strict=True)])
         age = np.array([snapshot.now - job.submitted_at for job in jobs])
         restarts = np.array([job.restarts for job in jobs])
         penalty = np.maximum(age - restarts * restart_s, 0.0) / (age + restart_s)
@@ -79,13 +80,13 @@ class Problem:
         states[np.diff(used, axis=2, prepend=np.int16(0)) == 0] = 0
         states = np.take_along_axis(states, np.argsort(order, axis=2), axis=2)
         taken = np.minimum((states * self.each[:, None]).cumsum(axis=1, dtype=np.int16), self.devices)
-        states = np.diff(taken, axis=1, prepend=np.int16(0)) // self.each[:, None]
-        return self._capped(states)
+        return self._capped(np.diff(taken, axis=1, prepend=np.int16(0)) // self.each[:, None])
 
     def _capped(self, states: States) -> States:
         caps = self.allowed[np.arange(states.shape[1]), states.sum(axis=2)]
-        below = np.minimum(states.cumsum(axis=2, dtype=np.int16), caps[:, :, None])
-        return np.diff(below, axis=2, prepend=np.int16(0))
+        below: States = np.minimum(states.cumsum(axis=2, dtype=np.int16), caps[:, :, None])
+        kept: States = np.diff(below, axis=2, prepend=np.int16(0))
+        return kept
 
     def mutated(self, states: States, random: np.random.Generator) -> States:
         """Some jobs as they are now; some lose a node; some get more where there is room."""
@@ -145,7 +146,8 @@ def _tournament(rank: Floats, crowding: Floats, size: int, random: np.random.Gen
     first = (rank[rivals[0]], -crowding[rivals[0]])
     second = (rank[rivals[1]], -crowding[rivals[1]])
     better = (first[0] < second[0]) | ((first[0] == second[0]) & (first[1] <= second[1]))
-    return np.where(better, rivals[0], rivals[1])
+    winners: NDArray[np.int64] = np.where(better, rivals[0], rivals[1])
+    return winners
 
 
 def _crossed(states: States, parents: NDArray[np.int64], random: np.random.Generator) -> States:

@@ -54,6 +54,8 @@ class Tiresias:
     is_rigid: bool = True
     interval_s: float = 60.0
     asks_at_events: bool = False
+    adapts_batch: bool = False
+    needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         kept = remembered(snapshot, memory, self.threshold_s, self.promote)

@@ -1,0 +1,166 @@
+"""AFS, apathetic future share (Hwang et al., NSDI'21): who gets the next device, decided for two jobs at a time.
+
+Let p be what a job does a second now and p' with the next device. Of a job a that ends sooner and a job b that ends
+later, b gets it if (p'_b - p_b) / p'_b > (p'_a - p_a) / p_a, else a (equation 3). Shares start at nothing, and the
+winner over all jobs gets devices one by one. AFS-L knows how long jobs are; of two without any device the shorter
+wins, and a job without devices ends last. AFS-P does not: the rule is asked both ways, and a job that wins both
+gets it. When not all jobs can run, AFS-P takes turns of 2 h, whoever executed the least first.
+
+Deviations. Where both answers of AFS-P contradict each other the job with fewer devices wins, not a random one.
+AFS-L asks the same way about pairs in which somebody's length is unknown. Nobody gets a device that makes it no faster.
+Where allowed sizes are more than one worker apart, both sides of the rule are a device's part of the step; the first
+step, to the least size, counts as one. One kind of device is known: that which there is most of and which the job
+can run on. New jobs are not overestimated first: what was measured of a job is its rates' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from elasticdl.scheduler.arrange import arrange, enlarge, next_size
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.speed import Speeds
+
+_TINY = 1e-9  # rates are floats
+
+
+class Share:
+    """Of one job, while devices are handed out."""
+
+    def __init__(self, job: Job, left: float | None, rates: Sequence[float]) -> None:
+        """`job` as it may be given: without its present workers, with packed sizes. `rates` by number of workers."""
+        self.job, self.left, self._rates = job, left, rates
+        self.shortest_s = (left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # with its fewest workers
+        self.give({})
+
+    def give(self, workers: Workers) -> None:
+        self.workers, self.count = workers, sum(workers.values())
+        size = next_size(self.job, self.count)
+        now, then = self._rates[self.count], self._rates[size]
+        self.ends_in_s = (self.left or 0.0) / now if now > 0 else float("inf")
+        # The first step is never refused: a job whose speed nobody knows must run to be measured.
+        self.can_use_more = bool(size) and (not self.count or then > now * (1 + _TINY))
+        devices = (size - self.count) * self.job.devices if self.count else 1
+        # Its side of the rule where it ends sooner, and where it ends later.
+        self.as_sooner = (then - now) / now / devices if now > 0 else float("inf")
+        self.as_later = (then - now) / then / devices if then > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Afs:
+    name: str = "afs-l"
+    knows_length: bool = True
+    packs: bool = False  # shares are factors and multiples of a node's devices
+    quantum_s: float = 7200.0  # of AFS-P, when not all jobs can run
+    is_rigid: bool = False
+    interval_s: float = 0.0
+    asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        """`memory`: when the turn of each running job began."""
+        began: Mapping[str, float] = memory or {}
+        speeds, room = Speeds(snapshot), Room(snapshot.nodes)
+        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        shares = {job.name: self._share(snapshot, speeds, room, job) for job in queue}
+        if self.knows_length:
+            _hand_out(room, list(shares.values()))
+        else:
+            first = sorted(queue, key=lambda job: self._turn(job, began, snapshot.now))
+            started = [share for job in first if _starts(room, share := shares[job.name])]
+            _hand_out(room, sorted(started, key=lambda share: (share.job.submitted_at, share.job.name)))
+        found = {name: share.workers for name, share in shares.items()}
+        given = arrange(snapshot.nodes, [(job, shares[job.name].count) for job in queue], found)
+        turns = {job.name: self._began(job, began, snapshot.now) for job in queue if found[job.name]}
+        return Decision(Plan({job.name: self._answer(job, given[job.name]) for job in queue}), turns)
+
+    def _share(self, snapshot: Snapshot, speeds: Speeds, room: Room, job: Job) -> Share:
+        most = min(job.maximum, room.fits_in_all(job))
+        sizes = job.sizes
+        if self.packs:
+            node = speeds.per_node.get(speeds.main_kind(job), 0)
+            sizes = tuple(size for size in job.allowed(most) if _is_packed(size * job.devices, node)) or job.sizes
+        may = replace(job, workers={}, sizes=sizes, maximum=max(most, job.minimum))
+        left = job.work_left if self.knows_length else None
+        rates = speeds.at(job, np.arange(may.maximum + 1))
+        rates[0] = 0.0
+        return Share(may, left, rates.tolist())
+
+    def _turn(self, job: Job, began: Mapping[str, float], now: float) -> tuple[float, float, float, str]:
+        """Whoever has a turn comes first, in the order in which these began."""
+        at = began.get(job.name, now) if job.is_running else now
+        return at if now - at < self.quantum_s else now, job.executed_s, job.submitted_at, job.name
+
+    def _began(self, job: Job, began: Mapping[str, float], now: float) -> float:
+        at = began.get(job.name, now)
+        return at if now - at < self.quantum_s else now
+
+    def _answer(self, job: Job, workers: Workers) -> Allocation:
+        count = sum(workers.values())
+        if not workers and self.knows_length:
+            return Allocation({}, f"waits for its least of {next_size(job, 0)} workers: shorter jobs gain more by them")
+        if not workers:
+            return Allocation({}, f"waits for its turn of {self.quantum_s:g} s: others executed less, or have theirs")
+        if count == job.maximum:
+            return Allocation(workers, f"all of its {count} workers")
+        return Allocation(workers, f"{count} workers: another would gain less here than where it is")
+
+
+def goes_to_later(sooner: Share, later: Share) -> bool:
+    """Equation 3: whether of two jobs the one that ends later gets the next device."""
+    return later.as_later > sooner.as_sooner
+
+
+def winner(one: Share, other: Share) -> Share:
+    """Which of two jobs gets the next device. Neither order of the two nor chance matters but for equal jobs."""
+    if one.left is None or other.left is None:
+        return _winner_of_unknown(one, other)
+    if not one.count and not other.count:
+        return other if other.shortest_s < one.shortest_s else one
+    sooner, later = (other, one) if other.ends_in_s < one.ends_in_s else (one, other)
+    return later if goes_to_later(sooner, later) else sooner
+
+
+def _winner_of_unknown(one: Share, other: Share) -> Share:
+    if not one.count and not other.count:
+        return min(one, other, key=lambda share: (share.left is None, share.job.executed_s))
+    other_as_later, one_as_later = goes_to_later(one, other), goes_to_later(other, one)
+    if other_as_later != one_as_later:
+        return other if other_as_later else one
+    return min(one, other, key=lambda share: share.count * share.job.devices)
+
+
+def _hand_out(room: Room, shares: list[Share]) -> None:
+    """Until nobody can use more."""
+    able = [share for share in shares if share.can_use_more]
+    while able and room.free:
+        top = able[0]
+        for share in able[1:]:
+            top = winner(top, share)
+        grown = enlarge(room, top.job, top.workers, next_size(top.job, top.count))
+        if grown is not None:
+            top.give(grown)
+        if grown is None or not top.can_use_more:
+            able.remove(top)
+
+
+def _starts(room: Room, share: Share) -> bool:
+    size = next_size(share.job, 0)
+    workers = enlarge(room, share.job, {}, size) if size else None
+    share.give(workers or {})
+    return bool(workers)
+
+
+def _is_packed(devices: int, node: int) -> bool:
+    return node > 0 and (node % devices == 0 or devices % node == 0)
+
+
+POLICY = Afs

@@ -1,0 +1,105 @@
+"""A-online (Zhang et al., MobiHoc'20): least sum of weighted ends, by intervals that double.
+
+Online jobs that shall end early are turned into a series of offline problems: intervals of 1, 2, 4, … slots follow each
+other, and at the beginning of each, of all jobs that came and are not accepted yet, those of the greatest weight that
+can end within it are accepted. Which these are is found as in OASiS: dual prices, the cheapest schedule for each job, a
+job is worth its weight if it ends within the interval, and accepted if that is more than its price. The others are
+carried over to the next interval, which is longer.
+
+Deviations. The paper's reduction is read here from the framework it rests on (Hall et al., Garg et al.); jobs are
+tried by their weight over the devices and slots they need, the greatest first. When all jobs of an interval are gone,
+intervals begin again with the shortest; they stop doubling at the horizon, and then longer jobs than that reserve half
+of it at a time. As with OASiS here, jobs without reserved workers use what nobody reserved in a slot, devices of a
+kind are one pool, and unknown work left is believed to be as much as was done. Kinds of workers and parameter servers
+are kinds of devices; a job keeps to one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticdl.scheduler.configurations import Configurations
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.reservations import Bounds, Calendar, Reservation, best
+from elasticdl.scheduler.slots import answers, carried
+from elasticdl.scheduler.snapshot import Job, Snapshot
+
+
+@dataclass(frozen=True)
+class Memory:
+    reserved: Mapping[str, Reservation] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()  # jobs
+    until: int = -(1 << 62)  # the slot in which the next interval begins
+    slots: int = 0  # of this interval
+
+
+@dataclass(frozen=True)
+class AOnline:
+    name: str = "aonline"
+    slot_s: float = 600.0
+    horizon: int = 64  # slots, of the longest interval
+    units: int = 48  # with many divisors
+    is_rigid: bool = False
+    interval_s: float = 600.0
+    asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        past: Memory = memory or Memory()
+        slot = math.floor(snapshot.now / self.slot_s + 1e-9)
+        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        is_anew = not past.known & snapshot.by_name.keys()
+        begins = is_anew or slot >= past.until
+        until, slots = past.until, past.slots
+        if begins:
+            slots = 1 if is_anew else min(2 * slots, self.horizon)
+            until = slot + slots
+        calendar = Calendar(Configurations(snapshot), slot, until - slot, self.slot_s)
+        reserved = carried(past.reserved, snapshot, calendar)
+        if begins:
+            self._accept(snapshot, [job for job in queue if job.name not in reserved], slots, calendar, reserved)
+        plan = Plan(answers(snapshot, queue, reserved, slot, self.slot_s))
+        return Decision(plan, Memory(reserved, frozenset(snapshot.by_name), until, slots))
+
+    def _accept(
+        self, snapshot: Snapshot, jobs: list[Job], slots: int, calendar: Calendar, reserved: dict[str, Reservation]
+    ) -> None:
+        """Those that are worth more than they cost within so many slots, entered into the calendar and `reserved`."""
+        ends_at = calendar.ends_at(slots - 1)
+        work = {job.name: self._work(calendar, job, slots) for job in jobs}
+        needs = {job.name: self._needs(calendar, job, work[job.name]) for job in jobs}
+        bounds = Bounds()
+        for job in jobs:
+            bounds = bounds.seen(job.weight, job.weight, job.devices, needs[job.name])
+
+        def density(job: Job) -> tuple[float, float, str]:
+            return -job.weight / (needs[job.name] * job.devices), job.submitted_at, job.name
+
+        for job in sorted(jobs, key=density):
+
+            def worth(at: float, weight: float = job.weight) -> float:
+                return weight if at <= ends_at else 0.0
+
+            found = best(calendar, job, snapshot.now, work[job.name], worth, bounds, self.units)
+            if found is not None:
+                reserved[job.name] = found
+                calendar.add(found)
+
+    def _work(self, calendar: Calendar, job: Job, slots: int) -> float:
+        left = calendar.table.speeds.left(job)
+        if slots == self.horizon:
+            left = min(left, calendar.table.speeds.one(job, max(job.maximum, 1)) * slots * self.slot_s / 2)
+        return max(left, 1e-9)
+
+    def _needs(self, calendar: Calendar, job: Job, work: float) -> float:
+        """Slots of one worker, with its fewest."""
+        least = max(job.minimum, 1)
+        return max(work / max(calendar.table.speeds.one(job, least), 1e-9) / self.slot_s * least, 1e-9)
+
+
+POLICY = AOnline

@@ -1,0 +1,98 @@
+"""OASiS (Bao et al., INFOCOM'18): a job is accepted, with all of its future, if it is worth more than that costs.
+
+Time is in slots. When a job comes, dynamic programming finds for each slot in which it could end the cheapest workers
+slot by slot up to then, at prices that rise with what is reserved (`reservations.py`). The end with the greatest
+utility less cost is taken if that is above 0, and its slots are reserved; nothing is changed later.
+
+Deviations. A job that is not accepted asks again every slot, and meanwhile uses what nobody reserved in this one: no
+job starves because it was refused once. So does one that has no workers reserved in this slot. U and L are those of
+the jobs seen so far, L no less than a millionth of U. Devices of a kind are one pool, with one price; nodes are chosen
+when the slot comes. A job keeps to one kind, and to few sizes. Work is what the job's rates do, in `units` parts, not
+chunks and epochs; parameter servers are workers' business. A job that does not say how much work it has left is
+believed to have as much left as it did, and reserves again when that was wrong. Longer jobs than half the horizon
+reserve that much at a time. Without a utility a job is worth its weight, half of it at 4 times its shortest time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from elasticdl.scheduler.configurations import Configurations
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.reservations import Bounds, Calendar, Reservation, best
+from elasticdl.scheduler.slots import answers, carried
+from elasticdl.scheduler.snapshot import Job, Snapshot, Utility
+
+
+@dataclass(frozen=True)
+class Memory:
+    reserved: Mapping[str, Reservation] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)  # in which slot
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True)
+class Oasis:
+    name: str = "oasis"
+    slot_s: float = 1200.0
+    horizon: int = 96  # slots
+    units: int = 48  # with many divisors
+    is_rigid: bool = False
+    interval_s: float = 1200.0
+    asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        past: Memory = memory or Memory()
+        slot = math.floor(snapshot.now / self.slot_s + 1e-9)
+        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        calendar = Calendar(Configurations(snapshot), slot, self.horizon, self.slot_s)
+        reserved = carried(past.reserved, snapshot, calendar)
+        refused = {name: at for name, at in past.refused.items() if at == slot and name in snapshot.by_name}
+        bounds = past.bounds
+        for job in queue:
+            if job.name in reserved or job.name in refused:
+                continue
+            work = self._work(calendar, job)
+            worth = partial(_worth, job, utility_of(job, self._soonest_s(calendar, job, work)))
+            bounds = self._seen(calendar, job, work, worth, bounds)
+            found = best(calendar, job, snapshot.now, work, worth, bounds, self.units)
+            if found is None:
+                refused[job.name] = slot
+            else:
+                reserved[job.name] = found
+                calendar.add(found)
+        plan = Plan(answers(snapshot, queue, reserved, slot, self.slot_s))
+        return Decision(plan, Memory(reserved, refused, bounds))
+
+    def _work(self, calendar: Calendar, job: Job) -> float:
+        speeds = calendar.table.speeds
+        most = speeds.one(job, max(job.maximum, 1)) * self.horizon * self.slot_s / 2
+        return max(min(speeds.left(job), most), 1e-9)
+
+    def _soonest_s(self, calendar: Calendar, job: Job, work: float) -> float:
+        return work / max(calendar.table.speeds.one(job, max(job.maximum, 1)), 1e-9)
+
+    def _seen(self, calendar: Calendar, job: Job, work: float, worth: Any, bounds: Bounds) -> Bounds:
+        soonest = calendar.first * self.slot_s + self._soonest_s(calendar, job, work)
+        least = max(job.minimum, 1)
+        slots = work / max(calendar.table.speeds.one(job, least), 1e-9) / self.slot_s * least
+        return bounds.seen(worth(soonest), worth(calendar.ends_at(self.horizon - 1)), job.devices, slots)
+
+
+def utility_of(job: Job, soonest_s: float) -> Utility:
+    return job.utility or Utility(2 * job.weight, 1.0 / max(soonest_s, 1.0), 4 * max(soonest_s, 1.0))
+
+
+def _worth(job: Job, utility: Utility, ends_at: float) -> float:
+    late = utility.urgency * (max(ends_at - job.submitted_at, 0.0) - utility.target_s)
+    return utility.worth / (1.0 + math.exp(min(max(late, -500.0), 500.0)))
+
+
+POLICY = Oasis

@@ -1,0 +1,185 @@
+"""Themis (Mahajan et al., NSDI'20): finish-time fairness by leases and partial allocation auctions.
+
+rho of a job is when it will end, counted from its submission, over when it would have ended alone on its part, 1/n, of
+the cluster. Workers are leased for 10 minutes. What is free is offered to those that have no lease: to the 1 - f of
+them with the worst rho, who bid their rho for a few sizes. Sizes are chosen that maximise the product of 1/rho; each
+winner pays a hidden price: of its size it gets the part by which the others are worse off for its being there (the
+product of their 1/rho, over that product had it not come), so that nobody gains by a false bid. Leftovers go round to
+those who did not bid, then to those who did.
+
+Deviations. A job is an app, and has one lease over all of its workers: while it lasts the job does not bid, and what it
+gets of leftovers ends with it. A bid is for a number of workers on as few nodes as can be, not for a set of devices:
+locality is the rates' business. n is the number of jobs now, not its mean over the job's life. Without workers a job
+is believed to wait one lease, then to go on with its least. Leftovers go by rho, not by chance. Jobs that do not say
+how much work they have left are believed to have as much left as they did. Kinds of devices are not told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from elasticdl.scheduler.arrange import fit, go_round, in_order
+from elasticdl.scheduler.interface import Decision, Floats
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.speed import Speeds, few_sizes
+
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Lease:
+    count: int
+    until: float
+
+
+@dataclass(frozen=True)
+class Bid:
+    """rho of one job for a few sizes; the first is 0."""
+
+    job: Job
+    sizes: tuple[int, ...]
+    rho: Floats
+
+    @property
+    def devices(self) -> list[int]:
+        return [size * self.job.devices for size in self.sizes]
+
+
+@dataclass(frozen=True)
+class Themis:
+    name: str = "themis"
+    lease_s: float = 600.0
+    fairness: float = 0.8  # f: only the worst 1 - f of those without a lease are offered what is free
+    is_rigid: bool = False
+    interval_s: float = 60.0  # leases end at any time
+    asks_at_events: bool = True
+    adapts_batch: bool = False
+    needs_oracle: bool = False
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        """`memory`: the lease of each job that has one."""
+        leases: dict[str, Lease] = {
+            job.name: lease
+            for job in snapshot.jobs
+            if (lease := (memory or {}).get(job.name)) is not None and lease.until > snapshot.now
+        }
+        book = _Book(snapshot, self.lease_s)
+        room, given = Room(snapshot.nodes), {}
+        for job, count in in_order((job, leases[job.name].count) for job in snapshot.jobs if job.name in leases):
+            given[job.name] = fit(room, job, count)
+            room.take(job, given[job.name])
+        free = [job for job in book.worst_first(leases) if not given.get(job.name)]
+        bidders = free[: math.ceil((1 - self.fairness) * len(free))]
+        won = auction([book.bid(job, room) for job in bidders], room.free)
+        for job, count in in_order((job, won[job.name]) for job in bidders):
+            given[job.name] = fit(room, job, count) if count else {}
+            room.take(job, given[job.name])
+        names = {job.name for job in bidders}
+        order = book.worst_first(leases)
+        go_round(room, [job for job in order if job.name not in names], given)
+        go_round(room, [job for job in order if job.name in names], given)
+        now = {
+            name: Lease(sum(workers.values()), leases[name].until if name in leases else snapshot.now + self.lease_s)
+            for name, workers in given.items()
+            if workers
+        }
+        answers = {job.name: _answer(job, given.get(job.name, {}), now, book, snapshot.now) for job in snapshot.jobs}
+        return Decision(Plan(answers), now)
+
+
+def auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
+    """Workers of each bidder: its proportionally fair size, less its hidden payment."""
+    won: dict[str, int] = {}
+    if not bids:
+        return won
+    fair = proportionally_fair(bids, devices)
+    for index, bid in enumerate(bids):
+        others = [*range(index), *range(index + 1, len(bids))]
+        absent = proportionally_fair([bids[other] for other in others], devices)
+        logs = [math.log(bids[o].rho[c] / bids[o].rho[fair[o]]) for o, c in zip(others, absent, strict=True)]
+        payment = math.exp(min(sum(logs), 0.0))
+        won[bid.job.name] = bid.job.largest(int(bid.sizes[fair[index]] * payment + 1e-6))
+    return won
+
+
+def proportionally_fair(bids: Sequence[Bid], devices: int) -> list[int]:
+    """For each bid the place of its size in its table: together the greatest product of 1/rho on so many devices."""
+    best = np.zeros(devices + 1)  # sum of logarithms, by devices that may be used
+    choices = []
+    for bid in bids:
+        values = np.full((len(bid.sizes), devices + 1), -np.inf)
+        for row, (needs, rho) in enumerate(zip(bid.devices, bid.rho, strict=True)):
+            if needs <= devices:
+                values[row, needs:] = best[: devices + 1 - needs] - math.log(rho)
+        choice = values.argmax(axis=0)
+        best = values[choice, np.arange(devices + 1)]
+        choices.append(choice)
+    chosen, left = [], devices
+    for bid, choice in zip(reversed(bids), reversed(choices), strict=True):
+        chosen.append(int(choice[left]))
+        left -= bid.devices[chosen[-1]]
+    return chosen[::-1]
+
+
+@dataclass
+class _Book:
+    """What is known of the jobs at one moment: their rho with any number of workers."""
+
+    snapshot: Snapshot
+    lease_s: float
+    _alone: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.speeds = Speeds(self.snapshot)
+        self.share = 1.0 / max(len(self.snapshot.jobs), 1)
+
+    def rho(self, job: Job, sizes: Sequence[int]) -> Floats:
+        """For these numbers of workers from now on; with none it waits a lease, then goes on with its least."""
+        least = max(job.minimum, 1)
+        counts = np.array([size or least for size in sizes])
+        rates = np.maximum(self.speeds.at(job, counts), _TINY)
+        waits = np.where(np.array(sizes) == 0, self.lease_s, 0.0)
+        ends = max(self.snapshot.now - job.submitted_at, 0.0) + waits + self.speeds.left(job) / rates
+        result: Floats = np.maximum(ends, _TINY) / self._alone_s(job)
+        return result
+
+    def bid(self, job: Job, room: Room) -> Bid:
+        sizes = 0, *few_sizes(job, room.fits_in_all(job))
+        # More workers may be slower, but nobody bids worse for more.
+        return Bid(job, sizes, np.minimum.accumulate(self.rho(job, sizes)))
+
+    def worst_first(self, leases: Mapping[str, Lease]) -> list[Job]:
+        def key(job: Job) -> tuple[float, float, str]:
+            lease = leases.get(job.name)
+            return -float(self.rho(job, [lease.count if lease else 0])[0]), job.submitted_at, job.name
+
+        return sorted(self.snapshot.jobs, key=key)
+
+    def _alone_s(self, job: Job) -> float:
+        """How long it takes from its start on its part of the cluster alone."""
+        if job.name not in self._alone:
+            most = max(job.largest(max(self.snapshot.devices // job.devices, 1)), job.minimum, 1)
+            whole = (job.work_done + self.speeds.left(job)) / max(self.speeds.one(job, most), _TINY)
+            self._alone[job.name] = max(whole / self.share, _TINY)
+        return self._alone[job.name]
+
+
+def _answer(job: Job, workers: Workers, leases: Mapping[str, Lease], book: _Book, now: float) -> Allocation:
+    count = sum(workers.values())
+    rho = float(book.rho(job, [count])[0])
+    if not workers:
+        ends = min((lease.until for lease in leases.values()), default=None)
+        reason = f"waits at a finish-time fairness of {rho:.3g}: all is leased to others"
+        return Allocation({}, reason, expected_wait_s=None if ends is None else max(ends - now, 0.0))
+    rest = leases[job.name].until - now
+    return Allocation(workers, f"{count} workers leased for {rest:.0f} s more, finish-time fairness {rho:.3g}")
+
+
+POLICY = Themis

@@ -1,0 +1,80 @@
+"""OASiS: accepted with all of its future, or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies.oasis import Oasis
+from elasticdl.scheduler.snapshot import Job, Snapshot, Utility
+from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts
+
+SLOT = 1200.0
+POLICY = Oasis(horizon=12)
+
+
+def job(name: str, slots: float = 1.0, **more: object) -> Job:
+    """So many slots of work for one worker."""
+    return Job(name, 0.0, work_left=slots * SLOT, **{"maximum": 4, **more})  # type: ignore[arg-type]
+
+
+def test_a_job_on_a_free_cluster_is_accepted_until_its_work_is_done() -> None:
+    decision = POLICY.decide(Snapshot(0.0, cluster(1), (job("a", 8.0),)), None)
+    slots = decision.memory.reserved["a"].workers
+
+    assert counts(decision.plan)["a"] >= 1
+    assert 8 <= sum(slots.values()) <= 9
+
+
+def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -> None:
+    ends = {}
+    for name, utility in (("urgent", Utility(100.0, 1.0, 2.5 * SLOT)), ("patient", Utility(100.0, 0.0))):
+        one = job(name, 4.0, rates=Curve(0.5), utility=utility)
+        reserved = POLICY.decide(Snapshot(0.0, cluster(1), (one,)), None).memory.reserved[name]
+        ends[name] = reserved.last, max(reserved.workers.values())
+
+    assert ends == {"urgent": (1, 4), "patient": (3, 1)}
+
+
+def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_worth_reserves_later() -> None:
+    full = [job(f"f{i}", 2.0, minimum=4, utility=Utility(100.0, 1.0, 1.5 * SLOT)) for i in range(1)]
+    cheap = replace(job("cheap", 2.0, utility=Utility(1e-9, 1.0, 1.0)), submitted_at=1.0)
+    decision = POLICY.decide(Snapshot(2.0, cluster(1), (*full, cheap)), None)
+
+    assert counts(decision.plan) == {"f0": 4, "cheap": 0}
+    assert set(decision.memory.reserved) == {"f0"}
+    assert "asked again next slot" in decision.plan.allocations["cheap"].reason
+
+
+def test_a_refused_job_uses_what_nobody_reserved() -> None:
+    worthless = job("worthless", 2.0, utility=Utility(0.0, 1.0, 1.0))
+    decision = POLICY.decide(Snapshot(0.0, cluster(1), (worthless,)), None)
+
+    assert decision.memory.reserved == {}
+    assert counts(decision.plan) == {"worthless": 4}
+
+
+def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
+    seen = Snapshot(0.0, cluster(1), (job("first", 8.0, minimum=4, utility=Utility(10.0, 1.0, 2.5 * SLOT)),))
+    first = POLICY.decide(seen, None)
+    later = carried_out(seen, first.plan, SLOT)
+    worthier = replace(job("worthier", 4.0, utility=Utility(1e4, 0.0)), submitted_at=SLOT)
+    second = POLICY.decide(replace(later, jobs=(*later.jobs, worthier)), first.memory)
+
+    assert counts(first.plan) == {"first": 4}
+    assert counts(second.plan) == {"first": 4, "worthier": 0}
+    assert second.plan.allocations["worthier"].expected_wait_s == SLOT
+
+
+def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
+    seen = Snapshot(0.0, cluster(1), (Job("a", 0.0),))
+    first = POLICY.decide(seen, None)
+    later = POLICY.decide(carried_out(seen, first.plan, 5 * SLOT), first.memory)
+
+    assert first.memory.reserved["a"].last == 0
+    assert later.memory.reserved["a"].last >= 5
+
+
+def test_it_keeps_the_rules_on_random_clusters() -> None:
+    for seed in range(30):
+        check(named("oasis"), seed)

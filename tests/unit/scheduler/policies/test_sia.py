@@ -1,0 +1,130 @@
+"""Sia: how many devices, and of which kind, by an integer program."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies.sia import Sia, restart_factor
+from elasticdl.scheduler.snapshot import Demand, Job, Snapshot
+from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts, workers
+
+
+def job(name: str, power: float = 0.8, maximum: int = 16, **more: object) -> Job:
+    return Job(name, 0.0, maximum=maximum, rates=Curve(power, kinds={"fast": 4.0}), **more)  # type: ignore[arg-type]
+
+
+def after(snapshot: Snapshot, rounds: int) -> Snapshot:
+    """The cluster after so many rounds of 60 s."""
+    seen, memory = snapshot, None
+    for _ in range(rounds):
+        decision = Sia().decide(seen, memory)
+        seen, memory = carried_out(seen, decision.plan, seen.now + 60.0), decision.memory
+    return seen
+
+
+def sizes(snapshot: Snapshot) -> dict[str, int]:
+    return {job.name: job.count for job in snapshot.jobs}
+
+
+def test_jobs_start_with_one_worker_and_double_each_round() -> None:
+    seen = Snapshot(0.0, cluster(4), (job("a"),))
+
+    assert [sizes(after(seen, rounds))["a"] for rounds in (1, 2, 3, 4, 5, 6)] == [1, 2, 4, 8, 16, 16]
+
+
+def test_above_a_node_sizes_are_whole_nodes() -> None:
+    assert sizes(after(Snapshot(0.0, cluster(4), (job("a", maximum=15),)), 8)) == {"a": 12}
+
+
+def test_two_alike_share_evenly() -> None:
+    assert sizes(after(Snapshot(0.0, cluster(2), (job("a"), job("b"))), 6)) == {"a": 4, "b": 4}
+
+
+def test_the_job_that_scales_better_gets_more() -> None:
+    assert sizes(after(Snapshot(0.0, cluster(1, 3), (job("bad", 0.1), job("good", 0.6))), 4)) == {"bad": 1, "good": 2}
+
+
+def test_of_two_jobs_the_one_that_gains_by_it_gets_the_fast_kind() -> None:
+    nodes = (*cluster(1, 1, "fast"), *cluster(1, 1, "slow"))
+    same = Job("same", 0.0, rates=Curve())
+
+    assert workers(Sia().decide(Snapshot(0.0, nodes, (same, job("gains"))), None).plan) == {
+        "same": {"slown0": 1},
+        "gains": {"fastn0": 1},
+    }
+
+
+def test_a_job_whose_changes_cost_more_than_it_runs_stays_as_it_is() -> None:
+    old = job("old", change_cost_s=50.0, restarts=9, started_at=0.0, workers={"n0": 1})
+
+    assert restart_factor(old, 500.0) == pytest.approx(50 / 550)
+    assert restart_factor(old, 40.0) == 1.0, "younger than a change takes"
+    assert counts(Sia().decide(Snapshot(500.0, cluster(2), (old,)), None).plan) == {"old": 1}
+    assert counts(Sia().decide(Snapshot(500.0, cluster(2), (replace(old, restarts=0),)), None).plan) == {"old": 2}
+
+
+def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> None:
+    """Three devices are free on two nodes; the two small ones are put together."""
+    small = [job(f"s{i}", maximum=1, workers={f"n{i}": 1}, started_at=0.0) for i in range(2)]
+    wide = Job("wide", 0.0, minimum=4, maximum=4)
+    given = workers(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
+
+    assert len(given["wide"]) == 1
+    assert given["s0"].keys() == given["s1"].keys() != given["wide"].keys()
+
+
+def test_allowed_sizes_are_the_only_ones() -> None:
+    odd = Job("odd", 0.0, minimum=3, maximum=9, sizes=(3, 9))
+    seen = Snapshot(0.0, cluster(3), (odd,))
+
+    assert [sizes(after(seen, rounds))["odd"] for rounds in (1, 2)] == [3, 9]
+
+
+def test_a_minimum_between_the_usual_sizes_still_starts() -> None:
+    assert sizes(after(Snapshot(0.0, cluster(2), (Job("a", 0.0, minimum=3, maximum=3),)), 1)) == {"a": 3}
+
+
+def test_a_job_that_demands_two_kinds_gets_both() -> None:
+    nodes = (*cluster(1, 4, "a"), *cluster(1, 4, "b"))
+    both = Job("both", 0.0, minimum=3, maximum=3, demands=(Demand(2, "a"), Demand(1, "b")))
+
+    assert workers(Sia().decide(Snapshot(0.0, nodes, (both,)), None).plan) == {"both": {"an0": 2, "bn0": 1}}
+
+
+def test_serving_another_job_is_worth_more_than_the_last_worker_of_one() -> None:
+    """Of a job that hardly gains by its second worker."""
+    running = job("runs", 0.05, workers={"n0": 2}, started_at=0.0)
+
+    assert counts(Sia().decide(Snapshot(1e4, cluster(1, 2), (running, job("new"))), None).plan) == {"runs": 1, "new": 1}
+
+
+def test_asked_again_within_a_round_it_says_the_same() -> None:
+    seen = Snapshot(0.0, cluster(2), (job("a"),))
+    first = Sia().decide(seen, None)
+
+    assert counts(Sia().decide(carried_out(seen, first.plan, 30.0), first.memory).plan) == {"a": 1}
+
+
+def test_for_p_above_zero_the_sum_of_goodputs_counts() -> None:
+    jobs = (job("bad", 0.1, workers={"n0": 4}, started_at=0.0), job("good", 1.0, workers={"n1": 4}, started_at=0.0))
+
+    assert counts(Sia(p=1.0).decide(Snapshot(1e6, cluster(2), jobs), None).plan) == {"bad": 0, "good": 8}
+
+
+def test_a_hundred_and_sixty_jobs_on_sixty_four_devices_of_three_kinds_take_less_than_a_second() -> None:
+    nodes = (*cluster(6, 4, "t4"), *cluster(3, 8, "rtx"), *cluster(2, 8, "fast"))
+    jobs = tuple(job(f"j{i}", 0.5 + i % 5 / 10, maximum=1 + 15 * (i % 3)) for i in range(160))
+    seen = after(Snapshot(0.0, nodes, jobs), 2)
+    began = time.perf_counter()
+    Sia().decide(seen, None)
+
+    assert time.perf_counter() - began < 1.0
+
+
+def test_it_keeps_the_rules_on_random_clusters() -> None:
+    for seed in range(30):
+        check(named("sia"), seed)

@@ -1,0 +1,90 @@
+"""Themis: leases, fairness of finishing, and an auction in which it does not pay to lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies.themis import Bid, Themis, auction, proportionally_fair
+from elasticdl.scheduler.snapshot import Job, Snapshot
+from tests.unit.scheduler.policies.rules import carried_out, check, cluster, counts
+
+
+def job(name: str, submitted_at: float = 0.0, left: float = 1e4, maximum: int = 8) -> Job:
+    return Job(name, submitted_at, maximum=maximum, work_left=left)
+
+
+def bid(name: str, *rho: float) -> Bid:
+    """For 0, 1, 2, … workers."""
+    return Bid(job(name, maximum=len(rho) - 1), tuple(range(len(rho))), np.array(rho))
+
+
+def test_alone_it_pays_nothing() -> None:
+    assert auction([bid("a", 4.0, 2.0, 1.0)], 2) == {"a": 2}
+
+
+def test_fair_sizes_maximise_the_product_of_one_over_rho() -> None:
+    bids = [bid("a", 8.0, 4.0, 2.0), bid("b", 9.0, 3.0, 2.9)]
+
+    # (1, 1): 1/12; (2, 0): 1/18; (0, 2): 1/23.
+    assert proportionally_fair(bids, 2) == [1, 1]
+
+
+def test_two_alike_pay_half_of_what_they_win() -> None:
+    table = (16.0, 8.0, 4.0, 8 / 3, 2.0, 8 / 5, 8 / 6, 8 / 7, 1.0)
+
+    assert auction([bid("a", *table), bid("b", *table)], 8) == {"a": 2, "b": 2}
+
+
+def test_a_job_that_takes_nothing_from_others_pays_nothing() -> None:
+    assert auction([bid("a", 4.0, 2.0), bid("b", 9.0, 3.0)], 2) == {"a": 1, "b": 1}
+
+
+def test_saying_that_one_is_worse_off_does_not_get_more() -> None:
+    other = bid("b", 16.0, 8.0, 4.0, 8 / 3, 2.0)
+    honest = auction([bid("a", 16.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
+    liar = auction([bid("a", 160.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
+
+    assert liar["a"] <= honest["a"]
+
+
+def test_leftovers_of_payments_are_given_out_too() -> None:
+    seen = Snapshot(0.0, cluster(2), (job("a"), job("b")))
+
+    assert sum(counts(Themis().decide(seen, None).plan).values()) == 8
+
+
+def test_who_holds_a_lease_keeps_it_though_a_worse_off_job_comes() -> None:
+    seen = Snapshot(0.0, cluster(1), (job("a"),))
+    first = Themis().decide(seen, None)
+    later = carried_out(seen, first.plan, 300.0)
+    second = Themis().decide(replace(later, jobs=(*later.jobs, job("b", 300.0))), first.memory)
+
+    assert counts(second.plan) == {"a": 4, "b": 0}
+    assert second.plan.allocations["b"].expected_wait_s == 300.0
+
+
+def test_after_its_lease_a_job_makes_room_for_one_that_is_worse_off() -> None:
+    seen = Snapshot(0.0, cluster(1), (job("a", left=1e6),))
+    first = Themis().decide(seen, None)
+    later = carried_out(seen, first.plan, 601.0)
+    short = job("short", 1.0, left=10.0, maximum=1)
+    second = Themis().decide(replace(later, jobs=(*later.jobs, short)), first.memory)
+
+    assert counts(second.plan) == {"a": 3, "short": 1}
+
+
+def test_only_the_worst_off_are_asked_first() -> None:
+    """Of five the worst one bids, and takes what it wants; the others share what it left."""
+    jobs = (job("late", 0.0, left=10.0, maximum=4), *(job(f"new{i}", 999.0) for i in range(4)))
+
+    given = counts(Themis().decide(Snapshot(1000.0, cluster(1, 6), jobs), None).plan)
+
+    assert given == {"late": 4, "new0": 1, "new1": 1, "new2": 0, "new3": 0}
+
+
+def test_it_keeps_the_rules_on_random_clusters() -> None:
+    for seed in range(60):
+        check(named("themis"), seed)

@@ -1,0 +1,85 @@
+"""Nodes for many jobs at once."""
+
+from __future__ import annotations
+
+from elasticdl.scheduler.arrange import arrange, enlarge, fit, go_round, in_order, next_size
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Job, Workers
+from tests.unit.scheduler.policies.rules import cluster
+
+
+def job(name: str, workers: Workers | None = None, maximum: int = 8, **more: object) -> Job:
+    return Job(name, 0.0, maximum=maximum, workers=workers or {}, **more)  # type: ignore[arg-type]
+
+
+def test_who_keeps_its_count_keeps_its_nodes() -> None:
+    stays, grows = job("stays", {"n1": 3}), job("grows", {"n0": 1})
+
+    assert arrange(cluster(2), [(grows, 4), (stays, 3)]) == {"stays": {"n1": 3}, "grows": {"n0": 4}}
+
+
+def test_those_who_shrink_make_room_before_others_grow() -> None:
+    shrinks, grows = job("shrinks", {"n0": 3}), job("grows", {"n0": 1})
+
+    assert arrange(cluster(1), [(grows, 3), (shrinks, 1)]) == {"shrinks": {"n0": 1}, "grows": {"n0": 3}}
+
+
+def test_all_are_placed_anew_if_that_serves_more() -> None:
+    """One device is free on each node, and a worker of two devices comes."""
+    jobs = [job("a", {"n0": 1}), job("b", {"n1": 1})]
+    wide = job("wide", maximum=1, devices=2)
+    given = arrange(cluster(2, 2), [(jobs[0], 1), (jobs[1], 1), (wide, 1)])
+
+    assert given["a"].keys() == given["b"].keys() != given["wide"].keys()
+
+
+def test_a_known_placement_is_taken_if_staying_does_not_serve_all() -> None:
+    moved, wide = job("moved", {"n0": 1}), job("wide", maximum=1, devices=4)
+    found = {"moved": {"n1": 1}, "wide": {"n0": 1}}
+
+    assert arrange((*cluster(1), *cluster(1, 1, "b")), [(moved, 1), (wide, 1)], {**found, "moved": {"bn0": 1}}) == {
+        "moved": {"bn0": 1},
+        "wide": {"n0": 1},
+    }
+
+
+def test_who_does_not_fit_gets_what_does() -> None:
+    assert arrange(cluster(1), [(job("a"), 3), (job("b"), 8)]) == {"b": {"n0": 4}, "a": {}}
+
+
+def test_nobody_waits_beside_a_free_device() -> None:
+    assert arrange(cluster(1), [(job("a"), 2), (job("b"), 0)]) == {"a": {"n0": 2}, "b": {"n0": 1}}
+
+
+def test_the_particular_choose_before_the_indifferent() -> None:
+    order = in_order([(job("any"), 8), (job("picky", kinds=("a",)), 1)])
+
+    assert [one.name for one, _ in order] == ["picky", "any"]
+
+
+def test_the_largest_allowed_size_that_fits() -> None:
+    room = Room(cluster(1))
+
+    assert fit(room, job("a", sizes=(1, 3, 8)), 8) == {"n0": 3}
+    assert fit(room, job("a", sizes=(8,)), 8) == {}
+
+
+def test_the_next_size_is_the_least_allowed_one_above() -> None:
+    assert [next_size(Job("a", 0.0, 3, 4), count) for count in (0, 3, 4)] == [3, 4, 0]
+    assert [next_size(job("a", sizes=(2, 6)), count) for count in (0, 2, 6)] == [2, 6, 0]
+
+
+def test_enlarging_without_room_changes_nothing() -> None:
+    room, one = Room(cluster(1)), job("a")
+    room.take(one, {"n0": 2})
+
+    assert enlarge(room, one, {"n0": 2}, 5) is None
+    assert room.free == 2
+    assert enlarge(room, one, {"n0": 2}, 4) == {"n0": 4}
+
+
+def test_leftovers_go_round_one_step_each() -> None:
+    given: dict[str, Workers] = {}
+    go_round(Room(cluster(1, 7)), [job("a"), job("b", maximum=2), job("c", sizes=(1, 4))], given)
+
+    assert {name: sum(workers.values()) for name, workers in given.items()} == {"a": 4, "b": 2, "c": 1}
