@@ -44,6 +44,7 @@ def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
         "ps_mode": status.ps_mode or None,
         "wished_ps": status.wished_ps,
         "ps": [ps(one) for one in status.ps],
+        "scheduling": None,
         "events": [event(one) for one in status.events],
     }
 

@@ -55,6 +55,11 @@ def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
             f"job {spec.name!r} is running; look at it with `elasticdl status {spec.name}`, "
             "end it with `elasticdl stop`, or choose another --job_name"
         )
+    if home.queue().has(spec.name):
+        raise SpecError(
+            f"job {spec.name!r} is in the queue; look at it with `elasticdl status {spec.name}`, "
+            "take it out with `elasticdl stop`, or choose another --job_name"
+        )
     if not spec.checkpoint.resume:
         raise SpecError(
             f"job {spec.name!r} exists already in {directory.root}; go on from its newest checkpoint with --resume, "
