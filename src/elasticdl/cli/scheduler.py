@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from pathlib import Path
 
 import click
 
@@ -56,12 +57,12 @@ def command(policy: str | None, budget: int | None, nodes: str | None, interval:
     chosen = policies.named(policy or default_policy())
     turns = Turns(chosen, Book(declared(budget, nodes)), interval)
     queue = home.queue()
-    logging.basicConfig(filename=_log_file(), format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     with queue.serving(TAKE_S) as is_ours:
         if not is_ours:
             raise SpecError(
                 f"another scheduler serves {queue.root}; end it first, or set ELASTICDL_HOME to another home"
             )
+        _log_to(queue.root / "scheduler.log")
         with Screen.open() as screen:
             screen.say(f"policy {chosen.name}, {turns.book.devices} devices; jobs come from `elasticdl train --queue`")
             server = Server(queue, turns, screen.show, screen.say)
@@ -84,7 +85,5 @@ def _jobs(running: int) -> str:
     return f"{running} job{'s' * (running != 1)} run{'s' * (running == 1)} on"
 
 
-def _log_file() -> str:
-    root = home.queue().root
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return str(root / "scheduler.log")
+def _log_to(path: Path) -> None:
+    logging.basicConfig(filename=path, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)

@@ -52,7 +52,8 @@ def _use(report: Report) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     nodes = f" on {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
     waiting = sum(one.is_waiting for one in report.jobs.values())
-    counts = f"{len(report.jobs) - waiting} jobs with workers, {waiting} waiting"
+    having = len(report.jobs) - waiting
+    counts = f"{having} job{'s' * (having != 1)} with workers, {waiting} waiting"
     bar = ProgressBar(total=report.devices, completed=report.used, width=44)
     grid.add_row(Text("devices", style="bold"), bar, f"{report.used} of {report.devices}{nodes}, {counts}")
     return grid

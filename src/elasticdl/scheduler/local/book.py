@@ -141,7 +141,8 @@ class Book:
             _be_without_processes(entry)
             return False
         del self.entries[entry.name]
-        return True
+        # Who was rejected or unwanted had left the snapshots before.
+        return not (entry.rejected or entry.is_unwanted)
 
     def _lost(self, entry: Entry, why: str, now: float) -> bool:
         _be_without_processes(entry)
@@ -181,7 +182,8 @@ def _see(entry: Entry, seen: ev.Seen) -> None:
 
 
 def _be_without_processes(entry: Entry) -> None:
-    entry.state, entry.phase, entry.is_busy = State.WAITING, "", False
+    """What we may have begun about it meanwhile is still to be heard of."""
+    entry.state, entry.phase = State.WAITING, ""
     entry.wished = entry.living = 0
 
 

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Hands:
-    """Never waits: every action is carried out by a thread, and ends in one event."""
+    """Never waits: every action is carried out by a thread, and ends in Done or Failed."""
 
     def __init__(self, queue: Queue, tell: Callable[[Event], None]) -> None:
         self._queue = queue
@@ -79,8 +79,7 @@ class Hands:
             _log.warning("%s: %s", action, exc)
             if isinstance(action, Start):
                 self._tell(Lost(action.name, f"cannot be started: {exc}"))
-            else:
-                self._tell(Failed(action.name, time.time()))
+            self._tell(Failed(action.name, time.time()))
 
     def _start(self, action: Start, directory: JobDirectory) -> None:
         submission = self._queue.find(action.name)

@@ -23,16 +23,23 @@ class Turns:
         self.loop = Loop(policy, book)
         self._interval_s = policy.interval_s if interval_s is None else interval_s
         self._asks_at_events = policy.asks_at_events or not self._interval_s
-        self._next_at = -math.inf  # of the next turn that needs no event
+        self._next_at: float | None = None  # of the next turn that needs no event
 
     def step(self, events: Iterable[Event], now: float) -> list[Action]:
         """Take note of what happened, decide if that is due, and say what is to be done."""
         has_news = any([self.book.handle(event, now) for event in events])
-        if (has_news and self._asks_at_events) or (now >= self._next_at and self.book.entries):
+        is_tick = self._next_at is not None and now >= self._next_at
+        if is_tick or self._next_at is None:
+            self._next_at = self._tick_after(now)
+        if self.book.entries and (is_tick or (has_news and self._asks_at_events)):
             self.loop.turn(now)
-            pause_s = self._interval_s or math.inf
-            self._next_at = now + (min(pause_s, TROUBLE_S) if self.loop.trouble else pause_s)
+            if self.loop.trouble:
+                self._next_at = min(self._next_at, now + TROUBLE_S)
         return self.book.due(now)
+
+    def _tick_after(self, now: float) -> float:
+        """On whole multiples of the interval, as clocks tick; so does the simulator."""
+        return (math.floor(now / self._interval_s) + 1) * self._interval_s if self._interval_s else math.inf
 
     def report(self, now: float) -> Report:
         nodes = {node.name: node.devices for node in self.book.nodes}
