@@ -68,8 +68,7 @@ class Book:
     # ---- the cluster of the loop
 
     def snapshot(self, now: float) -> Snapshot:
-        for entry in self.entries.values():
-            entry.count_up_to(now)
+        self._count_up_to(now)
         wanted = [entry for entry in self.entries.values() if not entry.is_unwanted and not entry.rejected]
         return Snapshot(now, self.nodes, tuple(entry.job(self._rates_of) for entry in wanted))
 
@@ -98,7 +97,8 @@ class Book:
                 actions.append(_advance(entry))
         return actions
 
-    def standings(self) -> Mapping[str, Standing]:
+    def standings(self, now: float) -> Mapping[str, Standing]:
+        self._count_up_to(now)
         waits = self._waits()
         return {
             name: Standing(
@@ -117,6 +117,10 @@ class Book:
         }
 
     # ---- inside
+
+    def _count_up_to(self, now: float) -> None:
+        for entry in self.entries.values():
+            entry.count_up_to(now)
 
     def _add(self, entry: Entry) -> bool:
         is_new = entry.name not in self.entries

@@ -75,8 +75,9 @@ class Hands:
                     close(directory, phase, reason)
                     self._tell(Ended(name, phase))
             self._tell(Done(action.name, time.time()))
-        except (ElasticDLError, OSError) as exc:
-            _log.warning("%s: %s", action, exc)
+        except Exception as exc:  # whatever it is: a job whose action is never answered would be busy for ever
+            is_known = isinstance(exc, ElasticDLError | OSError)
+            _log.warning("%s: %s", action, exc, exc_info=not is_known)
             if isinstance(action, Start):
                 self._tell(Lost(action.name, f"cannot be started: {exc}"))
             self._tell(Failed(action.name, time.time()))
@@ -86,10 +87,12 @@ class Hands:
         if submission is None:
             raise SpecError(f"{action.name} is in the queue no more")
         if not is_kept(directory):  # else it was started a moment ago, by a scheduler that died
-            spec = submission.job_spec(action.workers, resumes=action.resumes)
+            # Whatever we know of it: where a run has left something, this one goes on from there.
+            resumes = action.resumes or directory.launcher.exists() or directory.result.exists()
+            spec = submission.job_spec(action.workers, resumes=resumes)
             if not directory.root.exists():
                 make(directory, spec)
-            elif action.resumes or not directory.spec.exists():
+            elif resumes or not directory.spec.exists():
                 make_again(directory, spec)
             else:
                 write_private(directory.spec, spec.model_dump_json(indent=2))

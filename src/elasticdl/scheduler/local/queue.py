@@ -14,7 +14,7 @@ from pathlib import Path
 from elasticdl.errors import SpecError
 from elasticdl.scheduler.local.standing import Report
 from elasticdl.scheduler.local.submission import Submission
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec.directory import JobDirectory, write_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class Queue:
         """SpecError for a file that holds no submission."""
         path = self._entry(name)
         try:
-            document = read_json(path)
+            return Submission.from_document(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
         except ValueError as exc:
             raise SpecError(f"{path}: {exc}") from exc
-        return None if document is None else Submission.from_document(document)
 
     def has(self, name: str) -> bool:
         return self._entry(name).exists()

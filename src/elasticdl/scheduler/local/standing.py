@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.spec.directory import read_json, write_private
+
+_log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -87,11 +90,15 @@ class Report:
 
     @classmethod
     def load(cls, path: Path) -> Report | None:
-        """None where no scheduler ever wrote one."""
-        document = read_json(path)
-        if document is None:
+        """None where no scheduler ever wrote one that we understand: masters and directories know the rest."""
+        try:
+            document = read_json(path)
+            if document is None:
+                return None
+            return cls(**document | {"jobs": {name: _standing(one) for name, one in document["jobs"].items()}})
+        except (ValueError, KeyError, TypeError) as exc:
+            _log.warning("%s is not understood: %r", path, exc)
             return None
-        return cls(**document | {"jobs": {name: _standing(one) for name, one in document["jobs"].items()}})
 
 
 def _standing(document: Mapping[str, Any]) -> Standing:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.errors import SpecError
 from elasticdl.spec import JobSpec
 
 if TYPE_CHECKING:
     from elasticdl.scheduler.snapshot import Job
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "Mapping[str, Any]": (dict,),
+    "Mapping[str, str]": (dict,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +50,18 @@ class Submission:
         )
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Submission:
-        """SpecError for one that is not whole."""
+    def from_document(cls, document: Any) -> Submission:
+        """ValueError for what is no submission."""
+        if not isinstance(document, dict):
+            raise ValueError(f"expected a submission, received {type(document).__name__}")
         try:
-            return cls(**document)
+            made = cls(**document)
         except TypeError as exc:
-            raise SpecError(f"not a submission: {exc}") from None
+            raise ValueError(f"not a submission: {exc}") from None
+        for one in fields(cls):
+            if not isinstance(value := getattr(made, one.name), _TYPES[str(one.type)]):
+                raise ValueError(f"{one.name}: expected {one.type}, received {value!r}")
+        return made
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)

@@ -43,4 +43,4 @@ class Turns:
 
     def report(self, now: float) -> Report:
         nodes = {node.name: node.devices for node in self.book.nodes}
-        return Report(now, self.loop.policy.name, nodes, self.loop.trouble, self.book.standings())
+        return Report(now, self.loop.policy.name, nodes, self.loop.trouble, self.book.standings(now))

@@ -52,7 +52,8 @@ def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
 
 def test_what_is_no_submission_is_told_by_its_path(queue: Queue) -> None:
     queue.put(submission("a"))
-    for text in ("{", '{"name": "a"}'):
+    wrong = json.dumps(submission("a").to_document() | {"submitted_at": "yesterday"})
+    for text in ("{", "[]", '{"name": "a"}', wrong):
         (queue.root / "queue" / "a.json").write_text(text)
         with pytest.raises(SpecError):
             queue.find("a")
@@ -86,6 +87,14 @@ def test_a_report_comes_back_as_it_was(queue: Queue) -> None:
     report.save(queue.plan)
 
     assert queue.report() == report
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"jobs": {}}', '{"jobs": {"a": {"state": "dreaming"}}}'])
+def test_a_report_that_nobody_understands_is_none(queue: Queue, text: str) -> None:
+    queue.root.mkdir(parents=True)
+    queue.plan.write_text(text)
+
+    assert queue.report() is None
 
 
 def test_a_report_counts_what_is_used() -> None:
