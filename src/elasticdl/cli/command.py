@@ -60,8 +60,7 @@ class Command(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # What follows a script is the script's: there a bare option could not be told from it.
-        given = self._without_bare(ctx, args) if ctx.allow_interspersed_args else list(args)
+        given = self._without_bare(ctx, args)
         try:
             return super().parse_args(ctx, list(given))
         except click.NoSuchOption as exc:
@@ -71,15 +70,20 @@ class Command(click.Command):
 
     def _without_bare(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give an option that stands bare the value "", where no name follows: a file or another option is none."""
-        options = [one for one in self.get_params(ctx) if isinstance(one, JobOption) and one.may_be_bare]
-        flags = {one_spelling(flag) for option in options for flag in option.opts}
-        given = list(args)
-        for place, token in enumerate(given):
-            if token == "--":
+        known = {one_spelling(flag): param for param in self.get_params(ctx) for flag in _flags(param)}
+        given, place = list(args), 0
+        while place < len(given):
+            token = given[place]
+            # What follows a script is the script's.
+            if token == "--" or not (token.startswith("-") or ctx.allow_interspersed_args):
                 break
+            option = known.get(one_spelling(token))
             following = given[place + 1] if place + 1 < len(given) else "-"
-            if one_spelling(token) in flags and (following.startswith("-") or set("./") & set(following)):
+            if isinstance(option, JobOption) and option.may_be_bare and not _is_name(following):
                 given[place] = f"{token}="
+                option = None
+            has_value = isinstance(option, click.Option) and not option.is_flag
+            place += 2 if has_value else 1
         return given
 
     def _parse_worded(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
@@ -124,6 +128,10 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples.strip().splitlines():
                     formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+
+def _is_name(word: str) -> bool:
+    return not word.startswith("-") and not set("./") & set(word)
 
 
 def _flags(param: click.Parameter) -> list[str]:

@@ -16,6 +16,7 @@ from elasticdl.scheduler.local.events import Ended
 from elasticdl.scheduler.local.standing import Report
 
 ENDED = 5  # how many jobs that are over are shown
+FRAME = 14  # lines of the picture beside its jobs, with some that are too long
 
 
 class Screen:
@@ -54,7 +55,8 @@ class Screen:
     def _draw(self) -> None:
         assert self._live is not None
         report, notice = self._report, self._notice
-        picture = scheduler_view.picture(report, list(self._ended), notice) if report else Text(notice)
+        most = max(self._console.height - FRAME, 3)
+        picture = scheduler_view.picture(report, list(self._ended), notice, most) if report else Text(notice)
         try:
             self._live.update(picture, refresh=True)
         except OSError:

@@ -32,9 +32,11 @@ def wait(one: Standing) -> str:
     return "?" if one.expected_wait_s is None else words.duration(one.expected_wait_s)
 
 
-def picture(report: Report, ended: Sequence[Ended], notice: str = "") -> RenderableType:
-    """The whole view; `ended` are the newest jobs that are over."""
-    parts: list[RenderableType] = [_use(report), Text(), table(report)]
+def picture(report: Report, ended: Sequence[Ended], notice: str = "", most: int = 1000) -> RenderableType:
+    """The whole view; `ended` are the newest jobs that are over, `most` is how many of the others are shown."""
+    parts: list[RenderableType] = [_use(report), Text(), table(report, most)]
+    if (hidden := len(report.jobs) - most) > 0:
+        parts.append(Text(f"and {hidden} more: `elasticdl jobs`", style="bright_black"))
     if ended:
         over = Text("over  ", style="bright_black")
         for one in ended:
@@ -59,7 +61,7 @@ def _use(report: Report) -> RenderableType:
     return grid
 
 
-def table(report: Report) -> RenderableType:
+def table(report: Report, most: int) -> RenderableType:
     """Those with workers first, then those that wait, each in the order they are served."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     has_priorities = any(one.priority for one in report.jobs.values())
@@ -76,7 +78,7 @@ def table(report: Report) -> RenderableType:
     for column in columns:
         drawn.add_column(column, justify="right" if column in _RIGHT else "left", no_wrap=column != "why")
     order = sorted(report.jobs, key=lambda name: (report.jobs[name].is_waiting, -report.jobs[name].priority))
-    for name in order:
+    for name in order[:most]:
         one = report.jobs[name]
         account = one.account
         drawn.add_row(

@@ -59,7 +59,7 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
     Option(
         "queue",
         "cluster.queue",
-        SECTION,
+        "Job",
         "Queue of Kueue. On this machine: wait for `elasticdl scheduler` to give the job workers.",
         ALL,
         Form.OPTIONAL,

@@ -72,6 +72,18 @@ def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: Que
     assert queue.has("digits")
 
 
+@pytest.mark.parametrize(("given", "name"), [(["--queue"], ""), (["--queue", "team"], "team")])
+def test_what_follows_a_script_is_its_own(elasticdl: Run, zoo: Path, queue: Queue, given: list[str], name: str) -> None:
+    (zoo / "own.py").write_text("import elasticdl.torch\n")
+
+    done = elasticdl("run", "--job_name", "own", "--workers=1:2", *given, zoo / "own.py", "--queue", "./mine")
+
+    assert done.exit_code == 0, done.stderr
+    found = queue.find("own")
+    assert found is not None and found.queue == name
+    assert found.spec["script"]["arguments"] == ["--queue", "./mine"]
+
+
 def test_threads_of_a_queued_job_are_one_unless_it_says_otherwise(elasticdl: Run, zoo: Path, queue: Queue) -> None:
     elasticdl(*words(zoo, "--queue", "--threads=3"))
 

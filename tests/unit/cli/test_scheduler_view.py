@@ -70,3 +70,13 @@ def test_there_is_a_line_for_each_change() -> None:
     assert said(report(a=RUNNING), report(), Ended("a", "failed")) == ["a is over: failed"]
     assert said(report(), report("KeyError")) == ["policy goodput failed, the last plan stays: KeyError"]
     assert said(report("KeyError"), report()) == ["policy goodput decides again"]
+
+
+def test_more_jobs_than_lines_are_counted() -> None:
+    console = Console(width=140, record=True, file=StringIO())
+    many = {f"job-{index}": RUNNING for index in range(9)}
+    console.print(view.picture(report(**many), [], most=4))
+    text = console.export_text()
+
+    assert "job-3" in text and "job-4" not in text
+    assert "and 5 more" in text
