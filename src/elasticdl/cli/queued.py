@@ -19,8 +19,10 @@ NOBODY = "no scheduler runs; start one with `elasticdl scheduler`"
 def standing(name: str) -> Standing | None:
     """As the scheduler wrote it down last; None where it knows no such job, or the job left the queue."""
     queue = home.queue()
-    report = queue.report() if queue.has(name) else None
-    return report.jobs.get(name) if report else None
+    submission = queue.find(name)
+    report = queue.report() if submission else None
+    found = report.jobs.get(name) if report else None
+    return found if found and submission and found.submitted_at == submission.submitted_at else None
 
 
 def explain(one: Standing) -> str:
@@ -47,7 +49,7 @@ def shown(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatus:
     is_alive = home.is_alive(directory)
     if is_alive and status.phase in ("pending", "starting", "running"):
         if one is not None and (one.is_waiting or one.is_shrunk):
-            status.reason = explain(one)
+            status.reason = explain(one) if queue.is_served() else f"{one.reason}; {NOBODY}"
     elif not is_alive and is_waiting(directory, one, queue):
         status.phase = "waiting"
         said = [explain(one)] if one else []
@@ -66,6 +68,12 @@ def is_waiting(directory: JobDirectory, one: Standing | None, queue: Queue) -> b
         return True
     is_ours = one is not None and one.state is not State.RUNNING and one.account.launches > 0
     return is_ours and result.get("phase") == "stopped" and directory.root.name not in queue.asked_to_stop()
+
+
+def is_taken(directory: JobDirectory) -> bool:
+    """Whether this name belongs to a job of the queue. One that ended while no scheduler ran still stands there."""
+    name, queue = directory.root.name, home.queue()
+    return queue.has(name) and (queue.is_served() or is_waiting(directory, standing(name), queue))
 
 
 def document(name: str) -> dict[str, Any] | None:

@@ -119,6 +119,7 @@ def prepare(spec: JobSpec, console: Console) -> JobDirectory:
         if directory.index.is_dir():
             shutil.copytree(directory.index, index, dirs_exist_ok=True)
         preflight.check(spec, directory, console, index)
+        home.queue().remove(spec.name)  # of a job that is over
         create(directory, spec)
         for path in index.iterdir():
             path.replace(directory.index / path.name)

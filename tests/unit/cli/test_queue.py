@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,9 @@ def words(zoo: Path, *more: str) -> list[str]:
 
 
 def decide(queue: Queue, standing: Standing) -> None:
+    submission = queue.find("digits")
+    assert submission is not None
+    standing = replace(standing, submitted_at=submission.submitted_at)
     Report(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.plan)
 
 
@@ -135,6 +139,21 @@ def test_a_queued_name_is_taken(elasticdl: Run, zoo: Path) -> None:
         done = elasticdl(*again)
         assert done.exit_code == 2
         assert "is in the queue" in done.stderr
+
+
+def test_a_name_is_free_again_when_its_job_ended_while_no_scheduler_ran(
+    elasticdl: Run, zoo: Path, queue: Queue
+) -> None:
+    elasticdl(*words(zoo, "--queue"))
+    decide(queue, Standing(State.RUNNING, {"here": 1}, 4, "all", account=Account(launches=1)))
+    write_private(jobs.directory_of("digits").result, json.dumps({"phase": "succeeded", "exit_code": 0}))
+    assert json.loads(elasticdl("status", "digits", "--json").stdout)["phase"] == "succeeded"
+
+    done = elasticdl(*words(zoo, "--queue", "--resume"))
+
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(elasticdl("status", "digits", "--json").stdout)
+    assert (document["phase"], document["scheduling"]) == ("waiting", None), "the old plan is not about this one"
 
 
 def test_the_status_of_a_waiting_job_says_why_and_how_long(elasticdl: Run, zoo: Path, served: Queue) -> None:

@@ -108,6 +108,7 @@ class Book:
                 reason="stops: its owner asked for it" if entry.is_unwanted else entry.reason,
                 expected_wait_s=waits[name] if entry.expected_wait_s is None else entry.expected_wait_s,
                 since=entry.since,
+                submitted_at=entry.submission.submitted_at,
                 priority=entry.submission.priority,
                 queue=entry.submission.queue,
                 devices=entry.submission.devices,

@@ -25,7 +25,7 @@ def recover(queue: Queue, say: Callable[[str], None]) -> list[Event]:
         standing = known.get(name)
         if submission is None:
             continue
-        if standing is None:
+        if standing is None or standing.submitted_at != submission.submitted_at:
             found.append(Submitted(submission))
         elif _is_over(queue.directory_of(name), standing):
             queue.remove(name)

@@ -49,6 +49,7 @@ class Standing:
     reason: str
     expected_wait_s: float | None = None  # until it has workers, or more; None: nobody can say
     since: float = 0.0  # it stands so
+    submitted_at: float = 0.0  # a later job of the same name is another
     priority: int = 0
     queue: str = ""
     devices: int = 1
