@@ -177,10 +177,12 @@ class Book:
 
 
 def _see(entry: Entry, seen: ev.Seen) -> None:
-    if seen.progress.step > entry.progress.step:
-        entry.account = replace(entry.account, losses=0)
-    entry.progress = seen.progress
-    entry.account = replace(entry.account, step=seen.progress.step, total_steps=seen.progress.total_steps)
+    # One that starts up does not know yet how far it was before.
+    if seen.phase not in ("pending", "starting"):
+        losses = 0 if seen.progress.step > entry.progress.step else entry.account.losses
+        entry.progress = seen.progress.after(entry.progress)
+        step, total_steps = entry.progress.step, entry.progress.total_steps
+        entry.account = replace(entry.account, step=step, total_steps=total_steps, losses=losses)
     # What was told before we last did something about it may be no longer so.
     if seen.at > entry.acted_at and not entry.is_busy:
         entry.phase, entry.wished, entry.living = seen.phase, seen.wished, seen.living

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticdl.scheduler.local.standing import Account, State
 from elasticdl.scheduler.local.submission import Submission
@@ -44,6 +44,13 @@ class Progress:
     change_cost_s: float | None = None  # of the newest change of its workers
     speeds: tuple[SpeedSample, ...] = ()
     noise: Noise | None = None
+
+    def after(self, earlier: Progress) -> Progress:
+        """With what was measured earlier and not yet again: a master after a suspension knows none of it."""
+        speeds = {(one.nodes, one.workers, one.local_batch, one.kind): one for one in (*earlier.speeds, *self.speeds)}
+        cost = earlier.change_cost_s if self.change_cost_s is None else self.change_cost_s
+        noise = self.noise or earlier.noise
+        return replace(self, speeds=tuple(speeds.values()), noise=noise, change_cost_s=cost)
 
 
 @dataclass(frozen=True, slots=True)

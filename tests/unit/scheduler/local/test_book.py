@@ -20,6 +20,7 @@ from elasticdl.scheduler.local.events import (
 )
 from elasticdl.scheduler.local.nodes import HERE
 from elasticdl.scheduler.local.standing import Account, State
+from elasticdl.scheduler.snapshot import Noise, SpeedSample
 from tests.unit.scheduler.local.jobs import given, seen, submission, submitted, turns
 
 
@@ -218,3 +219,19 @@ def test_a_standing_says_why_and_how_long() -> None:
     assert waiting.is_waiting
     assert waiting.reason == "0 of 4 in order"
     assert waiting.expected_wait_s == 30.0
+
+
+def test_what_was_measured_outlives_a_suspension() -> None:
+    made = turns(devices=2)
+    one, two = SpeedSample(1, 1, 8, 0.5, 0.4), SpeedSample(1, 2, 4, 0.3, 0.2)
+    made.step([submitted("a")], 1.0)
+    made.step([Done("a", 1.1), seen("a", 2.0, 2, step=30, total_steps=90, speeds=(two,), noise=Noise(1.0, 2.0))], 2.1)
+
+    made.step([seen("a", 3.0, 1, phase="pending")], 3.1)
+    (starting,) = made.book.snapshot(3.2).jobs
+    made.step([seen("a", 4.0, 1, step=31, total_steps=90, speeds=(one,))], 4.1)
+    (running,) = made.book.snapshot(4.2).jobs
+
+    assert (starting.work_done, starting.work_left) == (30.0, 60.0)
+    assert (running.work_done, running.work_left) == (31.0, 59.0)
+    assert (set(running.speeds), running.noise) == ({one, two}, Noise(1.0, 2.0))
