@@ -77,9 +77,8 @@ def table(report: Report, most: int) -> RenderableType:
     )
     for column in columns:
         drawn.add_column(column, justify="right" if column in _RIGHT else "left", no_wrap=column != "why")
-    order = sorted(report.jobs, key=lambda name: (report.jobs[name].is_waiting, -report.jobs[name].priority))
-    for name in order[:most]:
-        one = report.jobs[name]
+    order = sorted(report.jobs.items(), key=_turn)
+    for name, one in order[:most]:
         account = one.account
         drawn.add_row(
             name,
@@ -92,6 +91,11 @@ def table(report: Report, most: int) -> RenderableType:
             Text(one.reason, style="bright_black"),
         )
     return drawn if order else Text("no jobs yet; hand one over with `elasticdl train --queue`", style="bright_black")
+
+
+def _turn(job: tuple[str, Standing]) -> tuple[bool, int, float, str]:
+    name, one = job
+    return one.is_waiting, -one.priority, one.submitted_at, name
 
 
 def lines(before: Report | None, after: Report, ended: Sequence[Ended]) -> Iterator[str]:
