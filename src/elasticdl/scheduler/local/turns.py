@@ -28,7 +28,7 @@ class Turns:
     def step(self, events: Iterable[Event], now: float) -> list[Action]:
         """Take note of what happened, decide if that is due, and say what is to be done."""
         has_news = any([self.book.handle(event, now) for event in events])
-        is_tick = self._next_at is not None and now >= self._next_at
+        is_tick = now >= self._next_at if self._next_at is not None else self._is_on_tick(now)
         if is_tick or self._next_at is None:
             self._next_at = self._tick_after(now)
         if self.book.entries and (is_tick or (has_news and self._asks_at_events)):
@@ -36,6 +36,9 @@ class Turns:
             if self.loop.trouble:
                 self._next_at = min(self._next_at, now + TROUBLE_S)
         return self.book.due(now)
+
+    def _is_on_tick(self, now: float) -> bool:
+        return bool(self._interval_s) and now % self._interval_s == 0.0
 
     def _tick_after(self, now: float) -> float:
         """On whole multiples of the interval, as clocks tick; so does the simulator."""

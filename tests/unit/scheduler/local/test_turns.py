@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import given as tried
+from hypothesis import settings
 from hypothesis import strategies as st
 
-from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.local.events import Action, Close, Done, Ended, Event, Resize, Start, Suspend
+from elasticdl.scheduler import policies
+from elasticdl.scheduler.interface import Decision, Policy
+from elasticdl.scheduler.local.events import Action, Close, Done, Ended, Event, Resize, Start, Submitted, Suspend
 from elasticdl.scheduler.local.nodes import HERE
 from elasticdl.scheduler.local.turns import TROUBLE_S
 from elasticdl.scheduler.loop import Loop
@@ -68,6 +72,17 @@ class Plain:
         self.jobs: dict[str, Job] = {}
         self.at = 0.0
 
+    def happen(self, events: list[Event], now: float) -> bool:
+        """Whether the jobs are others now."""
+        self.snapshot(now)
+        before = set(self.jobs)
+        for event in events:
+            if isinstance(event, Submitted):
+                self.jobs[event.submission.name] = event.submission.job(change_cost_s=0.5)
+            elif isinstance(event, Ended):
+                self.jobs.pop(event.name, None)  # unless it was rejected
+        return set(self.jobs) != before
+
     def snapshot(self, now: float) -> Snapshot:
         for name, job in self.jobs.items():
             seconds = now - self.at if job.workers else 0.0
@@ -122,44 +137,57 @@ class Machine:
         return events
 
 
-COMING = st.tuples(st.floats(0.5, 40.0), st.integers(1, 4), st.integers(0, 3), st.integers(0, 2), st.floats(1.0, 60.0))
+COMING = st.lists(
+    st.tuples(st.floats(1.0, 200.0), st.integers(1, 4), st.integers(0, 3), st.integers(0, 2), st.floats(1.0, 600.0)),
+    min_size=1,
+    max_size=7,
+)
+Coming = list[tuple[float, int, int, int, float]]
 
 
-@tried(st.lists(COMING, min_size=1, max_size=7), st.integers(2, 6), st.sampled_from([InOrder(), LeastServed()]))
+@tried(COMING, st.integers(2, 6), st.sampled_from([InOrder(), LeastServed(), LeastServed(interval_s=60.0)]))
 def test_the_scheduler_of_this_machine_decides_as_a_simulated_loop_on_the_same_events(
-    coming: list[tuple[float, int, int, int, float]], devices: int, policy: InOrder
+    coming: Coming, devices: int, policy: InOrder
 ) -> None:
-    happens: list[tuple[float, Event]] = []
+    decide_alike(coming, devices, policy)
+
+
+@pytest.mark.parametrize("name", sorted(policies.KNOWN))
+@tried(coming=COMING, devices=st.integers(2, 6))
+@settings(max_examples=8)
+def test_every_policy_decides_on_this_machine_as_in_a_simulated_loop(name: str, coming: Coming, devices: int) -> None:
+    decide_alike(coming, devices, policies.named(name))
+
+
+def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
+    """The same events at the same times give the same plans."""
+    plain = Plain(devices)
+    loop = Loop(policy, plain)
+    made, machine = turns(devices, policy), Machine()
+    for now, events in _history(coming, policy.interval_s):
+        is_tick = bool(policy.interval_s) and now % policy.interval_s == 0
+        has_news = plain.happen(events, now)
+        simulated = loop.turn(now) if plain.jobs and (is_tick or (has_news and policy.asks_at_events)) else None
+        actions = made.step(events, now)
+        decided = made.loop.plan
+        for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
+            actions = made.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
+        if simulated is not None:
+            assert decided == simulated
+        assert (made.loop.decisions, made.loop.trouble) == (loop.decisions, loop.trouble)
+
+
+def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[Event]]]:
+    """Jobs come and end; nothing but time passes at a tick."""
+    happens: defaultdict[float, list[Event]] = defaultdict(list)
     at = 0.0
     for index, (pause_s, minimum, more, priority, lasts_s) in enumerate(coming):
         at += pause_s
         name = f"job-{index}"
-        happens.append((at, submitted(name, minimum, minimum + more, at=at, priority=priority)))
-        happens.append((at + lasts_s, Ended(name, "succeeded")))
-    happens.sort(key=lambda one: one[0])
-    plain = Plain(devices)
-    loop = Loop(policy, plain)
-    made, machine = turns(devices, policy), Machine()
-
-    for now, event in happens:
-        simulated = _happen(loop, plain, event, now)
-        actions = made.step([event], now)
-        decided = made.loop.plan
-        for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
-            actions = made.step(machine.answer(actions, now + moment * 0.01), now + moment * 0.01)
-        if simulated is not None:
-            assert decided == simulated
-        assert made.loop.decisions == loop.decisions
-
-
-def _happen(loop: Loop, plain: Plain, event: Event, now: float) -> Plan | None:
-    if isinstance(event, Ended):
-        if plain.jobs.pop(event.name, None) is None:
-            return None  # it was rejected
-    else:
-        plain.snapshot(now)
-        plain.jobs[event.submission.name] = event.submission.job(change_cost_s=0.5, work_done=0.0)  # type: ignore[union-attr]
-    return loop.turn(now) if plain.jobs else None
+        happens[at].append(submitted(name, minimum, minimum + more, at=at, priority=priority))
+        happens[at + lasts_s].append(Ended(name, "succeeded"))
+    ticks = int(max(happens) / interval_s) if interval_s else 0
+    return sorted(({tick * interval_s: [] for tick in range(1, ticks + 1)} | happens).items())
 
 
 def test_jobs_that_end_leave_their_devices_to_those_that_wait() -> None:
