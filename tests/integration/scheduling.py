@@ -78,6 +78,9 @@ class Scheduler:
     def wait_gone(self, name: str) -> None:
         self._wait(lambda: not self.queue.has(name), f"{name} has left the queue")
 
+    def wait_empty(self) -> None:
+        self._wait(lambda: not self.queue.names(), "an empty queue")
+
     def _wait(self, found: Callable[[], Any], what: str) -> Any:
         deadline = time.monotonic() + PATIENCE_S
         while not (value := found()):
