@@ -104,6 +104,10 @@ class AwaitedJob:
         wish(self._api, self._namespace, self.name, workers, ps)
         return f"{self.name}: wished for; it has no master yet"
 
+    def stop(self) -> str:
+        with self.client() as client:
+            return client.stop(at_once=False, reason="elasticdl stop")
+
     def replicas(self, role: str) -> list[str]:
         return []
 

@@ -157,6 +157,10 @@ class ClusterJob:
             awaited_job.wish(self._api, self._namespace, self._resource_name, workers, ps)
         return said
 
+    def stop(self) -> str:
+        with self.client() as client:
+            return client.stop(at_once=False, reason="elasticdl stop")
+
     def replicas(self, role: str) -> list[str]:
         return cluster_logs.replicas(self._api, self._namespace, self.name, role)
 

@@ -33,12 +33,23 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 class JobOption(click.Option):
-    """An option with a heading to stand under in the help. A flag may also be given one of `words`: --flag=word."""
+    """An option with a heading to stand under in the help. A flag may also be given one of `words`: --flag=word.
 
-    def __init__(self, *declarations: Any, section: str = "", words: tuple[str, ...] = (), **attributes: Any) -> None:
+    One that may be bare takes a name or none, and then is "": --flag, --flag NAME, --flag=NAME.
+    """
+
+    def __init__(
+        self,
+        *declarations: Any,
+        section: str = "",
+        words: tuple[str, ...] = (),
+        may_be_bare: bool = False,
+        **attributes: Any,
+    ) -> None:
         super().__init__(*declarations, **attributes)
         self.section = section
         self.words = words
+        self.may_be_bare = may_be_bare
 
 
 class Command(click.Command):
@@ -49,13 +60,31 @@ class Command(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = list(args)
+        given = self._without_bare(ctx, args)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(given))
         except click.NoSuchOption as exc:
             raise click.UsageError(self._refusal(ctx, exc.option_name), ctx) from exc
         except click.BadOptionUsage as exc:
             return self._parse_worded(ctx, given, exc)
+
+    def _without_bare(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give an option that stands bare the value "", where no name follows: a file or another option is none."""
+        known = {one_spelling(flag): param for param in self.get_params(ctx) for flag in _flags(param)}
+        given, place = list(args), 0
+        while place < len(given):
+            token = given[place]
+            # What follows a script is the script's.
+            if token == "--" or not (token.startswith("-") or ctx.allow_interspersed_args):
+                break
+            option = known.get(one_spelling(token))
+            following = given[place + 1] if place + 1 < len(given) else "-"
+            if isinstance(option, JobOption) and option.may_be_bare and not _is_name(following):
+                given[place] = f"{token}="
+                option = None
+            has_value = isinstance(option, click.Option) and not option.is_flag
+            place += 2 if has_value else 1
+        return given
 
     def _parse_worded(self, ctx: click.Context, args: list[str], error: click.BadOptionUsage) -> list[str]:
         """Parse again where a flag was given a word: click has flags and values, but no `--flag` or `--flag=word`."""
@@ -101,6 +130,10 @@ class Command(click.Command):
                     formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
 
 
+def _is_name(word: str) -> bool:
+    return not word.startswith("-") and not set("./") & set(word)
+
+
 def _flags(param: click.Parameter) -> list[str]:
     return [flag for flag in (*param.opts, *param.secondary_opts) if flag.startswith("--")]
 
@@ -120,6 +153,8 @@ def _decorator(option: options.Option) -> Callable[[Decorated], Decorated]:
     common: dict[str, Any] = {"cls": JobOption, "section": option.section, "help": option.help, "default": None}
     if option.form is Form.SWITCH:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
+    if option.form is Form.OPTIONAL:
+        common["may_be_bare"] = True
     flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
     return click.option(
         *flags, option.name, multiple=option.form is Form.MAPPING, metavar=option.metavar, type=str, **common

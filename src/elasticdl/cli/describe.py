@@ -37,9 +37,10 @@ def describe(
     directory_of: Callable[[str], JobDirectory],
     extra: dict[str, Any] | None = None,
     on: str = "",
+    defaults: dict[str, Any] | None = None,
 ) -> JobSpec:
     """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
-    neither option nor file says from its own earlier description.
+    neither option nor file says from its own earlier description; what that does not say, from `defaults`.
     """
     from_file = load.read_file(file) if file else {}
     given = parsed(values)
@@ -69,7 +70,7 @@ def describe(
     if document.setdefault("kind", kind.value) != kind.value:
         verb = VERB_OF.get(document["kind"], "another command")
         raise SpecError(f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF[kind]}`; use `elasticdl {verb}`")
-    document = load.merge(earlier, document)
+    document = load.merge(load.merge(defaults or {}, earlier), document)
     if isinstance(document.get("model"), dict):
         document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))
     if not document.get("name"):

@@ -39,6 +39,7 @@ def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
         "checkpoint": status.checkpoint_path or None,
         "output": status.output or None,
         "directory": directory,
+        "scheduling": None,  # but see `queued.document`
         "workers": [worker(one) for one in status.workers],
         "strategy": status.strategy or None,
         "ps_mode": status.ps_mode or None,

@@ -7,12 +7,18 @@ from pathlib import Path
 
 from elasticdl.cli.command import nearest
 from elasticdl.errors import SpecError
+from elasticdl.scheduler.local.queue import Queue
 from elasticdl.spec import env
 from elasticdl.spec.directory import JobDirectory
 
 
 def jobs_directory() -> Path:
     return env.home(os.environ).absolute() / "jobs"
+
+
+def queue() -> Queue:
+    """Of the jobs that the scheduler of this machine serves."""
+    return Queue(env.home(os.environ).absolute())
 
 
 def directory_of(name: str) -> JobDirectory:
@@ -48,9 +54,6 @@ def is_starting_or_alive(directory: JobDirectory) -> bool:
 
 def is_alive(directory: JobDirectory) -> bool:
     """Whether a launcher or a master keeps the job going."""
-    from elasticdl.launcher.record import Record, start_ticks
+    from elasticdl.launcher.record import is_kept
 
-    record = Record.load(directory.launcher)
-    if record is None:
-        return False
-    return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))
+    return is_kept(directory)

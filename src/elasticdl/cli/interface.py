@@ -83,6 +83,10 @@ class Job(Protocol):
         """Wish for so many; 0: as before. What became of it."""
         ...
 
+    def stop(self) -> str:
+        """End it with a checkpoint. What became of it; "" where its master says nothing."""
+        ...
+
     def replicas(self, role: str) -> list[str]:
         """Those of a role, "worker" or "ps", that have written something."""
         ...

@@ -7,12 +7,13 @@ import threading
 
 import click
 
-from elasticdl.cli import home
+from elasticdl.cli import home, words
 from elasticdl.cli.command import Command
 from elasticdl.cli.interface import Job
 from elasticdl.cli.local_job import HERE, LocalJob
 from elasticdl.cli.place import KUBERNETES, Place, connect, has_cluster, place_options
 from elasticdl.errors import ElasticDLError
+from elasticdl.rpc import elasticdl_pb2 as pb
 
 CLUSTER_S = 2.0  # a cluster that has not answered by then is left out
 
@@ -28,8 +29,6 @@ elasticdl jobs --on kubernetes --namespace team-a
 @place_options
 def command(as_json: bool, place: Place) -> None:
     """List the jobs of this machine and of the cluster of the current context, the newest last."""
-    from elasticdl.cli import words
-
     jobs: list[Job] = []
     if place.may_be_here:
         jobs += [LocalJob(directory) for directory in map(home.directory_of, home.names())]
@@ -46,8 +45,10 @@ def command(as_json: bool, place: Place) -> None:
     from rich.table import Table
 
     has_where = any(job.where != HERE for job in jobs)
+    has_why = any(_why(status) for _, status in found)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black")
-    for column in ("job", *(["where"] if has_where else []), "kind", "phase", "workers", "ps", "records", "took"):
+    columns = ("job", *(["where"] if has_where else []), "kind", "phase", "workers", "ps", "records", "took")
+    for column in (*columns, *(["why"] if has_why else [])):
         table.add_column(column, justify="right" if column in ("workers", "ps", "records", "took") else "left")
     for job, status in found:
         table.add_row(
@@ -59,8 +60,14 @@ def command(as_json: bool, place: Place) -> None:
             str(len(words.living_ps(status))) if status.wished_ps and status.phase not in words.OVER else "",
             f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
             words.duration(status.now - status.started_at),
+            *([_why(status)] if has_why else []),
         )
     Console(soft_wrap=True).print(table)
+
+
+def _why(status: pb.JobStatus) -> str:
+    """Why a job waits, or has fewer workers than it could use."""
+    return status.reason if status.phase not in words.OVER else ""
 
 
 def _of_cluster(place: Place) -> list[Job]:

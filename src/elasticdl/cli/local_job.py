@@ -27,9 +27,10 @@ class LocalJob:
         self.name = directory.root.name
 
     def status(self, timeout_s: float) -> pb.JobStatus:
+        from elasticdl.cli import queued
         from elasticdl.cli.look import look
 
-        return look(self._directory, timeout_s)
+        return queued.shown(self._directory, look(self._directory, timeout_s))
 
     def glance(self) -> pb.JobStatus:
         return self.status(1.0)
@@ -40,9 +41,9 @@ class LocalJob:
         return [history.event(one) for one in history.read_events(self._directory)]
 
     def document(self, status: pb.JobStatus) -> dict[str, Any]:
-        from elasticdl.cli import document
+        from elasticdl.cli import document, queued
 
-        return document.of(status, str(self._directory.root))
+        return document.of(status, str(self._directory.root)) | {"scheduling": queued.document(self.name)}
 
     def summarize(self, status: pb.JobStatus, console: Console) -> None:
         from elasticdl.cli import summary
@@ -55,8 +56,22 @@ class LocalJob:
         return client_of(self._directory)
 
     def scale(self, workers: int, ps: int) -> str:
+        from elasticdl.cli import queued
+
+        if workers:
+            queued.refuse_to_scale(self.name)
         with self.client() as client:
             return client.scale(workers, ps)
+
+    def stop(self) -> str:
+        from elasticdl.cli import queued
+
+        if home.queue().has(self.name):
+            if not home.is_alive(self._directory):
+                return queued.withdraw(self._directory)
+            home.queue().ask_to_stop(self.name)  # else the scheduler might go on with it
+        with self.client() as client:
+            return client.stop(at_once=False, reason="elasticdl stop")
 
     def replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
@@ -74,7 +89,12 @@ class LocalJob:
                 f"--delete is for jobs on Kubernetes; use --now, then remove {self._directory.root} yourself"
             )
         was_over = self._directory.result.exists()
+        is_queued = home.queue().has(self.name)
+        if is_queued:
+            home.queue().ask_to_stop(self.name)
         attach.kill(self._directory)
+        if is_queued and not home.queue().is_served():
+            home.queue().remove(self.name)
         return f"{self.name}: was over already" if was_over else f"{self.name}: killed"
 
     def files(self) -> AbstractContextManager[JobDirectory]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from elasticdl.cli import home
+from elasticdl.cli import home, queued
 from elasticdl.cli.command import nearest
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, JobSpec
@@ -54,6 +54,11 @@ def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
         raise SpecError(
             f"job {spec.name!r} is running; look at it with `elasticdl status {spec.name}`, "
             "end it with `elasticdl stop`, or choose another --job_name"
+        )
+    if queued.is_taken(directory):
+        raise SpecError(
+            f"job {spec.name!r} is in the queue; look at it with `elasticdl status {spec.name}`, "
+            "take it out with `elasticdl stop`, or choose another --job_name"
         )
     if not spec.checkpoint.resume:
         raise SpecError(

@@ -20,6 +20,12 @@ REACH_S = 15.0  # a master that was killed this moment is back within a few seco
 def client_of(directory: JobDirectory) -> Iterator[MasterClient]:
     """Connected to the master; an error that says so if the job is over."""
     name = directory.root.name
+    queue = home.queue()
+    if queue.has(name) and not home.is_alive(directory):
+        from elasticdl.cli import queued
+
+        if queued.is_waiting(directory, queued.standing(name), queue):
+            raise SpecError(f"job {name!r} waits in the queue; see `elasticdl status {name}`")
     result = read_json(directory.result)
     if result is not None:
         raise SpecError(f"job {name!r} is over ({result.get('phase', 'ended')}); see `elasticdl status {name}`")

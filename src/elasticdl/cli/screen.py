@@ -39,7 +39,7 @@ class Screen:
             return
         # The last picture stays; rich's own refresh thread is not needed, each piece of news is drawn at once.
         with (
-            _keys_unseen(),
+            keys_unseen(),
             Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live,
         ):
             yield cls(console, live)
@@ -85,7 +85,7 @@ class Screen:
 
 
 @contextmanager
-def _keys_unseen() -> Iterator[None]:
+def keys_unseen() -> Iterator[None]:
     """A `^C` that the terminal writes itself would move the picture by a line, and leave a piece of the old one."""
     try:
         descriptor = sys.stdin.fileno()

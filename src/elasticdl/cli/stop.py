@@ -22,11 +22,11 @@ elasticdl stop mnist --delete --on kubernetes
 def command(job: str, now: bool, delete: bool, place: Place) -> None:
     """Stop JOB: the running step ends, a checkpoint is written, all processes end.
 
-    Go on later with `elasticdl train --resume --job_name=JOB`. On Kubernetes --now and --delete are the same.
+    Go on later with `elasticdl train --resume --job_name=JOB`. A job that waits in the queue is taken out of it. On
+    Kubernetes --now and --delete are the same.
     """
     found = find(job, place)
     if now or delete:
         click.echo(found.kill(delete=delete))
         return
-    with found.client() as client:
-        click.echo(client.stop(at_once=False, reason="elasticdl stop") or f"{job}: stopping, with a checkpoint")
+    click.echo(found.stop() or f"{job}: stopping, with a checkpoint")

@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.cli import home
+from elasticdl.cli import home, queueing
 from elasticdl.cli.command import Decorated, JobOption
 from elasticdl.cli.describe import describe
 from elasticdl.cli.place import on_option
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Manner:
     dry_run: str = ""  # client: print the job; server: let the API server judge its objects
     yaml: bool = False
     detach: bool = False
+    priority: int | None = None  # in the queue of this machine
 
     @classmethod
     def taken_from(cls, values: dict[str, Any]) -> Manner:
@@ -43,19 +47,22 @@ class Manner:
             dry_run=dry_run if isinstance(dry_run, str) else "client" if dry_run else "",
             yaml=values.pop("yaml"),
             detach=values.pop("detach"),
+            priority=values.pop("priority"),
         )
 
 
 def submit_options(function: Decorated) -> Decorated:
-    """--on, --context, --dry-run, --yaml and --detach: see `Manner`."""
+    """--on, --context, --dry-run, --yaml, --detach and --priority: see `Manner`."""
 
     def option(*flags: str, section: str = "Job", **more: Any) -> Callable[[Decorated], Decorated]:
         return click.option(*flags, cls=JobOption, section=section, **more)
 
     kubernetes = "Kubernetes"
     dry = "Print the resolved job as YAML, run nothing; --dry-run=server: let the API server judge each of its objects."
+    ahead = "With --queue: jobs of greater priority go first, and take workers from others. Default: 0."
     shown = "Print the objects that would be created on Kubernetes, without secrets, and run nothing."
     for decorate in (
+        option("--priority", type=int, metavar="N", help=ahead),
         option("--detach", is_flag=True, help="Return at once; the job runs on by itself."),
         option("--dry-run", is_flag=True, words=("client", "server"), help=dry),
         option("--context", metavar="NAME", section=kubernetes, help="Context of the kubeconfig. Default: current."),
@@ -69,6 +76,9 @@ def submit_options(function: Decorated) -> Decorated:
 def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None) -> int:
     """Run the described job; its exit code."""
     manner = Manner.taken_from(values)
+    queue = queueing.taken_from(values, file, manner.on)
+    if manner.priority is not None and queue is None:
+        raise SpecError("--priority is for the queue of this machine: give --queue, too")
     spec = describe(
         kind,
         file,
@@ -79,6 +89,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         directory_of=home.directory_of,
         extra=extra,
         on=manner.on,
+        defaults=queueing.DEFAULTS if queue is not None else {},
     )
     if spec.cluster is None and (manner.yaml or manner.context or manner.dry_run == "server"):
         raise SpecError("--yaml, --context and --dry-run=server are for jobs on Kubernetes; give --image_name, too")
@@ -91,17 +102,15 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         from elasticdl.cli import cluster_submit
 
         return cluster_submit.submit(spec, manner)
+    if queue is not None:
+        return queueing.submit(spec, queue, manner.priority or 0)
     return run(spec, detach=manner.detach)
 
 
-def run(spec: JobSpec, *, detach: bool) -> int:
-    from rich.console import Console
+def prepare(spec: JobSpec, console: Console) -> JobDirectory:
+    """The job's directory, with all that was learnt about its data. A wrong job leaves nothing behind."""
+    from elasticdl.cli import preflight
 
-    from elasticdl.cli import attach, preflight
-    from elasticdl.cli.local_job import LocalWatched
-    from elasticdl.launcher import process
-
-    console = Console()
     directory = home.directory_of(spec.name)
     _make_home(directory.root.parent)
     with tempfile.TemporaryDirectory(prefix=".index-", dir=directory.root.parent) as staging:
@@ -110,9 +119,22 @@ def run(spec: JobSpec, *, detach: bool) -> int:
         if directory.index.is_dir():
             shutil.copytree(directory.index, index, dirs_exist_ok=True)
         preflight.check(spec, directory, console, index)
-        _create(directory, spec)
+        home.queue().remove(spec.name)  # of a job that is over
+        create(directory, spec)
         for path in index.iterdir():
             path.replace(directory.index / path.name)
+    return directory
+
+
+def run(spec: JobSpec, *, detach: bool) -> int:
+    from rich.console import Console
+
+    from elasticdl.cli import attach
+    from elasticdl.cli.local_job import LocalWatched
+    from elasticdl.launcher import process
+
+    console = Console()
+    directory = prepare(spec, console)
     if detach:
         process.start(directory, attached_fd=None)
         _await_acceptance(directory)
@@ -136,18 +158,16 @@ def _make_home(jobs: Path) -> None:
         raise SpecError(f"{jobs}: cannot be made ({exc.strerror}); set ELASTICDL_HOME to a writable place") from exc
 
 
-def _create(directory: JobDirectory, spec: JobSpec) -> None:
-    if directory.root.exists():
-        directory.create_again(spec)
-    else:
-        try:
-            directory.create(spec)
-        except FileExistsError as exc:
-            raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
-    if spec.ps.wish and spec.security.is_on:
-        from elasticdl.ps import keys
+def create(directory: JobDirectory, spec: JobSpec) -> None:
+    from elasticdl.launcher import making
 
-        keys.Keys.make().write(directory.root / keys.FILE)
+    if directory.root.exists():
+        making.make_again(directory, spec)
+        return
+    try:
+        making.make(directory, spec)
+    except FileExistsError as exc:
+        raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
 
 
 def _await_acceptance(directory: JobDirectory) -> None:

@@ -15,6 +15,7 @@ EXAMPLES = """
 elasticdl train --model_zoo=zoo --model_def=mnist.mnist.forward --training_data=train.csv --num_workers=2
 elasticdl train job.yaml --num_epochs=3
 elasticdl train job.yaml --dry-run
+elasticdl train job.yaml --queue --min_workers=1 --max_workers=8 --priority=10
 elasticdl train --resume --job_name=mnist-20261115-1307-x3
 """
 
@@ -29,5 +30,8 @@ def command(file: Path | None, **values: Any) -> int:
 
     What the job is comes from the options, then from JOB.yaml, then from the defaults.
     Every option may be written with _ or -. Ctrl-C stops the job with a checkpoint.
+
+    With --queue the job waits for `elasticdl scheduler`, which gives it at least --min_workers and at most
+    --max_workers, more or fewer as other jobs come and go; the command returns at once.
     """
     return submit(JobKind.TRAINING, file, values)

@@ -16,6 +16,7 @@ ENDED_WORKERS = 3  # how many of those that are gone are shown
 ENDED_PS = 2
 
 _PHASES = {
+    "waiting": "yellow",
     "pending": "yellow",
     "running": "green",
     "stopping": "yellow",

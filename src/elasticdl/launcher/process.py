@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.launcher.child import Child
@@ -18,14 +19,20 @@ PASSED_FD = 3
 KILL_S = 5.0  # how long the kernel may take to end a killed process
 
 
-def start(directory: JobDirectory, *, attached_fd: int | None, master: str = MASTER) -> int:
-    """Start the job's launcher in a session of its own; its pid.
+def start(
+    directory: JobDirectory,
+    *,
+    attached_fd: int | None,
+    master: str = MASTER,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Start the job's launcher in a session of its own, with our environment or another; its pid.
 
     `attached_fd` is the reading end of a pipe whose writing end the caller keeps open for as long as it
     wants the job to run; None lets the job run on by itself. The caller may close its reading end.
     """
     arguments = [] if attached_fd is None else ["--attached-fd", str(PASSED_FD)]
-    return _spawn(directory, [*arguments, "--master", master], attached_fd)
+    return _spawn(directory, [*arguments, "--master", master], attached_fd, os.environ if environ is None else environ)
 
 
 def adopt(directory: JobDirectory, *, master: str = MASTER) -> socket.socket:
@@ -36,7 +43,12 @@ def adopt(directory: JobDirectory, *, master: str = MASTER) -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
         master_pid = ["--master-pid", str(os.getpid())]
-        _spawn(directory, ["--adopt", *master_pid, "--master-fd", str(PASSED_FD), "--master", master], theirs.fileno())
+        _spawn(
+            directory,
+            ["--adopt", *master_pid, "--master-fd", str(PASSED_FD), "--master", master],
+            theirs.fileno(),
+            os.environ,
+        )
     return ours
 
 
@@ -63,7 +75,7 @@ def _kill(running: Running) -> None:
         child.forget()
 
 
-def _spawn(directory: JobDirectory, arguments: list[str], passed: int | None) -> int:
+def _spawn(directory: JobDirectory, arguments: list[str], passed: int | None, environ: Mapping[str, str]) -> int:
     argv = [sys.executable, "-m", "elasticdl.launcher", str(directory.root), *arguments]
     log = str(directory.log("launcher"))
     actions: list[tuple[Any, ...]] = [
@@ -77,7 +89,7 @@ def _spawn(directory: JobDirectory, arguments: list[str], passed: int | None) ->
     return os.posix_spawn(
         sys.executable,
         argv,
-        os.environ,
+        environ,
         file_actions=actions,
         setsid=True,
         setsigmask=[],

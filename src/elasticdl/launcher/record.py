@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.launcher.interface import Exited, Running
-from elasticdl.spec.directory import read_json, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_private
 
 
 @dataclass(slots=True)
@@ -50,6 +50,14 @@ class Record:
 
 def _optional(document: dict[str, Any] | None) -> Running | None:
     return Running(**document) if document else None
+
+
+def is_kept(directory: JobDirectory) -> bool:
+    """Whether a launcher or a master keeps the job going."""
+    record = Record.load(directory.launcher)
+    if record is None:
+        return False
+    return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))
 
 
 def start_ticks(pid: int) -> int | None:

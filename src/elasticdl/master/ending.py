@@ -23,6 +23,8 @@ def end(job: Job, phase: Outcome, reason: str, exit_code: int, now: float, *, ki
     for worker in job.ledger.membership.here():
         if kill:
             actions.append(SignalWorker(worker.id, signal.SIGKILL))
+        elif worker.state is WorkerState.LAUNCHING:
+            actions.append(SignalWorker(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
         else:
             actions.append(send(worker.id, release=pb.Release()))
     for ps in job.ledger.fleet.here():

@@ -56,7 +56,15 @@ CLUSTER_OPTIONS: tuple[Option, ...] = (
     Option("node_selector", "cluster.node_selector", SECTION, "Labels of nodes.", ALL, Form.PAIRS, '"A=1,B=2"'),
     Option("spread", "cluster.spread", SECTION, "Spread pods over nodes (default), zones, or none.", ALL),
     Option("scheduler_name", "cluster.scheduler", SECTION, "Scheduler of the pods.", ALL),
-    Option("queue", "cluster.queue", SECTION, "Queue of Kueue.", ALL),
+    Option(
+        "queue",
+        "cluster.queue",
+        "Job",
+        "Queue of Kueue. On this machine: wait for `elasticdl scheduler` to give the job workers.",
+        ALL,
+        Form.OPTIONAL,
+        "[NAME]",
+    ),
     Option("state_claim", "cluster.state_claim", SECTION, "Claim for the master's journal.", ALL),
     Option(
         "memory_most",

@@ -14,6 +14,7 @@ class Form(Enum):
     """How the words after an option are read."""
 
     WORD = auto()  # one value; the JobSpec says whether it is a number
+    OPTIONAL = auto()  # one value, or none: --queue, --queue=NAME
     SWITCH = auto()  # --shuffle / --no-shuffle
     LIST = auto()  # a,b,c
     MAPPING = auto()  # a=1;b=[1,2], repeated, or a YAML mapping

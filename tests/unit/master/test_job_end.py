@@ -149,8 +149,9 @@ def test_a_stop_at_once_kills() -> None:
 def test_a_job_that_has_not_started_stops_immediately() -> None:
     driver = Driver(job_spec())
 
-    driver.do(ev.StopAsked(False, "never mind"))
+    actions = driver.do(ev.StopAsked(False, "never mind"))
 
+    assert [number for _, number in signalled(actions)] == [signal.SIGTERM] * 2, "who starts up hears nothing else"
     assert driver.phase == "stopped"
 
 

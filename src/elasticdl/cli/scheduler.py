@@ -1,0 +1,89 @@
+"""`elasticdl scheduler`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+
+import click
+
+from elasticdl.cli import home
+from elasticdl.cli.command import Command
+from elasticdl.errors import SpecError
+
+POLICY = "goodput"
+TAKE_S = 2.0  # a scheduler that is just ending has let go of the queue by then
+
+EXAMPLES = """
+elasticdl scheduler
+elasticdl scheduler --budget 320 --policy goodput
+elasticdl train job.yaml --queue --num_workers=2 --max_workers=8
+elasticdl train job.yaml --queue --priority=10
+"""
+
+
+@click.command("scheduler", cls=Command, examples=EXAMPLES)
+@click.option("--policy", metavar="NAME[:KEY=VALUE,…]", help=f"Who gets how many workers. Default: {POLICY}.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="DEVICES",
+    help="CPU slots that all jobs share. Default: the cores of this machine.",
+)
+@click.option(
+    "--nodes", metavar="NxDEVICES", help="Instead of --budget: several nodes, as a policy sees them, e.g. 4x8."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Decide so often though nothing happened; 0: never. Default: as the policy likes.",
+)
+def command(policy: str | None, budget: int | None, nodes: str | None, interval: float | None) -> None:
+    """Share this machine among the jobs of `elasticdl train --queue`.
+
+    Jobs start at once with what is free, grow when others end, shrink or wait when others come; those of greater
+    priority go first. A worker takes as many devices as it has threads. Ctrl-C ends the scheduler and no job: the next
+    one finds them all again.
+    """
+    from elasticdl.cli.scheduler_screen import Screen
+    from elasticdl.scheduler import policies
+    from elasticdl.scheduler.local.book import Book
+    from elasticdl.scheduler.local.nodes import declared
+    from elasticdl.scheduler.local.serving import Server
+    from elasticdl.scheduler.local.turns import Turns
+
+    chosen = policies.named(policy or default_policy())
+    turns = Turns(chosen, Book(declared(budget, nodes)), interval)
+    queue = home.queue()
+    with queue.serving(TAKE_S) as is_ours:
+        if not is_ours:
+            raise SpecError(
+                f"another scheduler serves {queue.root}; end it first, or set ELASTICDL_HOME to another home"
+            )
+        _log_to(queue.root / "scheduler.log")
+        with Screen.open() as screen:
+            screen.say(f"policy {chosen.name}, {turns.book.devices} devices; jobs come from `elasticdl train --queue`")
+            server = Server(queue, turns, screen.show, screen.say)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, lambda *_: server.stop())
+            server.run()
+    running = sum(bool(one.given) for one in turns.book.entries.values())
+    click.echo(
+        f"the scheduler ends; {_jobs(running)} by themselves, and are found again by the next `elasticdl scheduler`"
+    )
+
+
+def default_policy() -> str:
+    from elasticdl.scheduler import policies
+
+    return POLICY if POLICY in policies.KNOWN else "elastic-first-come"
+
+
+def _jobs(running: int) -> str:
+    return f"{running} job{'s' * (running != 1)} run{'s' * (running == 1)} on"
+
+
+def _log_to(path: Path) -> None:
+    logging.basicConfig(filename=path, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)

@@ -1,0 +1,234 @@
+"""All jobs of this machine that are not over: events in, snapshots out, plans in, actions out. Pure.
+
+What the last plan gives a job is what policies are shown, as in the simulator. What is carried out of it is held
+against the devices that are really free: whoever gets more waits until whoever gets less has let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from elasticdl.scheduler.local import events as ev
+from elasticdl.scheduler.local.entry import Entry, RatesOf, nothing_known
+from elasticdl.scheduler.local.standing import Standing, State
+from elasticdl.scheduler.local.waits import Running, Waiting, expected
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.snapshot import Node, Snapshot
+
+MOST_LOSSES = 3  # in a row, without progress between them
+RETRY_S = 1.0  # after an action that failed
+
+_GOES_ON = ("", "pending", "starting", "running")  # phases in which a master takes wishes
+
+
+class Book:
+    """A `Cluster` for the loop. Every job in it is not over."""
+
+    def __init__(self, nodes: tuple[Node, ...], rates_of: RatesOf = nothing_known) -> None:
+        self.nodes = nodes
+        self.entries: dict[str, Entry] = {}
+        self._rates_of = rates_of
+
+    @property
+    def devices(self) -> int:
+        return sum(node.devices for node in self.nodes)
+
+    # ---- events
+
+    def handle(self, event: ev.Event, now: float) -> bool:
+        """Take note of it. True: the policy wants to know."""
+        match event:
+            case ev.Submitted(submission):
+                return self._add(Entry(submission, since=now, counted_at=now))
+            case ev.Found():
+                return self._found(event, now)
+        entry = self.entries.get(event.name)
+        if entry is None:
+            return False
+        entry.count_up_to(now)
+        match event:
+            case ev.StopAsked():
+                was_wanted, entry.is_unwanted = not entry.is_unwanted, True
+                return was_wanted
+            case ev.Seen():
+                _see(entry, event)
+            case ev.Done(_, at):
+                entry.is_busy, entry.acted_at = False, at
+                if entry.is_unwanted or entry.state is State.SUSPENDING:
+                    entry.phase = "stopping"
+            case ev.Failed(_, at):
+                entry.is_busy, entry.acted_at, entry.not_before = False, at, now + RETRY_S
+            case ev.Ended(_, phase):
+                return self._ended(entry, phase)
+            case ev.Lost(_, why):
+                return self._lost(entry, why, now)
+        return False
+
+    # ---- the cluster of the loop
+
+    def snapshot(self, now: float) -> Snapshot:
+        self._count_up_to(now)
+        wanted = [entry for entry in self.entries.values() if not entry.is_unwanted and not entry.rejected]
+        return Snapshot(now, self.nodes, tuple(entry.job(self._rates_of) for entry in wanted))
+
+    def apply(self, plan: Plan, now: float) -> None:
+        for name, allocation in plan.allocations.items():
+            entry = self.entries[name]
+            entry.count_up_to(now)
+            entry.give(allocation, now)
+            # Who has run already does not fail for want of room: there may be more again.
+            if allocation.is_rejected and entry.account.launches == 0:
+                entry.rejected = allocation.reason
+
+    # ---- what is to be done
+
+    def due(self, now: float) -> list[ev.Action]:
+        """What can be done now towards the plan. Whoever it is about is busy until Done, Failed or the end."""
+        actions: list[ev.Action] = []
+        idle = sorted((one for one in self.entries.values() if one.is_idle(now)), key=lambda entry: entry.rank)
+        for entry in idle:
+            actions += _releases(entry)
+        free = self.devices - sum(entry.taken for entry in self.entries.values())
+        for entry in idle:
+            need = None if entry.is_busy else _need(entry)
+            if need is not None and need <= free:
+                free -= need
+                actions.append(_advance(entry))
+        return actions
+
+    def standings(self, now: float) -> Mapping[str, Standing]:
+        self._count_up_to(now)
+        waits = self._waits()
+        return {
+            name: Standing(
+                state=entry.state,
+                given=dict(entry.given),
+                maximum=entry.submission.maximum,
+                reason="stops: its owner asked for it" if entry.is_unwanted else entry.reason,
+                expected_wait_s=waits[name] if entry.expected_wait_s is None else entry.expected_wait_s,
+                since=entry.since,
+                submitted_at=entry.submission.submitted_at,
+                priority=entry.submission.priority,
+                queue=entry.submission.queue,
+                devices=entry.submission.devices,
+                account=entry.account,
+            )
+            for name, entry in self.entries.items()
+        }
+
+    # ---- inside
+
+    def _count_up_to(self, now: float) -> None:
+        for entry in self.entries.values():
+            entry.count_up_to(now)
+
+    def _add(self, entry: Entry) -> bool:
+        is_new = entry.name not in self.entries
+        if is_new:
+            self.entries[entry.name] = entry
+        return is_new
+
+    def _found(self, event: ev.Found, now: float) -> bool:
+        account = event.account
+        entry = Entry(event.submission, event.state, since=now, account=account, counted_at=now)
+        entry.reason = "as the last scheduler left it"
+        entry.progress = ev.Progress(account.step, account.total_steps)
+        # A node that is declared no more has nothing to give.
+        entry.given = {node.name: event.given[node.name] for node in self.nodes if node.name in event.given}
+        # Until its master says more, nobody may have what it perhaps has.
+        entry.wished, entry.living = entry.count, account.most_workers
+        return self._add(entry)
+
+    def _ended(self, entry: Entry, phase: str) -> bool:
+        """A stop that we asked for, and nobody else, is no end."""
+        if phase == "stopped" and entry.state is State.SUSPENDING and not entry.is_unwanted:
+            _be_without_processes(entry)
+            return False
+        del self.entries[entry.name]
+        # Who was rejected or unwanted had left the snapshots before.
+        return not (entry.rejected or entry.is_unwanted)
+
+    def _lost(self, entry: Entry, why: str, now: float) -> bool:
+        _be_without_processes(entry)
+        losses = entry.account.losses + 1
+        entry.account = replace(entry.account, losses=losses)
+        entry.given, entry.since = {}, now
+        entry.reason = f"{why}; goes on from its newest checkpoint"
+        if losses >= MOST_LOSSES:
+            entry.rejected = f"{why}, {losses} times without a step between; see its logs"
+        return True
+
+    def _waits(self) -> Mapping[str, float | None]:
+        def devices(entry: Entry) -> int:
+            return entry.count * entry.submission.devices
+
+        entries = sorted(self.entries.values(), key=lambda entry: entry.rank)
+        running = [Running(entry.name, devices(entry), entry.progress.remaining_s) for entry in entries if entry.given]
+        wants = [Waiting(entry.name, entry.submission.minimum * entry.submission.devices) for entry in entries]
+        waiting = [want for entry, want in zip(entries, wants, strict=True) if not entry.given]
+        shrunk = [
+            Waiting(entry.name, entry.submission.devices)
+            for entry in entries
+            if entry.given and entry.count < entry.submission.maximum
+        ]
+        found = expected(self.devices - sum(one.devices for one in running), running, [*waiting, *shrunk])
+        return {entry.name: found.get(entry.name) for entry in entries}
+
+
+def _see(entry: Entry, seen: ev.Seen) -> None:
+    # One that starts up does not know yet how far it was before.
+    if seen.phase not in ("pending", "starting"):
+        losses = 0 if seen.progress.step > entry.progress.step else entry.account.losses
+        entry.progress = seen.progress.after(entry.progress)
+        step, total_steps = entry.progress.step, entry.progress.total_steps
+        entry.account = replace(entry.account, step=step, total_steps=total_steps, losses=losses)
+    # What was told before we last did something about it may be no longer so.
+    if seen.at > entry.acted_at and not entry.is_busy:
+        entry.phase, entry.wished, entry.living = seen.phase, seen.wished, seen.living
+
+
+def _be_without_processes(entry: Entry) -> None:
+    """What we may have begun about it meanwhile is still to be heard of."""
+    entry.state, entry.phase = State.WAITING, ""
+    entry.wished = entry.living = 0
+
+
+def _releases(entry: Entry) -> Iterator[ev.Action]:
+    """What gives devices back, or ends a job: at once."""
+    is_running = entry.state is State.RUNNING
+    if entry.state is State.WAITING:
+        if entry.rejected or entry.is_unwanted:
+            entry.is_busy = True
+            why = ("failed", entry.rejected) if entry.rejected else ("stopped", "taken out of the queue by its owner")
+            yield ev.Close(entry.name, *why)
+    elif entry.phase not in _GOES_ON:
+        return
+    elif entry.is_unwanted:
+        entry.is_busy = True
+        yield ev.Stop(entry.name)
+    elif not entry.given or not is_running:
+        entry.is_busy, entry.state = True, State.SUSPENDING
+        yield ev.Suspend(entry.name, entry.reason)
+    elif entry.count < entry.wished:
+        # Its devices are free once its workers are gone, not before.
+        entry.is_busy, entry.living, entry.wished = True, max(entry.living, entry.wished), entry.count
+        yield ev.Resize(entry.name, entry.count)
+
+
+def _need(entry: Entry) -> int | None:
+    """Devices that its start or growth takes beyond those it has; None: neither is due."""
+    is_start = entry.state is State.WAITING and entry.given and not entry.is_unwanted
+    is_growth = entry.state is State.RUNNING and entry.phase in _GOES_ON and entry.count > entry.wished
+    return max(entry.count * entry.submission.devices - entry.taken, 0) if is_start or is_growth else None
+
+
+def _advance(entry: Entry) -> ev.Action:
+    """Start or grow it."""
+    is_start, resumes = entry.state is State.WAITING, entry.resumes
+    entry.is_busy, entry.wished = True, entry.count
+    if not is_start:
+        return ev.Resize(entry.name, entry.count)
+    entry.state, entry.phase, entry.living = State.RUNNING, "", entry.count
+    entry.account = replace(entry.account, launches=entry.account.launches + 1)
+    return ev.Start(entry.name, entry.count, resumes)

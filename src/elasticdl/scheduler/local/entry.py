@@ -1,0 +1,113 @@
+"""One job in the book: what it is, what it was given, what it really has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from elasticdl.scheduler.interface import Rates
+from elasticdl.scheduler.local.events import Progress
+from elasticdl.scheduler.local.standing import Account, State
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.plan import Allocation
+from elasticdl.scheduler.snapshot import Job, Workers
+
+CHANGE_COST_S = 0.5  # of a change of workers, before one was measured
+
+RatesOf = Callable[[Submission, Progress], Rates | None]
+"""The seam for models of speed: useful work a second, in steps, by what was measured; None: nothing is known yet."""
+
+
+def nothing_known(submission: Submission, progress: Progress) -> Rates | None:
+    return None
+
+
+@dataclass(slots=True)
+class Entry:
+    submission: Submission
+    state: State = State.WAITING
+    given: Workers = field(default_factory=dict)  # by the last plan
+    reason: str = "submitted; not yet decided on"
+    expected_wait_s: float | None = None
+    since: float = 0.0  # it is given so many
+    account: Account = field(default_factory=Account)
+    counted_at: float = 0.0  # the account is true up to here
+    progress: Progress = field(default_factory=Progress)
+    # What is really there
+    phase: str = ""  # as its master says
+    wished: int = 0  # by its master, or what we asked it for
+    living: int = 0
+    is_busy: bool = False  # an action of ours is under way
+    acted_at: float = -math.inf  # what was seen before counts no more
+    not_before: float = -math.inf  # after an action that failed
+    # How it will end
+    is_unwanted: bool = False  # its owner wants it ended
+    rejected: str = ""  # why it can never run here
+
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+    def is_idle(self, now: float) -> bool:
+        return not self.is_busy and now >= self.not_before
+
+    @property
+    def count(self) -> int:
+        """Workers it is given."""
+        return sum(self.given.values())
+
+    @property
+    def taken(self) -> int:
+        """Devices that nobody else may have now."""
+        return 0 if self.state is State.WAITING else max(self.wished, self.living) * self.submission.devices
+
+    @property
+    def rank(self) -> tuple[int, float, str]:
+        """Whoever has the least is served first."""
+        return -self.submission.priority, self.submission.submitted_at, self.name
+
+    @property
+    def resumes(self) -> bool:
+        return self.account.launches > 0
+
+    def give(self, allocation: Allocation, now: float) -> None:
+        """What the plan says, from now on."""
+        self.reason, self.expected_wait_s = allocation.reason, allocation.expected_wait_s
+        if dict(allocation.workers) == dict(self.given):
+            return
+        account, count = self.account, allocation.count
+        if account.started_at is None:
+            self.account = replace(account, started_at=now, changed_at=now, most_workers=count)
+        else:
+            most = max(account.most_workers, count)
+            self.account = replace(account, changed_at=now, changes=account.changes + 1, most_workers=most)
+        self.given, self.since = dict(allocation.workers), now
+
+    def count_up_to(self, now: float) -> None:
+        """Charge it for what it was given since."""
+        seconds, self.counted_at = max(now - self.counted_at, 0.0), max(now, self.counted_at)
+        if self.given:
+            devices = self.count * self.submission.devices
+            attained_s, executed_s = self.account.attained_s + devices * seconds, self.account.executed_s + seconds
+            self.account = replace(self.account, attained_s=attained_s, executed_s=executed_s)
+
+    def job(self, rates_of: RatesOf) -> Job:
+        account, progress = self.account, self.progress
+        left = progress.total_steps - progress.step if progress.total_steps else None
+        cost = progress.change_cost_s
+        return self.submission.job(
+            workers=dict(self.given),
+            started_at=account.started_at,
+            attained_s=account.attained_s,
+            executed_s=account.executed_s,
+            changed_at=account.changed_at,
+            restarts=account.changes,
+            change_cost_s=CHANGE_COST_S if cost is None else cost,
+            most_workers=account.most_workers,
+            speeds=progress.speeds,
+            noise=progress.noise,
+            rates=rates_of(self.submission, progress),
+            work_left=float(left) if left is not None else None,
+            work_done=float(progress.step),
+        )

@@ -1,0 +1,114 @@
+"""The directory of the scheduler: who was submitted, who shall end, what was decided. Whole files, by rename."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.local.standing import Report
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.spec.directory import JobDirectory, write_private
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Of one home: jobs lie in `home/jobs`, this in `home/scheduler`."""
+
+    home: Path
+
+    @property
+    def root(self) -> Path:
+        return self.home / "scheduler"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    def directory_of(self, name: str) -> JobDirectory:
+        return JobDirectory(self.home / "jobs" / name)
+
+    # ---- submissions
+
+    def put(self, submission: Submission) -> None:
+        self._entries.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._entry(submission.name), json.dumps(submission.to_document(), indent=1))
+
+    def find(self, name: str) -> Submission | None:
+        """SpecError for a file that holds no submission."""
+        path = self._entry(name)
+        try:
+            return Submission.from_document(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise SpecError(f"{path}: {exc}") from exc
+
+    def has(self, name: str) -> bool:
+        return self._entry(name).exists()
+
+    def names(self) -> list[str]:
+        return sorted(path.stem for path in self._entries.glob("*.json"))
+
+    def remove(self, name: str) -> None:
+        self._entry(name).unlink(missing_ok=True)
+        self._mark(name).unlink(missing_ok=True)
+
+    # ---- ends that people ask for
+
+    def ask_to_stop(self, name: str) -> None:
+        self._mark(name).touch()
+
+    def asked_to_stop(self) -> set[str]:
+        return {path.stem for path in self._entries.glob("*.stop")}
+
+    # ---- what was decided
+
+    def report(self) -> Report | None:
+        return Report.load(self.plan)
+
+    # ---- who serves
+
+    @contextmanager
+    def serving(self, patience_s: float = 0.0) -> Iterator[bool]:
+        """Whether we are the only one that serves this queue, until the end of the block."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + patience_s
+        try:
+            # Somebody may just look whether the queue is served.
+            while not (is_ours := _locked(descriptor)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            yield is_ours
+        finally:
+            os.close(descriptor)
+
+    def is_served(self) -> bool:
+        if not (self.root / "lock").exists():
+            return False
+        with self.serving() as is_ours:
+            return not is_ours
+
+    @property
+    def _entries(self) -> Path:
+        return self.root / "queue"
+
+    def _entry(self, name: str) -> Path:
+        return self._entries / f"{name}.json"
+
+    def _mark(self, name: str) -> Path:
+        return self._entries / f"{name}.stop"
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

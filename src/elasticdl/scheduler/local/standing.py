@@ -1,0 +1,107 @@
+"""`plan.json`: what the scheduler decided, for people, and what it remembers, for the next scheduler."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from elasticdl.spec.directory import read_json, write_private
+
+_log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """What a job that is not over does."""
+
+    WAITING = "waiting"  # without processes
+    RUNNING = "running"  # launched, and nobody told it to stop
+    SUSPENDING = "suspending"  # told to stop by the scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of a job so far."""
+
+    started_at: float | None = None  # first time it was given workers
+    attained_s: float = 0.0  # devices times seconds
+    executed_s: float = 0.0  # with any workers at all
+    changed_at: float | None = None  # when its workers changed last
+    changes: int = 0  # of its workers since it started
+    most_workers: int = 0
+    launches: int = 0
+    losses: int = 0  # ends without a result, one after the other
+    step: int = 0
+    total_steps: int = 0  # 0: not known
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One job."""
+
+    state: State
+    given: Mapping[str, int]  # workers by node, that the plan gives it
+    maximum: int
+    reason: str
+    expected_wait_s: float | None = None  # until it has workers, or more; None: nobody can say
+    since: float = 0.0  # it stands so
+    submitted_at: float = 0.0  # a later job of the same name is another
+    priority: int = 0
+    queue: str = ""
+    devices: int = 1
+    account: Account = Account()
+
+    @property
+    def workers(self) -> int:
+        return sum(self.given.values())
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.workers
+
+    @property
+    def is_shrunk(self) -> bool:
+        return 0 < self.workers < self.maximum
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All jobs."""
+
+    written_at: float
+    policy: str
+    nodes: Mapping[str, int]  # devices by name
+    trouble: str = ""  # why the policy's last answer was not taken; "": it was
+    jobs: Mapping[str, Standing] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> int:
+        return sum(self.nodes.values())
+
+    @property
+    def used(self) -> int:
+        return sum(one.workers * one.devices for one in self.jobs.values())
+
+    def save(self, path: Path) -> None:
+        write_private(path, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def load(cls, path: Path) -> Report | None:
+        """None where no scheduler ever wrote one that we understand: masters and directories know the rest."""
+        try:
+            document = read_json(path)
+            if document is None:
+                return None
+            return cls(**document | {"jobs": {name: _standing(one) for name, one in document["jobs"].items()}})
+        except (ValueError, KeyError, TypeError) as exc:
+            _log.warning("%s is not understood: %r", path, exc)
+            return None
+
+
+def _standing(document: Mapping[str, Any]) -> Standing:
+    made = {"state": State(document["state"]), "account": Account(**document["account"])}
+    return Standing(**{**document, **made})

@@ -1,0 +1,126 @@
+"""Jobs of random priorities share a machine while scheduler, masters and whole jobs are killed: the same bits for all.
+
+CHAOS_SECONDS and CHAOS_SEED as in test_chaos.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticdl.launcher import process
+from elasticdl.launcher.record import Record, is_kept, start_ticks
+from tests.chaos.test_chaos import SECONDS, SEED
+from tests.integration.job import Job, Jobs
+from tests.integration.scheduling import Scheduler
+
+BUDGET = 4
+AT_ONCE = 4  # jobs that are not over
+PAUSE_S = 0.1
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    started = Jobs(tmp_path)
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def scheduler(jobs: Jobs) -> Iterator[Scheduler]:
+    made = Scheduler(jobs.home)
+    yield made
+    made.end()
+
+
+class Crowd:
+    """Jobs that come as others end."""
+
+    def __init__(self, jobs: Jobs, chance: random.Random) -> None:
+        self._jobs = jobs
+        self._chance = chance
+        self.all: list[Job] = []
+        self.story: list[str] = []
+
+    def tell(self, what: str) -> None:
+        self.story.append(f"{time.strftime('%H:%M:%S')} {what}")
+        print(self.story[-1], flush=True)
+
+    def submit(self) -> None:
+        least = self._chance.choice([1, 1, 2, 3])
+        most, priority = self._chance.randint(least, 4), self._chance.choice([0, 0, 1, 2])
+        name = f"job-{len(self.all)}"
+        self.tell(f"{name} comes: {least} to {most} workers, priority {priority}")
+        self.all.append(
+            self._jobs.train(
+                name, most, "--queue", f"--min_workers={least}", f"--max_workers={most}", f"--priority={priority}",
+                slow=True, pause_s=PAUSE_S,
+            )
+        )  # fmt: skip
+
+    def unfinished(self) -> list[Job]:
+        return [job for job in self.all if not job.output.exists()]
+
+    def workers(self) -> int:
+        """That live, of all jobs."""
+        found = 0
+        for job in self.all:
+            record = Record.load(job.directory.launcher)
+            replicas = record.replicas.values() if record else ()
+            found += sum(start_ticks(one.pid) == one.start_ticks for one in replicas)
+        return found
+
+    def strike(self, scheduler: Scheduler) -> None:
+        act = self._chance.choice(["scheduler", "scheduler", "master", "job"])
+        running = [job for job in self.unfinished() if is_kept(job.directory)]
+        if act == "scheduler":
+            self.tell("kill -9 of the scheduler")
+            scheduler.end(signal.SIGKILL)
+            time.sleep(self._chance.uniform(0.0, 3.0))
+            scheduler.start(BUDGET)
+        elif running:
+            job = self._chance.choice(running)
+            self.tell(f"kill -9 of {act} {job.name}")
+            with contextlib.suppress(ProcessLookupError, AssertionError):
+                job.kill_master() if act == "master" else process.kill_all(job.directory)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS * 4 + 600)
+def test_random_deaths_under_the_scheduler_change_no_bit(jobs: Jobs, scheduler: Scheduler) -> None:
+    print(f"CHAOS_SEED={SEED}", flush=True)
+    undisturbed = jobs.train("undisturbed", 1).digest()
+    crowd = Crowd(jobs, random.Random(SEED))
+    scheduler.start(BUDGET)
+    chance = random.Random(SEED + 1)
+    deadline, strike_at, most = time.monotonic() + SECONDS, time.monotonic() + 10.0, 0
+    while time.monotonic() < deadline:
+        if len(crowd.unfinished()) < AT_ONCE:
+            crowd.submit()
+        if time.monotonic() >= strike_at:
+            crowd.strike(scheduler)
+            strike_at = time.monotonic() + chance.uniform(4.0, 12.0)
+        most = max(most, crowd.workers())
+        time.sleep(0.2)
+    for job in crowd.all:
+        job.hurry()
+
+    bits = {job.name: job.digest() for job in crowd.all if _wait_over(scheduler, job)}
+
+    assert set(bits.values()) == {undisturbed}, "\n".join(crowd.story)
+    assert len(bits) == len(crowd.all)
+    assert most <= BUDGET, f"{most} workers lived at once"
+
+
+def _wait_over(scheduler: Scheduler, job: Job) -> bool:
+    deadline = time.monotonic() + 300.0
+    while scheduler.queue.has(job.name):
+        assert time.monotonic() < deadline, f"{job.name} does not end: {scheduler.standing(job.name)}\n{job.story()}"
+        time.sleep(0.2)
+    return True

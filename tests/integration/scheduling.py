@@ -1,0 +1,97 @@
+"""A real scheduler beside real jobs, with the policies of ElasticDL and one of our own that can be made to fail.
+
+As a script it is `elasticdl` that knows the policy `in-order`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from elasticdl.cli.main import main
+from elasticdl.scheduler import policies
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.local.queue import Queue
+from elasticdl.scheduler.local.standing import Standing
+from elasticdl.scheduler.snapshot import Snapshot
+from elasticdl.spec.env import HOME
+from tests.integration.job import PATIENCE_S
+from tests.unit.scheduler.local.jobs import InOrder
+
+
+@dataclass(frozen=True)
+class Fallible(InOrder):
+    """Fails while the file `fails` is there."""
+
+    fails: str = "/nowhere"
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        if Path(self.fails).exists():
+            raise ZeroDivisionError("made to fail")
+        return super().decide(snapshot, memory)
+
+
+class Scheduler:
+    """The scheduler of one home, as a process that may be killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        self.queue = Queue(home)
+        self.log = home / "scheduler-output"
+        self._environ = {**os.environ, HOME: str(home), "PYTHONUNBUFFERED": "1"}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, budget: int, policy: str = "in-order") -> None:
+        argv = [sys.executable, "-m", "tests.integration.scheduling", "scheduler"]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*argv, f"--budget={budget}", f"--policy={policy}"], env=self._environ, stdout=output, stderr=output
+            )
+        self._wait(lambda: self.queue.is_served(), "a scheduler")
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        """End it by a signal; its exit code."""
+        if self._process is None:
+            return 0
+        self._process.send_signal(number)
+        code = self._process.wait(PATIENCE_S)
+        self._process = None
+        return code
+
+    def standing(self, name: str) -> Standing | None:
+        report = self.queue.report()
+        return report.jobs.get(name) if report else None
+
+    def wait(self, name: str, is_so: Callable[[Standing], bool], what: str) -> Standing:
+        """Until the scheduler says so of a job."""
+        found = self._wait(lambda: (one := self.standing(name)) is not None and is_so(one) and one, f"{name} {what}")
+        assert isinstance(found, Standing)
+        return found
+
+    def wait_gone(self, name: str) -> None:
+        self._wait(lambda: not self.queue.has(name), f"{name} has left the queue")
+
+    def wait_empty(self) -> None:
+        self._wait(lambda: not self.queue.names(), "an empty queue")
+
+    def _wait(self, found: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (value := found()):
+            assert time.monotonic() < deadline, f"waited in vain for {what}\n{self.log.read_text()}"
+            time.sleep(0.03)
+        return value
+
+
+if __name__ == "__main__":
+    module = ModuleType("in_order")
+    module.POLICY = Fallible  # type: ignore[attr-defined]
+    sys.modules["elasticdl.scheduler.policies.in_order"] = module
+    policies.KNOWN["in-order"] = ("in_order", {})
+    main()

@@ -1,0 +1,188 @@
+"""Jobs that share a machine: they start, grow, shrink and are suspended, and end with the same bits."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from elasticdl.scheduler.local.standing import State
+from tests.integration.job import EPOCHS, RECORDS, Job, Jobs
+from tests.integration.scheduling import Scheduler
+
+QUEUED = ("--queue", "--min_workers", "1")
+URGENT = ("--queue", "--priority", "5")
+
+
+@pytest.fixture
+def scheduler(jobs: Jobs) -> Iterator[Scheduler]:
+    """Of the same home; ends before the jobs do, or it would bring them back."""
+    made = Scheduler(jobs.home)
+    yield made
+    made.end()
+
+
+def result_of(job: Job) -> str:
+    return str(job.result()["phase"])
+
+
+def test_a_job_starts_at_once_with_what_is_free_and_grows_when_another_ends(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(3, "elastic-first-come")
+    first = jobs.train("first", 2, *QUEUED, "--max_workers", "2", slow=True, pause_s=0.15)
+    first.wait_members(2, step=2)
+    second = jobs.train("second", 2, *QUEUED, slow=True, pause_s=0.15)
+    second.wait_members(1, step=2)
+    shrunk = second.document()
+    assert (shrunk["phase"], shrunk["wished_workers"]) == ("running", 1)
+    assert "1 of 4 workers" in shrunk["reason"]
+    assert shrunk["scheduling"]["workers"] == 1
+
+    first.hurry()
+    second.wait_members(3)
+    second.hurry()
+
+    assert first.digest() == second.digest() == undisturbed
+    scheduler.wait_empty()
+
+
+def test_greater_priority_takes_workers_and_a_suspended_job_ends_with_the_same_bits(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(3, "elastic-first-come")
+    low = jobs.train("low", 3, *QUEUED, slow=True, pause_s=0.15)
+    low.wait_members(3, step=5)
+    high = jobs.train("high", 3, *URGENT, "--min_workers", "3", slow=True, pause_s=0.15)
+    high.wait_members(3, step=2)
+    waiting = low.document()
+    assert (waiting["phase"], waiting["exit_code"]) == ("waiting", None)
+    assert 5 <= waiting["step"] < waiting["total_steps"]
+    assert waiting["reason"] != ""
+    assert not low.living()
+
+    high.hurry()
+    low.hurry()
+    scheduler.wait_gone("low")
+
+    assert high.digest() == low.digest() == undisturbed
+    assert "state of step" in low.log("worker-0"), "it did not begin anew"
+    assert low.document()["records"] == EPOCHS * RECORDS
+
+
+def test_a_job_shrinks_for_another_and_nobody_has_more_than_there_is(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(3)
+    low = jobs.train("low", 3, *QUEUED, slow=True, pause_s=0.15)
+    low.wait_members(3, step=3)
+    high = jobs.train("high", 2, *URGENT, "--max_workers", "2", slow=True, pause_s=0.15)
+    high.wait_members(2, step=1)
+    before = low.wait_members(1)
+    assert sum(name.startswith("worker") for job in (low, high) for name in job.living()) <= 3
+
+    high.hurry()
+    after = low.wait_members(3)
+    low.hurry()
+
+    assert set(before) < set(after), "whoever stayed is still there"
+    assert high.digest() == low.digest() == undisturbed
+
+
+def test_jobs_go_on_without_the_scheduler_and_the_next_one_finds_them(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(3)
+    first = jobs.train("first", 2, *QUEUED, "--max_workers", "2", slow=True, pause_s=0.15)
+    second = jobs.train("second", 2, *QUEUED, slow=True, pause_s=0.15)
+    first.wait_members(2, step=2)
+    before = second.wait_members(1, step=1)
+    scheduler.end(signal.SIGKILL)
+
+    first.hurry()
+    assert first.digest() == undisturbed
+    third = jobs.train("third", 1, *QUEUED, "--max_workers", "1")
+    assert third.document()["phase"] == "waiting"
+    assert "no scheduler runs" in third.document()["reason"]
+    assert scheduler.queue.names() == ["first", "second", "third"]
+    scheduler.start(3)
+    after = second.wait_members(2)
+    second.hurry()
+
+    assert set(before) < set(after), "the job that ran was left alone"
+    assert second.digest() == third.digest() == undisturbed
+    scheduler.wait_empty()
+
+
+def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(2)
+    low = jobs.train("low", 2, *QUEUED, slow=True, pause_s=0.15)
+    low.wait_members(2, step=3)
+    high = jobs.train("high", 2, *URGENT, "--min_workers", "2", "--max_workers", "2")
+    scheduler.wait("low", lambda one: one.state is State.SUSPENDING, "is being suspended")
+    scheduler.end(signal.SIGKILL)
+    low.hurry()
+    scheduler.start(2)
+
+    assert high.digest() == undisturbed
+    scheduler.wait_gone("low")
+    assert low.digest() == undisturbed
+
+
+def test_ctrl_c_ends_the_scheduler_and_no_job(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:
+    scheduler.start(2)
+    job = jobs.train("job", 2, *QUEUED, slow=True, pause_s=0.15)
+    job.wait_members(2, step=1)
+
+    assert scheduler.end(signal.SIGINT) == 0
+    assert "1 job runs on" in scheduler.log.read_text()
+    job.hurry()
+
+    assert job.digest() == undisturbed
+
+
+def test_a_policy_that_raises_costs_no_job_anything(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:
+    fails = jobs.home / "fails"
+    scheduler.start(3, f"in-order:fails={fails}")
+    first = jobs.train("first", 2, *QUEUED, "--max_workers", "2", slow=True, pause_s=0.15)
+    before = first.wait_members(2, step=2)
+    fails.touch()
+    second = jobs.train("second", 1, *QUEUED)
+
+    waiting = scheduler.wait("second", lambda one: "the policy failed" in one.reason, "hears of it")
+    assert waiting.is_waiting
+    assert first.wait_members(2) == before
+    assert "ZeroDivisionError: made to fail" in scheduler.log.read_text()
+    fails.unlink()
+    first.hurry()
+
+    assert first.digest() == second.digest() == undisturbed
+
+
+def test_jobs_of_the_queue_are_stopped_for_good(jobs: Jobs, scheduler: Scheduler) -> None:
+    scheduler.start(1)
+    running = jobs.train("running", 1, *QUEUED, slow=True, pause_s=0.15)
+    waiting = jobs.train("waiting", 1, *QUEUED, slow=True, pause_s=0.15)
+    running.wait_members(1, step=2)
+
+    waiting.stop()
+    assert (result_of(waiting), waiting.directory.launcher.exists()) == ("stopped", False)
+    running.stop()
+    assert result_of(running) == "stopped"
+    scheduler.wait_empty()
+
+    assert running.document()["phase"] == "stopped"
+
+
+def test_a_job_that_can_never_fit_is_rejected_when_the_scheduler_sees_it(jobs: Jobs, scheduler: Scheduler) -> None:
+    wide = jobs.train("wide", 3, "--queue", "--min_workers", "3")
+
+    scheduler.start(2)
+    scheduler.wait_gone("wide")
+
+    document = wide.document()
+    assert (document["phase"], document["exit_code"]) == ("failed", 2)
+    assert "can never run here: needs 3 workers" in document["reason"]

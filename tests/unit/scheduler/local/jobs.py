@@ -1,0 +1,66 @@
+"""Submissions, books and a plain policy for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.local.book import Book
+from elasticdl.scheduler.local.events import Progress, Seen, Submitted
+from elasticdl.scheduler.local.nodes import HERE
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.local.turns import Turns
+from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Everybody their minimum, in order; then the first as much as it can use, then the second. For one node."""
+
+    name: str = "in-order"
+    is_rigid: bool = False
+    interval_s: float = 0.0
+    asks_at_events: bool = True
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        free = snapshot.devices
+        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        counts = dict.fromkeys((job.name for job in queue), 0)
+        for job in queue:
+            if job.minimum * job.devices <= free:
+                counts[job.name] = job.minimum
+                free -= job.minimum * job.devices
+        for job in queue:
+            if counts[job.name]:
+                more = min(free // job.devices, job.maximum - counts[job.name])
+                counts[job.name] += more
+                free -= more * job.devices
+        return Decision(Plan({job.name: _allocation(job, counts[job.name]) for job in queue}))
+
+
+def _allocation(job: Job, count: int) -> Allocation:
+    return Allocation({HERE: count} if count else {}, f"{count} of {job.maximum} in order")
+
+
+def submission(
+    name: str, minimum: int = 1, maximum: int = 4, *, at: float = 0.0, priority: int = 0, devices: int = 1
+) -> Submission:
+    return Submission(name, at, minimum, maximum, maximum, devices, priority)
+
+
+def submitted(name: str, minimum: int = 1, maximum: int = 4, **more: Any) -> Submitted:
+    return Submitted(submission(name, minimum, maximum, **more))
+
+
+def seen(name: str, at: float, wished: int, living: int | None = None, phase: str = "running", **more: Any) -> Seen:
+    return Seen(name, at, phase, wished, wished if living is None else living, Progress(**more))
+
+
+def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> Turns:  # noqa: B008
+    return Turns(policy, Book((Node(HERE, devices),)), interval_s)
+
+
+def given(made: Turns) -> dict[str, int]:
+    return {name: entry.count for name, entry in made.book.entries.items()}

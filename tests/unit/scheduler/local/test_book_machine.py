@@ -1,0 +1,209 @@
+"""Random histories of a machine under the scheduler: jobs come, end, die; news are late; the scheduler dies, too.
+
+Whatever happens, workers never have more devices than there are, one thing at a time is done about a job, and once
+nothing more happens every job has what the plan gives it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from elasticdl.scheduler.local import events as ev
+from elasticdl.scheduler.local.standing import Report, State
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.local.turns import Turns
+from tests.unit.scheduler.local.jobs import InOrder, submission, turns
+
+DEVICES = 5
+
+
+@dataclass
+class Process:
+    """A job that really runs: what its master wishes for and who lives."""
+
+    wish: int
+    living: int
+    is_stopping: bool = False
+    is_forever: bool = False  # stopped by its owner
+
+
+class MachineUnderScheduler(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.turns: Turns = turns(DEVICES, InOrder())
+        self.numbers = itertools.count()
+        self.queue: dict[str, Submission] = {}
+        self.world: dict[str, Process] = {}
+        self.unwanted: set[str] = set()
+        self.doing: list[ev.Action] = []  # begun, not yet carried out
+        self.late: list[ev.Seen] = []  # told, not yet heard
+        self.report: Report = self.turns.report(self.now)
+
+    # ---- the scheduler
+
+    def step(self, *events: ev.Event) -> None:
+        self.now += 0.25
+        actions = self.turns.step(events, self.now)
+        busy = [action.name for action in self.doing]
+        assert not {action.name for action in actions} & set(busy), "one thing at a time"
+        self.doing += actions
+        self.report = self.turns.report(self.now)
+        for name in [name for name in self.queue if name not in self.turns.book.entries]:
+            assert name not in self.world, "forgot a job that runs"
+            del self.queue[name]
+
+    @rule(minimum=st.integers(1, 3), more=st.integers(0, 4), priority=st.integers(0, 2), devices=st.integers(1, 2))
+    def submit(self, minimum: int, more: int, priority: int, devices: int) -> None:
+        name = f"job-{next(self.numbers)}"
+        one = submission(name, minimum, minimum + more, at=self.now, priority=priority, devices=devices)
+        self.queue[name] = one
+        self.step(ev.Submitted(one))
+
+    @precondition(lambda self: self.doing)
+    @rule(data=st.data(), fails=st.booleans())
+    def carry_out(self, data: st.DataObject, fails: bool) -> None:
+        action = data.draw(st.sampled_from(self.doing))
+        self.doing.remove(action)
+        self.step(*self._carried_out(action, fails))
+
+    def _carried_out(self, action: ev.Action, fails: bool) -> list[ev.Event]:
+        name, process = action.name, self.world.get(action.name)
+        match action:
+            case ev.Start(_, workers):
+                assert process is None, "started twice"
+                if fails:
+                    return [ev.Lost(name, "cannot be started"), ev.Failed(name, self.now)]
+                self.world[name] = Process(workers, workers)
+            case ev.Close(_, phase):
+                assert process is None, "closed though it runs"
+                return [ev.Ended(name, phase), ev.Done(name, self.now)]
+            case _ if fails or process is None or process.is_stopping:
+                return [ev.Failed(name, self.now)]
+            case ev.Resize(_, workers):
+                process.wish, process.living = workers, max(workers, process.living)
+            case ev.Suspend() | ev.Stop():
+                process.is_stopping = True
+        return [ev.Done(name, self.now)]
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now += 1.0
+        self.step()
+
+    @rule(data=st.data())
+    def the_scheduler_dies_and_another_comes(self, data: st.DataObject) -> None:
+        for action in self.doing:
+            if data.draw(st.booleans(), label=f"{action} was carried out"):
+                self._carried_out(action, fails=False)
+        self.doing, self.late = [], []
+        self.turns = turns(DEVICES, InOrder())
+        found: list[ev.Event] = []
+        for name, one in self.queue.items():
+            standing = self.report.jobs.get(name)
+            if standing is None:
+                found.append(ev.Submitted(one))
+            else:
+                found.append(ev.Found(one, standing.state, standing.given, standing.account))
+        self.step(*found, *(ev.StopAsked(name) for name in sorted(self.unwanted & set(self.queue))))
+
+    # ---- jobs
+
+    @precondition(lambda self: self.world)
+    @rule(data=st.data())
+    def a_master_tells(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world)))
+        self.late.append(self._seen(name))
+
+    def _seen(self, name: str) -> ev.Seen:
+        process = self.world[name]
+        self.now += 0.01
+        phase = "stopping" if process.is_stopping else "running"
+        return ev.Seen(name, self.now, phase, process.wish, process.living, ev.Progress(step=int(self.now)))
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def the_oldest_news_is_heard(self) -> None:
+        self.step(self.late.pop(0))
+
+    @precondition(lambda self: self.world)
+    @rule(data=st.data())
+    def workers_leave(self, data: st.DataObject) -> None:
+        process = self.world[data.draw(st.sampled_from(sorted(self.world)))]
+        process.living = max(process.wish, process.living - 1)
+
+    @precondition(lambda self: self.world)
+    @rule(data=st.data(), phase=st.sampled_from(["succeeded", "failed", "stopped"]))
+    def a_job_ends(self, data: st.DataObject, phase: str) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world)))
+        if not self.world[name].is_stopping and phase == "stopped":
+            phase = "succeeded"
+        self._end(name, phase)
+
+    def _end(self, name: str, phase: str) -> None:
+        del self.world[name]
+        self.late = [one for one in self.late if one.name != name]
+        self.step(ev.Ended(name, phase))
+
+    @precondition(lambda self: self.world)
+    @rule(data=st.data())
+    def a_jobs_processes_die(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world)))
+        del self.world[name]
+        self.late = [one for one in self.late if one.name != name]
+        self.step(ev.Lost(name))
+
+    @precondition(lambda self: self.queue)
+    @rule(data=st.data())
+    def an_owner_wants_a_job_ended(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.queue)))
+        self.unwanted.add(name)
+        self.step(ev.StopAsked(name))
+
+    # ---- what holds
+
+    @invariant()
+    def nobody_has_more_than_there_is(self) -> None:
+        used = sum(max(one.living, one.wish) * self.queue[name].devices for name, one in self.world.items())
+        assert used <= DEVICES
+
+    @invariant()
+    def whoever_runs_is_known(self) -> None:
+        assert set(self.world) <= set(self.turns.book.entries)
+        assert not any(self.turns.book.entries[name].state is State.WAITING for name in self.world)
+
+    @invariant()
+    def reports_survive_being_written(self) -> None:
+        assert all(one.reason for one in self.report.jobs.values())
+
+    def teardown(self) -> None:
+        """Nothing more happens but what is due: then every job has what it is given."""
+        for _ in range(40):
+            while self.doing:
+                self.step(*self._carried_out(self.doing.pop(0), fails=False))
+            for name in sorted(self.world):
+                process = self.world[name]
+                if process.is_stopping:
+                    self._end(name, "stopped")
+                else:
+                    process.living = process.wish
+                    self.step(self._seen(name))
+            for name, entry in list(self.turns.book.entries.items()):
+                if entry.state is not State.WAITING and name not in self.world and not entry.is_busy:
+                    self.step(ev.Lost(name))  # what a watcher says of a start that never was
+            self.now += 1.0
+            self.step()
+        entries = self.turns.book.entries
+        assert {name: one.wish for name, one in self.world.items()} == {
+            name: entry.count for name, entry in entries.items() if entry.given
+        }
+        assert not any(entry.is_unwanted for entry in entries.values())
+
+
+TestMachineUnderScheduler = MachineUnderScheduler.TestCase
+TestMachineUnderScheduler.settings = settings(max_examples=60, stateful_step_count=40)

@@ -1,0 +1,168 @@
+"""The queue's files: whole, private, and enough for the next scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.local.closing import close
+from elasticdl.scheduler.local.events import Found, Submitted
+from elasticdl.scheduler.local.queue import Queue
+from elasticdl.scheduler.local.recovery import recover
+from elasticdl.scheduler.local.standing import Account, Report, Standing, State
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import read_json
+from tests.unit.scheduler.local.jobs import submission
+
+SPEC = JobSpec.model_validate(
+    {"name": "a", "model": {"definition": "m.forward"}, "workers": {"wish": 2, "min": 1, "max": 4, "threads": 3}}
+)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Queue:
+    return Queue(tmp_path)
+
+
+def test_a_submission_comes_back_as_it_was(queue: Queue) -> None:
+    put = Submission.of(SPEC, 5.0, {"PATH": "/bin"}, priority=3, queue="team")
+
+    queue.put(put)
+
+    assert queue.find("a") == put
+    assert (put.minimum, put.maximum, put.requested, put.devices) == (1, 4, 2, 3)
+    assert queue.names() == ["a"]
+    assert os.stat(queue.root / "queue" / "a.json").st_mode & 0o077 == 0, "its owner's environment is in it"
+
+
+def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
+    put = Submission.of(SPEC, 5.0, {}, priority=0, queue="")
+
+    launched = put.job_spec(4, resumes=True)
+
+    assert launched.workers.wish == 4
+    assert launched.checkpoint.resume
+    assert launched.plan == SPEC.plan
+
+
+def test_what_is_no_submission_is_told_by_its_path(queue: Queue) -> None:
+    queue.put(submission("a"))
+    wrong = json.dumps(submission("a").to_document() | {"submitted_at": "yesterday"})
+    for text in ("{", "[]", '{"name": "a"}', wrong):
+        (queue.root / "queue" / "a.json").write_text(text)
+        with pytest.raises(SpecError):
+            queue.find("a")
+
+
+def test_removing_a_job_takes_the_wish_to_stop_it_along(queue: Queue) -> None:
+    queue.put(submission("a"))
+    queue.ask_to_stop("a")
+    assert queue.asked_to_stop() == {"a"}
+
+    queue.remove("a")
+
+    assert (queue.names(), queue.asked_to_stop()) == ([], set())
+
+
+def test_only_one_serves_a_queue(queue: Queue) -> None:
+    assert not queue.is_served()
+    with queue.serving() as is_ours:
+        assert is_ours
+        assert queue.is_served()
+        with queue.serving() as is_ours_too:
+            assert not is_ours_too
+    assert not queue.is_served()
+
+
+def test_a_report_comes_back_as_it_was(queue: Queue) -> None:
+    standing = Standing(
+        State.SUSPENDING, {}, 4, "others", 12.5, 9.0, 5.0, 1, "team", 2, Account(started_at=1.0, launches=2)
+    )
+    report = Report(10.0, "goodput", {"here": 8}, "", {"a": standing})
+    queue.root.mkdir(parents=True)
+
+    report.save(queue.plan)
+
+    assert queue.report() == report
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"jobs": {}}', '{"jobs": {"a": {"state": "dreaming"}}}'])
+def test_a_report_that_nobody_understands_is_none(queue: Queue, text: str) -> None:
+    queue.root.mkdir(parents=True)
+    queue.plan.write_text(text)
+
+    assert queue.report() is None
+
+
+def test_a_report_counts_what_is_used() -> None:
+    running = Standing(State.RUNNING, {"here": 3}, 4, "all", devices=2)
+
+    assert Report(10.0, "goodput", {"here": 8, "there": 8}, "", {"a": running}).used == 6
+
+
+def write(queue: Queue, name: str, state: State, launches: int, phase: str = "") -> None:
+    """As a scheduler that died may leave a job."""
+    queue.put(submission(name))
+    known = queue.report()
+    jobs = dict(known.jobs) if known else {}
+    jobs[name] = Standing(
+        state, {"here": 1} if state is State.RUNNING else {}, 4, "so", account=Account(launches=launches)
+    )
+    Report(1.0, "in-order", {"here": 4}, "", jobs).save(queue.plan)
+    if phase:
+        directory = queue.directory_of(name)
+        directory.root.mkdir(parents=True)
+        directory.result.write_text(json.dumps({"phase": phase}))
+
+
+def test_the_next_scheduler_finds_every_job_as_it_was(queue: Queue) -> None:
+    write(queue, "running", State.RUNNING, 1)
+    write(queue, "suspended", State.WAITING, 1, "stopped")
+    write(queue, "stopping", State.SUSPENDING, 1, "stopped")
+    queue.put(submission("new"))
+
+    found = recover(queue, lambda line: pytest.fail(line))
+
+    assert [one for one in found if isinstance(one, Submitted)] == [Submitted(submission("new"))]
+    states = {one.submission.name: (one.state, one.given) for one in found if isinstance(one, Found)}
+    assert states == {
+        "running": (State.RUNNING, {"here": 1}),
+        "suspended": (State.WAITING, {}),
+        "stopping": (State.SUSPENDING, {}),
+    }
+
+
+def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: Queue) -> None:
+    write(queue, "rejected", State.WAITING, 0, "failed")
+    write(queue, "lost", State.WAITING, 3, "failed")
+
+    assert recover(queue, lambda line: pytest.fail(line)) == []
+    assert queue.names() == []
+
+
+def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: Queue) -> None:
+    queue.put(submission("good"))
+    (queue.root / "queue" / "bad.json").write_text("{")
+    said: list[str] = []
+
+    found = recover(queue, said.append)
+
+    assert [one.submission.name for one in found if isinstance(one, Submitted)] == ["good"]
+    assert len(said) == 1 and said[0].startswith("bad is left alone: ")
+
+
+def test_closing_leaves_a_result_and_keeps_that_of_a_suspended_job(queue: Queue) -> None:
+    directory = queue.directory_of("a")
+    directory.root.mkdir(parents=True)
+
+    close(directory, "stopped", "taken out")
+    close(directory, "stopped", "again")
+
+    result = read_json(directory.result)
+    assert result is not None
+    assert (result["phase"], result["exit_code"], result["reason"]) == ("stopped", 130, "taken out")

@@ -1,0 +1,200 @@
+"""When the policy is asked, and that the scheduler of this machine decides as a plain loop does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given as tried
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from elasticdl.scheduler import policies
+from elasticdl.scheduler.interface import Decision, Policy
+from elasticdl.scheduler.local.events import Action, Close, Done, Ended, Event, Resize, Start, Submitted, Suspend
+from elasticdl.scheduler.local.nodes import HERE
+from elasticdl.scheduler.local.turns import TROUBLE_S
+from elasticdl.scheduler.loop import Loop
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from tests.unit.scheduler.local.jobs import InOrder, given, seen, submitted, turns
+
+
+@dataclass(frozen=True)
+class Moody(InOrder):
+    """Fails while it is told to."""
+
+    moods: list[bool] = field(default_factory=list)
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        if self.moods and self.moods.pop(0):
+            raise ZeroDivisionError("no mood")
+        return super().decide(snapshot, memory)
+
+
+def test_a_policy_that_raises_keeps_the_last_plan_and_is_asked_again() -> None:
+    made = turns(devices=3, policy=Moody(moods=[False, True, False]))
+    made.step([submitted("a", maximum=2)], 1.0)
+
+    assert made.step([Done("a", 1.1), submitted("b", at=2.0)], 2.0) == []
+    report = made.report(2.0)
+    assert report.trouble == "ZeroDivisionError: no mood"
+    assert (report.jobs["a"].workers, report.jobs["b"].workers) == (2, 0)
+    assert "the policy failed" in report.jobs["b"].reason
+
+    assert made.step([], 2.0 + TROUBLE_S - 0.1) == []
+    assert made.step([], 2.0 + TROUBLE_S) == [Start("b", 1, resumes=False)]
+    assert made.report(9.0).trouble == ""
+
+
+def test_a_policy_of_rounds_is_asked_on_whole_multiples_of_its_interval() -> None:
+    made = turns(policy=InOrder(interval_s=60.0, asks_at_events=False))
+
+    assert made.step([submitted("a")], 61.0) == []
+    assert made.step([], 119.0) == []
+    assert made.step([], 120.5) == [Start("a", 4, resumes=False)]
+    assert made.step([submitted("b", priority=1)], 179.0) == []
+
+
+def test_an_interval_of_the_person_overrules_that_of_the_policy() -> None:
+    made = turns(policy=InOrder(interval_s=3600.0, asks_at_events=False), interval_s=0.0)
+
+    assert made.step([submitted("a")], 61.0) == [Start("a", 4, resumes=False)]
+
+
+class Plain:
+    """A simulated cluster in a few lines: what the plan says is so at once."""
+
+    def __init__(self, devices: int) -> None:
+        self.nodes = (Node(HERE, devices),)
+        self.jobs: dict[str, Job] = {}
+        self.at = 0.0
+
+    def happen(self, events: list[Event], now: float) -> bool:
+        """Whether the jobs are others now."""
+        self.snapshot(now)
+        before = set(self.jobs)
+        for event in events:
+            if isinstance(event, Submitted):
+                self.jobs[event.submission.name] = event.submission.job(change_cost_s=0.5)
+            elif isinstance(event, Ended):
+                self.jobs.pop(event.name, None)  # unless it was rejected
+        return set(self.jobs) != before
+
+    def snapshot(self, now: float) -> Snapshot:
+        for name, job in self.jobs.items():
+            seconds = now - self.at if job.workers else 0.0
+            attained_s, executed_s = job.attained_s + job.count * job.devices * seconds, job.executed_s + seconds
+            self.jobs[name] = replace(job, attained_s=attained_s, executed_s=executed_s)
+        self.at = now
+        return Snapshot(now, self.nodes, tuple(self.jobs.values()))
+
+    def apply(self, plan: Plan, now: float) -> None:
+        for name, allocation in plan.allocations.items():
+            job = self.jobs[name]
+            if allocation.is_rejected:
+                del self.jobs[name]
+            elif dict(job.workers) != dict(allocation.workers):
+                is_first = job.started_at is None
+                self.jobs[name] = replace(
+                    job,
+                    workers=allocation.workers,
+                    started_at=now if is_first else job.started_at,
+                    changed_at=now,
+                    restarts=job.restarts + (not is_first),
+                    most_workers=max(job.most_workers, allocation.count),
+                )
+
+
+@dataclass(frozen=True)
+class LeastServed(InOrder):
+    """Those first that had the least: a policy that lives on accounts. Remembers how often it was asked."""
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        queue = sorted(snapshot.jobs, key=lambda job: (job.attained_s, job.restarts, job.name))
+        ranked = tuple(replace(job, submitted_at=float(rank)) for rank, job in enumerate(queue))
+        decision = super().decide(Snapshot(snapshot.now, snapshot.nodes, ranked), None)
+        return replace(decision, memory=(memory or 0) + 1)
+
+
+class Machine:
+    """Carries out what is due, a moment later and in its own order, as real jobs do."""
+
+    def __init__(self) -> None:
+        self.stopping: list[str] = []
+
+    def answer(self, actions: list[Action], now: float) -> list[Event]:
+        events: list[Event] = [Ended(name, "stopped") for name in self.stopping]
+        self.stopping = [action.name for action in actions if isinstance(action, Suspend)]
+        for action in actions:
+            if isinstance(action, Close):
+                events.append(Ended(action.name, action.phase))
+            events.append(Done(action.name, now))
+            if isinstance(action, Start | Resize):
+                events.append(seen(action.name, now + 0.001, action.workers))
+        return events
+
+
+COMING = st.lists(
+    st.tuples(st.floats(1.0, 200.0), st.integers(1, 4), st.integers(0, 3), st.integers(0, 2), st.floats(1.0, 600.0)),
+    min_size=1,
+    max_size=7,
+)
+Coming = list[tuple[float, int, int, int, float]]
+
+
+@tried(COMING, st.integers(2, 6), st.sampled_from([InOrder(), LeastServed(), LeastServed(interval_s=60.0)]))
+def test_the_scheduler_of_this_machine_decides_as_a_simulated_loop_on_the_same_events(
+    coming: Coming, devices: int, policy: InOrder
+) -> None:
+    decide_alike(coming, devices, policy)
+
+
+@pytest.mark.parametrize("name", sorted(policies.KNOWN))
+@tried(coming=COMING, devices=st.integers(2, 6))
+@settings(max_examples=8)
+def test_every_policy_decides_on_this_machine_as_in_a_simulated_loop(name: str, coming: Coming, devices: int) -> None:
+    decide_alike(coming, devices, policies.named(name))
+
+
+def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
+    """The same events at the same times give the same plans."""
+    plain = Plain(devices)
+    loop = Loop(policy, plain)
+    made, machine = turns(devices, policy), Machine()
+    for now, events in _history(coming, policy.interval_s):
+        is_tick = bool(policy.interval_s) and now % policy.interval_s == 0
+        has_news = plain.happen(events, now)
+        simulated = loop.turn(now) if plain.jobs and (is_tick or (has_news and policy.asks_at_events)) else None
+        actions = made.step(events, now)
+        decided = made.loop.plan
+        for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
+            actions = made.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
+        if simulated is not None:
+            assert decided == simulated
+        assert (made.loop.decisions, made.loop.trouble) == (loop.decisions, loop.trouble)
+
+
+def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[Event]]]:
+    """Jobs come and end; nothing but time passes at a tick."""
+    happens: defaultdict[float, list[Event]] = defaultdict(list)
+    at = 0.0
+    for index, (pause_s, minimum, more, priority, lasts_s) in enumerate(coming):
+        at += pause_s
+        name = f"job-{index}"
+        happens[at].append(submitted(name, minimum, minimum + more, at=at, priority=priority))
+        happens[at + lasts_s].append(Ended(name, "succeeded"))
+    ticks = int(max(happens) / interval_s) if interval_s else 0
+    return sorted(({tick * interval_s: [] for tick in range(1, ticks + 1)} | happens).items())
+
+
+def test_jobs_that_end_leave_their_devices_to_those_that_wait() -> None:
+    made, machine = turns(devices=2), Machine()
+    actions = made.step([submitted("a", 2, 2), submitted("b", 2, 2, at=1.0)], 1.0)
+    made.step(machine.answer(actions, 1.1), 1.2)
+
+    made.step([Ended("a", "succeeded")], 2.0)
+
+    assert given(made) == {"b": 2}
