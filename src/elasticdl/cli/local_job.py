@@ -54,9 +54,9 @@ class LocalJob:
 
         return client_of(self._directory)
 
-    def scale(self, workers: int, ps: int) -> str:
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
         with self.client() as client:
-            return client.scale(workers, ps)
+            return client.scale(workers, ps, batch_scale)
 
     def replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]

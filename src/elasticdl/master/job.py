@@ -15,6 +15,7 @@ from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
 from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
+from elasticdl.master.training_events import BatchChange, SpeedMeasured
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
@@ -49,6 +50,8 @@ class Ledger:
     is_exported: bool = False
     output: str = ""
     finish_reason: str = ""
+    batches: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
+    speeds: list[SpeedMeasured] = field(default_factory=list)  # one for each configuration
     joined: int = 0
     cpu_capability: str = ""  # of the first worker: part of the bits
     ready_at: float = 0.0  # when the newest newcomer became ready
@@ -86,6 +89,12 @@ class Observations:
     records: int = 0
     loss: float = 0.0
     learning_rate: float = 0.0
+    square: float = 0.0  # of the gradient, and its variance
+    variance: float = 0.0
+    progress: float = 0.0
+    batch_scale: int = 1
+    speed: SpeedMeasured | None = None  # of the round that trains
+    speed_at: float = 0.0  # when one was journaled last
     advanced_at: float = 0.0
     rate: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
@@ -142,6 +151,15 @@ class Job:
     def step(self) -> int:
         return max(self.ledger.step, self.seen.step)
 
+    @property
+    def global_batch(self) -> int:
+        """Records of a step; 0 until a worker has said it."""
+        return self.ledger.plan.global_batch if self.ledger.plan is not None else 0
+
+    @property
+    def most_batch_scale(self) -> int:
+        return self.spec.plan.most_scale(self.global_batch or self.spec.plan.global_batch_size)
+
     def log_of(self, worker: WorkerId | PsId) -> str:
         return f"{self.logs}/{worker}.log"
 
@@ -175,7 +193,9 @@ class Job:
 
 def new_ledger(spec: JobSpec) -> Ledger:
     fleet = Fleet(spec.ps.wish or 0)
-    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget), fleet=fleet)
+    schedule = sorted(spec.plan.batch_schedule.items())
+    batches = [BatchChange(number, step, scale) for number, (step, scale) in enumerate(schedule, start=1)]
+    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget), fleet=fleet, batches=batches)
 
 
 def send(worker: WorkerId | PsId, **message: object) -> Send:

@@ -1,0 +1,42 @@
+"""The batch of a job while it runs: asked for, told to the workers, and the step where it took effect. Pure."""
+
+from __future__ import annotations
+
+from elasticdl.master.actions import Action
+from elasticdl.master.events import ScaleAsked
+from elasticdl.master.job import Job, send
+from elasticdl.master.training_events import BatchChange, BatchScaled
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+
+def message(job: Job) -> pb.BatchScales:
+    """All changes, those of the plan too: who begins again from a checkpoint makes each where it was made before."""
+    return pb.BatchScales(changes=[pb.BatchScale(**change._asdict()) for change in job.ledger.batches])
+
+
+def scale_asked(job: Job, event: ScaleAsked, now: float) -> list[Action]:
+    """The workers agree among themselves on the next update that can have it, and say which it was."""
+    if not event.batch_scale:
+        return []
+    batches = job.ledger.batches
+    batches.append(BatchChange(max((change.id for change in batches), default=0) + 1, -1, event.batch_scale))
+    return [job.note(now, "scaled", reason=f"to {_batches(event.batch_scale)} an update"), *_told(job)]
+
+
+def scaled(job: Job, event: BatchScaled, now: float) -> list[Action]:
+    """Every member says so; the first one's word is taken."""
+    batches = job.ledger.batches
+    place = next((n for n, change in enumerate(batches) if change.id == event.change and change.step < 0), None)
+    if place is None:
+        return []
+    batches[place] = batches[place]._replace(step=event.step)
+    reason = f"{_batches(event.scale)} an update, from step {event.step} on"
+    return [job.note(now, "batch-scaled", reason=reason, step=event.step), *_told(job)]
+
+
+def _told(job: Job) -> list[Action]:
+    return [send(worker.id, batches=message(job)) for worker in job.ledger.membership.here() if worker.connected]
+
+
+def _batches(scale: int) -> str:
+    return "1 batch" if scale == 1 else f"{scale} batches"
