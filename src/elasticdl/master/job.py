@@ -92,7 +92,7 @@ class Observations:
     square: float = 0.0  # of the gradient, and its variance
     variance: float = 0.0
     progress: float = 0.0
-    batch_scale: int = 1
+    batch_scale: int = 0  # global batches that make an update; 0: not heard yet
     speed: SpeedMeasured | None = None  # of the round that trains
     speed_at: float = 0.0  # when one was journaled last
     advanced_at: float = 0.0

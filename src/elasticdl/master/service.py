@@ -69,7 +69,7 @@ class Service:
             for before, after, what in (
                 (job.ledger.wish, request.workers, "workers"),
                 (job.ledger.fleet.wish, request.ps, "ps"),
-                (job.seen.batch_scale, request.batch_scale, "batches an update"),
+                (job.seen.batch_scale or 1, request.batch_scale, "batches an update"),
             )
             if after
         ]

@@ -1734,7 +1734,7 @@ class JobStatus(_message.Message):
     global_batch: _builtins.int
     """0: not known yet"""
     batch_scale: _builtins.int
-    """global batches that make an update now"""
+    """global batches that make an update now; 0: not known yet"""
     max_batch_scale: _builtins.int
     """1: the batch of this job stays as it is"""
     @_builtins.property

@@ -203,3 +203,17 @@ def test_nobody_at_the_address_is_told(desk: Desk) -> None:
 
     with pytest.raises(RoundBroken, match="no hand-over from"):
         Reception.connect(desk.address, TOKEN, "worker-7", 1.0)
+
+
+def test_behind_is_counted_in_updates_however_many_steps_each_takes(desk: Desk, donations: Donations) -> None:
+    reception = Reception.connect(desk.address, TOKEN, "worker-7", PATIENCE_S)  # connects, reads nothing
+    old = Trained(0)
+    donation = donations.next()
+    donation.give_image(old.image())
+    for number in range(1, 34):
+        assert not donation.needs_image, number
+        donation.give_update(old.step + 16 * number, {}, old.gradient(), {}, 0)
+
+    assert donation.needs_image
+    reception.close()
+    donation.abort()
