@@ -23,7 +23,7 @@ def scale_batch(job: Job, scale: int) -> pb.JobStatus:
 
 @pytest.mark.parametrize("rule", ["adascale"])
 def test_a_batch_scaled_while_it_trains_has_the_bits_of_the_same_schedule_with_other_workers(
-    jobs: Jobs, rule: str
+    jobs: Jobs, undisturbed: str, rule: str
 ) -> None:
     job = jobs.train("live", 2, "--min_workers", "2", "--adaptive_batch", rule, slow=True)
     job.wait_members(2, step=4)
@@ -36,6 +36,7 @@ def test_a_batch_scaled_while_it_trains_has_the_bits_of_the_same_schedule_with_o
     job.hurry()
     digest = job.digest()
 
+    assert digest != undisturbed
     status = job.document()
     assert (status["step"], status["records"]) == (STEPS, EPOCHS * RECORDS)
     changes = {one["step"]: one["scale"] for one in status["batch_scales"]}
@@ -52,7 +53,7 @@ def test_a_batch_scaled_while_it_trains_has_the_bits_of_the_same_schedule_with_o
 def test_a_scaled_job_whose_worker_is_killed_ends_with_the_same_bits(jobs: Jobs) -> None:
     options = ["--adaptive_batch", "linear", "--batch_schedule", "0=2;20=4;60=1", "--learning_rate", "0.003"]
     undisturbed = jobs.train("whole", 1, *options).digest()
-    job = jobs.train("killed", 2, "--min_workers", "1", *options, faults="worker-1@24:computed=SIGKILL")
+    job = jobs.train("killed", 2, "--min_workers", "1", *options, faults="worker-1@25:computed=SIGKILL")
 
     assert job.digest() == undisturbed
     assert "worker-lost" in job.kinds("worker-1"), job.story()

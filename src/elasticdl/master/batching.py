@@ -19,19 +19,26 @@ def scale_asked(job: Job, event: ScaleAsked, now: float) -> list[Action]:
     if not event.batch_scale:
         return []
     batches = job.ledger.batches
-    batches.append(BatchChange(max((change.id for change in batches), default=0) + 1, -1, event.batch_scale))
+    batches.append(BatchChange(len(batches) + 1, -1, event.batch_scale))
     return [job.note(now, "scaled", reason=f"to {_batches(event.batch_scale)} an update"), *_told(job)]
 
 
 def scaled(job: Job, event: BatchScaled, now: float) -> list[Action]:
     """Every member says so; the first one's word is taken."""
-    batches = job.ledger.batches
-    place = next((n for n, change in enumerate(batches) if change.id == event.change and change.step < 0), None)
-    if place is None:
+    ledger = job.ledger
+    if not ledger.batch_change < event.change <= len(ledger.batches):
         return []
-    batches[place] = batches[place]._replace(step=event.step)
+    ledger.batch_change = event.change
     reason = f"{_batches(event.scale)} an update, from step {event.step} on"
-    return [job.note(now, "batch-scaled", reason=reason, step=event.step), *_told(job)]
+    note = job.note(now, "batch-scaled", reason=reason, step=event.step)
+    if ledger.batches[event.change - 1].step >= 0:  # as it was planned
+        return [note]
+    # Those before it that nobody had time for get the same step: from there on it is the newest that counts.
+    ledger.batches = [
+        change._replace(step=event.step) if change.id <= event.change and change.step < 0 else change
+        for change in ledger.batches
+    ]
+    return [note, *_told(job)]
 
 
 def _told(job: Job) -> list[Action]:

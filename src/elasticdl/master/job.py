@@ -51,6 +51,7 @@ class Ledger:
     output: str = ""
     finish_reason: str = ""
     batches: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
+    batch_change: int = 0  # the newest of them that took effect
     speeds: list[SpeedMeasured] = field(default_factory=list)  # one for each configuration
     joined: int = 0
     cpu_capability: str = ""  # of the first worker: part of the bits

@@ -90,6 +90,10 @@ class JobState:
             ledger.training.validate()
             for lease in ledger.training.shards.leases.values():
                 assert workers[lease.worker].state not in GONE, f"{lease.worker} is gone but holds a lease"
+        assert [c.id for c in ledger.batches] == list(range(1, len(ledger.batches) + 1)), (
+            "a change of the batch is lost"
+        )
+        assert len({s.configuration for s in ledger.speeds}) == len(ledger.speeds), "a configuration twice"
         assert set(rounds.holders) <= set(workers), "a holder nobody knows"
         assert len(set(rounds.holders)) == len(rounds.holders), "a holder twice"
         for planned in (rounds.newest, rounds.current):

@@ -75,6 +75,26 @@ def test_changes_of_the_plan_come_first_and_have_their_steps() -> None:
     assert told(driver.do(ev.ScaleAsked(0, batch_scale=4)), "worker-0")[-1] == (3, -1, 4)
 
 
+def test_a_planned_change_is_told_of_when_it_took_effect_once_and_changes_nothing() -> None:
+    driver = training(batch_schedule={50: 8})
+    done = took_effect(driver, "worker-0", 1, 51, 8)
+    echo = took_effect(driver, "worker-1", 1, 51, 8)
+
+    assert (noted(done), noted(echo)) == (["batch-scaled"], [])
+    assert sent(done, "worker-0", "batches") == []
+    assert [(c.step, c.scale) for c in status(driver.state.job, driver.now).batch_scales] == [(50, 8)]
+
+
+def test_a_change_that_was_passed_over_for_a_newer_one_takes_no_effect_later() -> None:
+    driver = training()
+    driver.do(ev.ScaleAsked(0, batch_scale=4))
+    driver.do(ev.ScaleAsked(0, batch_scale=2))
+    took_effect(driver, "worker-0", 2, 37, 2)
+
+    assert [(c.step, c.scale) for c in status(driver.state.job, driver.now).batch_scales] == [(37, 4), (37, 2)]
+    assert noted(took_effect(driver, "worker-1", 1, 40, 4)) == []
+
+
 def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
     driver = training(batch_schedule={50: 8})
     driver.do(ev.ScaleAsked(0, batch_scale=4))
