@@ -33,9 +33,9 @@ def scaled(job: Job, event: BatchScaled, now: float) -> list[Action]:
     note = job.note(now, "batch-scaled", reason=reason, step=event.step)
     if ledger.batches[event.change - 1].step >= 0:  # as it was planned
         return [note]
-    # Those before it that nobody had time for get the same step: from there on it is the newest that counts.
+    # Older ones that nobody had time for, or that were planned for later, end where they began: the newest counts.
     ledger.batches = [
-        change._replace(step=event.step) if change.id <= event.change and change.step < 0 else change
+        change._replace(step=event.step) if change.id <= event.change and not 0 <= change.step <= event.step else change
         for change in ledger.batches
     ]
     return [note, *_told(job)]

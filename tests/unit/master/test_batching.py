@@ -95,6 +95,14 @@ def test_a_change_that_was_passed_over_for_a_newer_one_takes_no_effect_later() -
     assert noted(took_effect(driver, "worker-1", 1, 40, 4)) == []
 
 
+def test_a_change_that_was_asked_for_ends_what_was_planned_for_later() -> None:
+    driver = training(batch_schedule={10: 2, 50: 8})
+    driver.do(ev.ScaleAsked(0, batch_scale=4))
+    done = took_effect(driver, "worker-0", 3, 37, 4)
+
+    assert told(done, "worker-0") == [(1, 10, 2), (2, 37, 8), (3, 37, 4)]
+
+
 def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
     driver = training(batch_schedule={50: 8})
     driver.do(ev.ScaleAsked(0, batch_scale=4))
