@@ -7,9 +7,9 @@ steps s … s + k - 1. It never crosses the end of an epoch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from elasticdl.data.plan import Plan
 from elasticdl.spec import BatchRule
@@ -35,6 +35,21 @@ class Update:
     def of(cls, header: Mapping[str, Any]) -> Update:
         found = header["estimate"]
         return cls(**{**header, "estimate": Estimate(*found) if found else None})
+
+
+class Change(NamedTuple):
+    """Of the batch, as the master numbers them. Step -1: from the next update on."""
+
+    id: int
+    step: int
+    scale: int
+
+
+def newest(changes: Iterable[Change], step: int, known: tuple[int, int]) -> tuple[int, int]:
+    """The change with the greatest id whose step has come, and its scale; `known` where it is not newer."""
+    return max(
+        [known, *((change.id, change.scale) for change in changes if known[0] < change.id and change.step <= step)]
+    )
 
 
 class Batch:

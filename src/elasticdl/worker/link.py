@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from elasticdl.errors import MasterUnreachable
 from elasticdl.ps.fleet import Fleet
@@ -21,6 +21,7 @@ from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
+from elasticdl.worker.batch import Change, newest
 from elasticdl.worker.rounds import Rounds
 from elasticdl.worker.training import NO_STATE
 
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 
 
 GOODBYE_S = 2.0
-
-
-class Change(NamedTuple):
-    """Of the batch, as the master numbers them. Step -1: from the next update on."""
-
-    id: int
-    step: int
-    scale: int
 
 
 class Link:
@@ -134,8 +127,7 @@ class Link:
 
     def batch_at(self, step: int, known: tuple[int, int]) -> tuple[int, int]:
         """The newest change of the batch that holds from `step` on, and its scale; `known` where none is newer."""
-        due = [(change.id, change.scale) for change in self._changes if change.step <= step and change.id > known[0]]
-        return max(due, default=known)
+        return newest(self._changes, step, known)
 
     def batch_scaled(self, change: int, step: int, scale: int) -> None:
         message = pb.BatchScaled(change=change, step=step, scale=scale)

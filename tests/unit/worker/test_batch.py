@@ -11,7 +11,7 @@ from torch import nn
 
 from elasticdl.data.plan import Plan
 from elasticdl.spec import BatchRule
-from elasticdl.worker.batch import Batch, Update
+from elasticdl.worker.batch import Batch, Change, Update, newest
 from elasticdl.worker.noise import Estimate
 from elasticdl.worker.training import scaled_rate
 
@@ -101,6 +101,26 @@ def test_a_checkpoint_that_says_nothing_is_of_a_batch_that_stayed_as_it_was() ->
     loaded.load({}, 12)
 
     assert (loaded.scale, loaded.change, loaded.progress) == (1, 0, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "known", "expected"),
+    [
+        (4, (0, 1), (0, 1)),  # none has come
+        (5, (0, 1), (1, 2)),
+        (9, (1, 2), (1, 2)),
+        (50, (0, 1), (2, 8)),  # one is passed over
+        (5, (3, 4), (3, 4)),  # who has not heard of a newer one does not turn it back
+    ],
+)
+def test_the_newest_change_counts_whose_step_has_come(
+    step: int, known: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert newest([Change(1, 5, 2), Change(2, 10, 8)], step, known) == expected
+
+
+def test_a_change_without_a_step_holds_at_once() -> None:
+    assert newest([Change(1, 50, 2), Change(2, -1, 3)], 7, (0, 1)) == (2, 3)
 
 
 def test_a_schedule_may_begin_with_the_first_step() -> None:
