@@ -121,8 +121,8 @@ OPTIONS: tuple[Option, ...] = (
         _PLAN,
         "With --adaptive_batch: from step S on, K global batches make one update.",
         (TRAIN, RUN),
-        Form.MAPPING,
-        '"S=K;S=K"',
+        Form.PAIRS,
+        "S=K,S=K",
     ),
     Option(
         "max_batch_size",

@@ -33,7 +33,7 @@ def test_the_largest_batch_bounds_its_scale(size: int, expected: int) -> None:
 
 
 def test_a_schedule_survives_the_way_to_the_worker() -> None:
-    spec = job(batch_rule="linear", batch_schedule={"0": 2, "100": 4})
+    spec = job(batch_rule="linear", batch_schedule={"0": "2", "100": "4"})
 
     assert JobSpec.model_validate_json(spec.model_dump_json()).plan.batch_schedule == {0: 2, 100: 4}
 
