@@ -62,6 +62,7 @@ def asked(spec: JobSpec, **more: Any) -> pb.JobStatus:
         strategy=str(spec.strategy),
         ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
         checkpoint_step=-1,
+        max_batch_scale=spec.plan.most_scale(spec.plan.global_batch_size),
         **more,
     )
 

@@ -121,9 +121,8 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             done = message.checkpoint
             return ev.CheckpointWritten(worker, number, done.step, done.path, done.seconds, done.copy_s)
         case "finished":
-            return ev.WorkerFinished(
-                worker, number, message.finished.step, message.finished.records, message.finished.why
-            )
+            last = message.finished
+            return ev.WorkerFinished(worker, number, last.step, last.records, last.why, last.progress)
         case "exported":
             return ev.ModelExported(worker, number, message.exported.path)
         case "failure":

@@ -119,6 +119,7 @@ class WorkerFinished(NamedTuple):
     step: int
     records: int
     why: str
+    progress: float = 0.0
 
 
 class ModelExported(NamedTuple):

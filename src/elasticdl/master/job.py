@@ -49,6 +49,7 @@ class Ledger:
     export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
     is_exported: bool = False
     output: str = ""
+    progress: float = 0.0  # steps of one global batch that would have come as far, at the end
     finish_reason: str = ""
     batches: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
     batch_change: int = 0  # the newest of them that took effect
@@ -151,6 +152,10 @@ class Job:
     @property
     def step(self) -> int:
         return max(self.ledger.step, self.seen.step)
+
+    @property
+    def progress(self) -> float:
+        return max(self.ledger.progress, self.seen.progress)
 
     @property
     def global_batch(self) -> int:

@@ -455,19 +455,22 @@ class Finished(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     records: _builtins.int
     why: _builtins.str
+    progress: _builtins.float
     def __init__(
         self,
         *,
         step: _builtins.int = ...,
         records: _builtins.int = ...,
         why: _builtins.str = ...,
+        progress: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "step", b"step", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "records", b"records", "step", b"step", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,7 +39,7 @@ class PlanSpec(Part):
         """How often at most the batch may be taken for one update."""
         if self.batch_rule is BatchRule.NONE:
             return 1
-        return max(1, self.max_batch_size // global_batch) if self.max_batch_size else MOST_SCALE
+        return max(1, self.max_batch_size // max(1, global_batch)) if self.max_batch_size else MOST_SCALE
 
 
 def fill_in_plan(plan: PlanSpec, wish: int, most: int, *, is_script: bool) -> PlanSpec:

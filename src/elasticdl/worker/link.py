@@ -150,8 +150,9 @@ class Link:
         written = pb.CheckpointWritten(step=step, path=path, seconds=seconds, copy_s=copy_s)
         self._session.send(pb.WorkerMessage(checkpoint=written))
 
-    def finished(self, step: int, records: int, why: str) -> None:
-        self._session.send(pb.WorkerMessage(finished=pb.Finished(step=step, records=records, why=why)))
+    def finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
+        finished = pb.Finished(step=step, records=records, why=why, progress=progress)
+        self._session.send(pb.WorkerMessage(finished=finished))
 
     def exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
