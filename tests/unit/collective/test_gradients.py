@@ -225,6 +225,20 @@ def test_without_order_a_worker_has_one_sum() -> None:
     torch.testing.assert_close(model.used.grad, expected)
 
 
+def test_without_order_passes_are_added_as_they_come() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(3), TAIL, ordered=False)
+    gradients.start(Share(0, 2))
+    for rank in range(2):
+        gradients.backward(model.loss(rank), rank, 0.5, 0, 2)
+        gradients.backward(model.loss(rank + 2), rank, 0.5, 1, 2)
+    gradients.install(gradients.sums()[0])
+    expected = sum(leaf(model, rank, 0.5)[0] for rank in range(4))
+
+    assert len(gradients.sums()) == 1
+    torch.testing.assert_close(model.used.grad, expected)
+
+
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
     table = nn.Embedding(6, 2, sparse=True)
