@@ -100,7 +100,9 @@ class AwaitedJob:
         raise self._without()
         yield
 
-    def scale(self, workers: int, ps: int) -> str:
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
+        if batch_scale:
+            raise self._without()
         wish(self._api, self._namespace, self.name, workers, ps)
         return f"{self.name}: wished for; it has no master yet"
 

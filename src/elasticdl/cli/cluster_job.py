@@ -147,13 +147,16 @@ class ClusterJob:
         ):
             yield client
 
-    def scale(self, workers: int, ps: int) -> str:
-        """Asks the master, which answers at once; then its ElasticJob wishes the same, or the next master would not."""
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
+        """Asks the master, which answers at once; then its ElasticJob wishes the same, or the next master would not.
+
+        Its batch is no wish of an ElasticJob: the master keeps it in its journal.
+        """
         said = f"{self.name}: wished for; it is suspended"
-        if self._resource_name is None or not self.standing.is_suspended:
+        if self._resource_name is None or not self.standing.is_suspended or batch_scale:
             with self.client() as client:
-                said = client.scale(workers, ps)
-        if self._resource_name is not None:
+                said = client.scale(workers, ps, batch_scale)
+        if self._resource_name is not None and (workers or ps):
             awaited_job.wish(self._api, self._namespace, self._resource_name, workers, ps)
         return said
 

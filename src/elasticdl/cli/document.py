@@ -45,8 +45,33 @@ def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
         "ps_mode": status.ps_mode or None,
         "wished_ps": status.wished_ps,
         "ps": [ps(one) for one in status.ps],
+        "speeds": [speed(one) for one in status.speeds],
+        "noise": _noise(status),
+        "progress": status.progress if status.step > 0 else None,
+        "global_batch": status.global_batch or None,
+        "batch_scale": status.batch_scale or None,
+        "max_batch_scale": status.max_batch_scale or None,
+        "batch_scales": [
+            {"step": one.step if one.step >= 0 else None, "scale": one.scale} for one in status.batch_scales
+        ],
         "events": [event(one) for one in status.events],
     }
+
+
+def speed(status: pb.SpeedStatus) -> dict[str, Any]:
+    return {
+        "nodes": status.nodes,
+        "workers": status.workers,
+        "local_batch": status.local_batch,
+        "step_s": status.step_s,
+        "compute_s": status.compute_s,
+    }
+
+
+def _noise(status: pb.JobStatus) -> dict[str, float] | None:
+    if not status.gradient_square and not status.gradient_variance:
+        return None
+    return {"square": status.gradient_square, "variance": status.gradient_variance}
 
 
 def worker(status: pb.WorkerStatus) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from elasticdl.spec.directory import JobDirectory, read_json
 # Keys of result.json that are fields of a JobStatus too.
 _WORDS = ("reason", "output", "best")
 _COUNTS = ("step", "total_steps", "records", "total_records", "epoch", "epochs", "round", "exit_code", "shards")
-_MORE_COUNTS = ("metrics_step", "checkpoint_step", "shards_done")
-_MEASURES = ("loss", "records_per_s", "started_at")
+_MORE_COUNTS = ("metrics_step", "checkpoint_step", "shards_done", "global_batch", "batch_scale")
+_MEASURES = ("loss", "records_per_s", "started_at", "gradient_square", "gradient_variance", "progress")
 
 
 def read_events(directory: JobDirectory) -> list[dict[str, Any]]:
@@ -62,6 +62,7 @@ def asked(spec: JobSpec, **more: Any) -> pb.JobStatus:
         strategy=str(spec.strategy),
         ps_mode=str(spec.ps.mode) if spec.ps.wish else "",
         checkpoint_step=-1,
+        max_batch_scale=spec.plan.most_scale(spec.plan.global_batch_size),
         **more,
     )
 
@@ -85,6 +86,8 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
     told.checkpoint_path = str(result.get("checkpoint") or "")
     for name, value in (result.get("metrics") or {}).items():
         told.metrics[str(name)] = float(value)
+    told.speeds.extend(pb.SpeedStatus(**one) for one in result.get("speeds") or [])
+    told.batch_scales.extend(pb.BatchScale(**one) for one in result.get("batch_scales") or [])
     ended_at = result.get("ended_at")
     if ended_at is None and directory.result.exists():
         ended_at = directory.result.stat().st_mtime

@@ -79,8 +79,8 @@ class Job(Protocol):
 
     def client(self) -> AbstractContextManager[MasterClient]: ...
 
-    def scale(self, workers: int, ps: int) -> str:
-        """Wish for so many; 0: as before. What became of it."""
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
+        """Wish for so many workers, ps, and global batches an update; 0: as before. What became of it."""
         ...
 
     def stop(self) -> str:

@@ -55,13 +55,13 @@ class LocalJob:
 
         return client_of(self._directory)
 
-    def scale(self, workers: int, ps: int) -> str:
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
         from elasticdl.cli import queued
 
         if workers:
             queued.refuse_to_scale(self.name)
         with self.client() as client:
-            return client.scale(workers, ps)
+            return client.scale(workers, ps, batch_scale)
 
     def stop(self) -> str:
         from elasticdl.cli import queued

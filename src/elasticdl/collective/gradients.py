@@ -4,6 +4,9 @@ Autograd's gradients are moved into a flat buffer as soon as each is ready, so a
 pass costs one copy (or one addition, where the buffer already holds the sibling's sum) and
 no second set of gradients is kept. Behind the gradients each buffer has a `tail`: a few
 numbers that travel with the step (records, losses, votes).
+
+A step may have several passes, batches one after the other whose gradients make one update. Those of a logical rank
+are added up first, in their order; the tree is over their sums.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Node, Share, Tree, push
 
 _ALIGNED = 16  # elements
@@ -22,11 +26,23 @@ _ALIGNED = 16  # elements
 class Gradients:
     """Flat gradient buffers for one set of parameters."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], tree: Tree, tail: int, *, ordered: bool) -> None:
-        """`ordered` keeps the tree's order; without it all ranks of a worker are added up as they come."""
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        tree: Tree,
+        tail: int,
+        *,
+        ordered: bool,
+        squares: Squares | None = None,
+    ) -> None:
+        """`ordered` keeps the tree's order; without it all ranks of a worker are added up as they come.
+
+        `squares` is shown the gradient of every pass.
+        """
         self.parameters = [p for p in parameters if p.requires_grad]
         self._tree = tree
         self._ordered = ordered
+        self._squares = squares
         self.dtype = torch.float64 if any(p.dtype == torch.float64 for p in self.parameters) else torch.float32
         self.device = self.parameters[0].device
         # Each parameter's gradient begins on a cache line; what lies between stays zero.
@@ -42,6 +58,7 @@ class Gradients:
         self._sums: list[torch.Tensor] = []
         self._targets: list[list[torch.Tensor]] = []  # the sum being made, then those it completes, inner to outer
         self._adding = False
+        self._merges = 0  # nodes that the rank being computed completes
         self._is_last = False
         self._seen = bytearray()
         self._on_final: Callable[[int], None] | None = None
@@ -55,6 +72,8 @@ class Gradients:
         """
         self._free += self._sums
         self._stack, self._sums, self._share = [], [], share
+        if self._squares is not None:
+            self._squares.start()
         self._on_final = on_final if len(self.nodes(share)) == 1 else None
 
     def abandon(self) -> None:
@@ -62,15 +81,17 @@ class Gradients:
         self._stack, self._sums, self._free = [], [], []
         self._views.clear()
 
-    def backward(self, loss: torch.Tensor, logical_rank: int, weight: float) -> None:
-        """Backward pass of one logical rank, its gradient scaled by `weight` and put in its place in the tree."""
-        self._open(logical_rank)
+    def backward(self, loss: torch.Tensor, logical_rank: int, weight: float, number: int = 0, passes: int = 1) -> None:
+        """Pass `number` of one logical rank, its gradient scaled by `weight` and put in its place in the tree."""
+        self._open(logical_rank, is_first=number == 0, is_last=number == passes - 1)
         (loss * weight if weight != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
         self._close()
+        if self._squares is not None:
+            self._squares.close(logical_rank, weight)
 
-    def skip(self, logical_rank: int) -> None:
-        """A logical rank without records: zeros, so that the tree keeps its shape."""
-        self._open(logical_rank)
+    def skip(self, logical_rank: int, number: int = 0, passes: int = 1) -> None:
+        """A pass of a logical rank without records: zeros, so that the tree keeps its shape."""
+        self._open(logical_rank, is_first=number == 0, is_last=number == passes - 1)
         self._close()
 
     def sums(self) -> list[torch.Tensor]:
@@ -105,23 +126,30 @@ class Gradients:
     def release(self, buffers: Sequence[torch.Tensor]) -> None:
         self._free += buffers
 
-    def _open(self, logical_rank: int) -> None:
+    def _open(self, logical_rank: int, *, is_first: bool, is_last: bool) -> None:
+        if is_first:
+            self._place(logical_rank, is_only=is_last)
+        else:
+            self._adding = True
+        completed = self._merges if is_last else 0
+        self._targets = [self._views_of(buffer) for buffer in reversed(self._sums[-completed - 1 :])]
+        self._is_last = is_last and logical_rank == self._share.stop - 1
+        self._seen = bytearray(len(self.parameters))
+
+    def _place(self, logical_rank: int, *, is_only: bool) -> None:
         leaf = self._tree.grown(Node(logical_rank, 1))
         if self._ordered:
-            # A right leaf is added onto its left sibling as it is computed, and so are the nodes this completes.
-            self._adding = bool(self._stack) and self._tree.merged(self._stack[-1], leaf) is not None
-            merges = push(self._tree, self._stack, leaf)
+            # A right leaf is added onto its left sibling as it is computed, and so are the nodes this completes. One of
+            # several passes is summed first: who has its sibling must not decide in which order.
+            is_right = bool(self._stack) and self._tree.merged(self._stack[-1], leaf) is not None
+            self._adding = is_only and is_right
+            self._merges = push(self._tree, self._stack, leaf) - int(self._adding)
         else:
-            self._adding = bool(self._sums)
-            merges = int(self._adding)
+            self._adding, self._merges = bool(self._sums), 0
         if not self._adding:
             fresh = self.buffer()
             self.tail(fresh).zero_()
             self._sums.append(fresh)
-        completed = merges - 1 if self._adding else merges
-        self._targets = [self._views_of(buffer) for buffer in reversed(self._sums[-completed - 1 :])]
-        self._is_last = logical_rank == self._share.stop - 1
-        self._seen = bytearray(len(self.parameters))
 
     def _close(self) -> None:
         if not all(self._seen):
@@ -150,6 +178,8 @@ class Gradients:
                 return  # a backward pass outside of a step, e.g. a warm-up: nothing to keep
             if gradient.is_sparse:
                 gradient = gradient.to_dense()
+            if self._squares is not None:
+                self._squares.add(gradient)
             if self._adding:
                 self._targets[0][index].add_(gradient)
             else:

@@ -15,6 +15,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -38,6 +39,7 @@ class Donation:
         self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._acknowledged = -1
         self._sent_to = -1
+        self._stride = 1  # steps of the newest update
         self.is_over = False
         self._ended = threading.Event()
         threading.Thread(target=self._send, name=f"handover-to-{worker}", daemon=True).start()
@@ -46,11 +48,11 @@ class Donation:
     @property
     def needs_image(self) -> bool:
         """At the start, and again when the newcomer cannot keep up with the updates."""
-        return self._sent_to < 0 or self._sent_to - max(self._acknowledged, 0) > _MAX_BEHIND
+        return self._sent_to < 0 or self._sent_to - max(self._acknowledged, 0) > _MAX_BEHIND * self._stride
 
     def is_close(self, step: int, behind: int) -> bool:
-        """Whether the newcomer is at most `behind` steps behind `step`."""
-        return not self.needs_image and self._acknowledged >= step - behind
+        """Whether the newcomer is at most `behind` updates behind `step`."""
+        return not self.needs_image and self._acknowledged >= step - behind * self._stride
 
     def give_image(self, image: Image) -> None:
         header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}
@@ -58,12 +60,20 @@ class Donation:
         self._sent_to, self._acknowledged = image.step, -1 if self._sent_to < 0 else self._acknowledged
 
     def give_update(
-        self, step: int, records: int, gradient: torch.Tensor, buffers: Mapping[str, torch.Tensor], enter: int
+        self,
+        step: int,
+        update: Mapping[str, Any],
+        gradient: torch.Tensor,
+        buffers: Mapping[str, torch.Tensor],
+        enter: int,
     ) -> None:
-        """The reduced gradient that leads to `step`; `enter` is the round to enter after it, 0 for none yet."""
-        header = {"kind": "update", "step": step, "records": records, "enter": enter}
+        """The reduced gradient that leads to `step`, and what else is known of the update, as JSON values.
+
+        `enter` is the round to enter after it, 0 for none yet.
+        """
+        header = {"kind": "update", "step": step, "update": dict(update), "enter": enter}
         self._outgoing.put(Frame(header, {"gradient": gradient, **dict(buffers)}))
-        self._sent_to = step
+        self._sent_to, self._stride = step, max(1, step - self._sent_to)
 
     def close(self) -> None:
         self.is_over = True

@@ -24,7 +24,9 @@ def dump(event: ev.Event, now: float) -> bytes:
 def load(payload: bytes) -> tuple[ev.Event, float]:
     now, name, fields = json.loads(payload)
     make = _NESTED.get(name)
-    event: ev.Event = make(fields) if make else _KINDS[name]._make(fields)  # type: ignore[attr-defined]
+    event: ev.Event = (
+        make(fields) if make else _KINDS[name](*fields)
+    )  # fields that are newer than the journal: defaults
     return event, now
 
 
@@ -84,8 +86,26 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             )
         case "heartbeat":
             beat = message.heartbeat
-            spent = (beat.step_s, beat.compute_s, beat.learning_rate)
-            return ev.HeartbeatReceived(worker, beat.round, beat.step, beat.records, beat.loss, *spent)
+            return ev.HeartbeatReceived(
+                worker,
+                beat.round,
+                beat.step,
+                beat.records,
+                beat.loss,
+                beat.step_s,
+                beat.compute_s,
+                beat.learning_rate,
+                timed_steps=beat.timed_steps,
+                single_s=beat.single_s,
+                pass_s=beat.pass_s,
+                square=beat.square,
+                variance=beat.variance,
+                progress=beat.progress,
+                batch_scale=beat.batch_scale or 1,
+            )
+        case "batch_scaled":
+            change = message.batch_scaled
+            return ev.BatchScaled(worker, number, change.change, change.step, change.scale)
         case "ready":
             return ev.WorkerReady(worker, number)
         case "broken":
@@ -101,9 +121,8 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             done = message.checkpoint
             return ev.CheckpointWritten(worker, number, done.step, done.path, done.seconds, done.copy_s)
         case "finished":
-            return ev.WorkerFinished(
-                worker, number, message.finished.step, message.finished.records, message.finished.why
-            )
+            last = message.finished
+            return ev.WorkerFinished(worker, number, last.step, last.records, last.why, last.progress)
         case "exported":
             return ev.ModelExported(worker, number, message.exported.path)
         case "failure":
@@ -124,6 +143,7 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
                 plan.best_metric,
                 plan.best_is_least,
                 plan.progress.decode(),
+                plan.global_batch,
             )
     return None
 

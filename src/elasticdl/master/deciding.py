@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.master import lease_training, ps_due, rounds
+from elasticdl.master import lease_training, ps_due, rounds, speeds
 from elasticdl.master.events import (
     Event,
     ExportAsked,
@@ -221,4 +221,5 @@ _DECISIONS: tuple[Callable[[Job, float], Event | None], ...] = (
     _launch,
     _overdue_leave,
     _progress,
+    speeds.due,
 )

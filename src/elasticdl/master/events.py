@@ -11,6 +11,9 @@ from typing import NamedTuple
 from elasticdl.master.exits import Exit as Exit
 from elasticdl.master.phase import Outcome
 from elasticdl.master.ps_events import PsEvent
+from elasticdl.master.training_events import BatchScaled as BatchScaled
+from elasticdl.master.training_events import HeartbeatReceived as HeartbeatReceived
+from elasticdl.master.training_events import SpeedMeasured as SpeedMeasured
 from elasticdl.spec.ids import WorkerId
 
 
@@ -116,6 +119,7 @@ class WorkerFinished(NamedTuple):
     step: int
     records: int
     why: str
+    progress: float = 0.0
 
 
 class ModelExported(NamedTuple):
@@ -149,6 +153,7 @@ class PlanFound(NamedTuple):
     best_metric: str = ""  # what a callback of the model watches
     best_is_least: bool = False
     progress: str = ""  # of the data of a job that trains by leases, as its checkpoint says
+    global_batch: int = 0
 
 
 class LeaseReport(NamedTuple):
@@ -167,25 +172,13 @@ class Exchanged(NamedTuple):
     steps: tuple[int, ...]
 
 
-class HeartbeatReceived(NamedTuple):
-    """Never journaled: what it says is learned again from the next one."""
-
-    worker: WorkerId
-    round: int
-    step: int
-    records: int
-    loss: float
-    step_s: float
-    compute_s: float
-    learning_rate: float
-
-
 # ---- from people
 
 
 class ScaleAsked(NamedTuple):
     workers: int  # 0: as many as before
     ps: int = 0
+    batch_scale: int = 0
 
 
 class StopAsked(NamedTuple):
@@ -292,6 +285,7 @@ Sequenced = (
     | WorkerFailed
     | WorkerSaidGoodbye
     | PlanFound
+    | BatchScaled
 )
 
 FromOutside = ReplicasListed | ReplicaStarted | ReplicaExited | ReplicaWaits | Detached | ScaleAsked | StopAsked
@@ -314,6 +308,7 @@ Event = (
     | PreparerChosen
     | EvaluationDue
     | SaveAsked
+    | SpeedMeasured
     | JobEnded
     | PsEvent
 )

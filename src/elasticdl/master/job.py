@@ -15,6 +15,7 @@ from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
 from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
+from elasticdl.master.training_events import BatchChange, SpeedMeasured
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
@@ -48,7 +49,11 @@ class Ledger:
     export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
     is_exported: bool = False
     output: str = ""
+    progress: float = 0.0  # steps of one global batch that would have come as far, at the end
     finish_reason: str = ""
+    batches: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
+    batch_change: int = 0  # the newest of them that took effect
+    speeds: list[SpeedMeasured] = field(default_factory=list)  # one for each configuration
     joined: int = 0
     cpu_capability: str = ""  # of the first worker: part of the bits
     ready_at: float = 0.0  # when the newest newcomer became ready
@@ -86,6 +91,12 @@ class Observations:
     records: int = 0
     loss: float = 0.0
     learning_rate: float = 0.0
+    square: float = 0.0  # of the gradient, and its variance
+    variance: float = 0.0
+    progress: float = 0.0
+    batch_scale: int = 0  # global batches that make an update; 0: not heard yet
+    speed: SpeedMeasured | None = None  # of the round that trains
+    speed_at: float = 0.0  # when one was journaled last
     advanced_at: float = 0.0
     rate: float = 0.0  # records per second, smoothed
     unbalanced_since: float | None = None
@@ -142,6 +153,19 @@ class Job:
     def step(self) -> int:
         return max(self.ledger.step, self.seen.step)
 
+    @property
+    def progress(self) -> float:
+        return max(self.ledger.progress, self.seen.progress)
+
+    @property
+    def global_batch(self) -> int:
+        """Records of a step; 0 until a worker has said it."""
+        return self.ledger.plan.global_batch if self.ledger.plan is not None else 0
+
+    @property
+    def most_batch_scale(self) -> int:
+        return self.spec.plan.most_scale(self.global_batch or self.spec.plan.global_batch_size)
+
     def log_of(self, worker: WorkerId | PsId) -> str:
         return f"{self.logs}/{worker}.log"
 
@@ -175,7 +199,9 @@ class Job:
 
 def new_ledger(spec: JobSpec) -> Ledger:
     fleet = Fleet(spec.ps.wish or 0)
-    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget), fleet=fleet)
+    schedule = sorted(spec.plan.batch_schedule.items())
+    batches = [BatchChange(number, step, scale) for number, (step, scale) in enumerate(schedule, start=1)]
+    return Ledger(wish=spec.workers.wish, budget=Budget(spec.workers.failure_budget), fleet=fleet, batches=batches)
 
 
 def send(worker: WorkerId | PsId, **message: object) -> Send:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.master import progress
+from elasticdl.master import batching, progress
 from elasticdl.master.actions import Action
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import Worker, WorkerState
@@ -47,6 +47,8 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
         actions.append(send(worker.id, expelled=pb.Expelled(reason=worker.reason)))
     if worker.leave_asked:
         actions.append(send(worker.id, leave=pb.Leave(reason=worker.reason)))
+    if ledger.batches:
+        actions.append(send(worker.id, batches=batching.message(job)))
     newest = ledger.rounds.newest
     is_concerned = newest is not None and (worker.id in newest.workers or worker.id in ledger.rounds.holders)
     if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:

@@ -13,6 +13,7 @@ from elasticdl.master import events as ev
 from elasticdl.master.job import Job
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import Link
+from elasticdl.spec import BatchRule
 from elasticdl.spec.ids import PsId, WorkerId
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ class Service:
             for before, after, what in (
                 (job.ledger.wish, request.workers, "workers"),
                 (job.ledger.fleet.wish, request.ps, "ps"),
+                (job.seen.batch_scale or 1, request.batch_scale, "batches an update"),
             )
             if after
         ]
-        await self._loop.settle(ev.ScaleAsked(request.workers, request.ps))
+        await self._loop.settle(ev.ScaleAsked(request.workers, request.ps, request.batch_scale))
         return pb.Accepted(message=f"scaling {' and '.join(changes)}")
 
     async def stop(self, request: pb.StopRequest) -> pb.Accepted:
@@ -85,8 +87,8 @@ class Service:
 
 def _check_scale(job: Job, request: pb.ScaleRequest) -> None:
     low, high = job.spec.workers.min, job.spec.workers.max
-    if not request.workers and not request.ps:
-        raise SpecError("expected a number of workers, of ps, or both; received neither")
+    if not request.workers and not request.ps and not request.batch_scale:
+        raise SpecError("expected a number of workers, of ps, or both, or a scale of the batch; received neither")
     if request.workers and not low <= request.workers <= high:
         raise SpecError(
             f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
@@ -101,6 +103,16 @@ def _check_scale(job: Job, request: pb.ScaleRequest) -> None:
         raise SpecError(
             f"ps: expected {job.spec.ps.replicas} or more, since every slot has {job.spec.ps.replicas} holders, "
             f"received {request.ps}; choose a larger number, or start the job with --ps_replicas=1"
+        )
+    if request.batch_scale and job.spec.plan.batch_rule is BatchRule.NONE:
+        raise SpecError(
+            f"batch_scale: expected none, since the batch of this job stays as it is, received {request.batch_scale}; "
+            "start it with --adaptive_batch"
+        )
+    if request.batch_scale > job.most_batch_scale:
+        raise SpecError(
+            f"batch_scale: expected 1 to {job.most_batch_scale}, received {request.batch_scale}; "
+            "choose a number between them, or start the job with another --max_batch_size"
         )
     if job.ledger.phase.name not in ("pending", "running"):
         raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")

@@ -13,7 +13,19 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from elasticdl.master import deciding, ending, lease_training, leasing, lifecycle, ps_events, ps_life, tasks, training
+from elasticdl.master import (
+    batching,
+    deciding,
+    ending,
+    lease_training,
+    leasing,
+    lifecycle,
+    ps_events,
+    ps_life,
+    speeds,
+    tasks,
+    training,
+)
 from elasticdl.master import events as ev
 from elasticdl.master.actions import Action, Send
 from elasticdl.master.fleet import Ps
@@ -78,6 +90,10 @@ class JobState:
             ledger.training.validate()
             for lease in ledger.training.shards.leases.values():
                 assert workers[lease.worker].state not in GONE, f"{lease.worker} is gone but holds a lease"
+        assert [c.id for c in ledger.batches] == list(range(1, len(ledger.batches) + 1)), (
+            "a change of the batch is lost"
+        )
+        assert len({s.configuration for s in ledger.speeds}) == len(ledger.speeds), "a configuration twice"
         assert set(rounds.holders) <= set(workers), "a holder nobody knows"
         assert len(set(rounds.holders)) == len(rounds.holders), "a holder twice"
         for planned in (rounds.newest, rounds.current):
@@ -134,7 +150,8 @@ def _session_broken(job: Job, event: ev.SessionBroken, now: float) -> list[Actio
 
 
 def _scale_asked(job: Job, event: ev.ScaleAsked, now: float) -> list[Action]:
-    return lifecycle.scale_asked(job, event, now) + ps_life.scale_asked(job, event, now)
+    by_role = lifecycle.scale_asked(job, event, now) + ps_life.scale_asked(job, event, now)
+    return by_role + batching.scale_asked(job, event, now)
 
 
 def _greeted(job: Job, event: ev.WorkerGreeted, now: float) -> list[Action]:
@@ -151,6 +168,9 @@ def _heartbeat(job: Job, event: ev.HeartbeatReceived, now: float) -> list[Action
     elif event.step > seen.step:
         seen.advance(event.step, event.records, now)
         seen.loss, seen.learning_rate = event.loss, event.learning_rate
+        seen.square, seen.variance = event.square, event.variance
+        seen.progress, seen.batch_scale = event.progress, event.batch_scale
+        speeds.heard(job)
     return []
 
 
@@ -192,6 +212,8 @@ _HANDLERS: dict[type, Handler] = {
     ev.WorkerFailed: lifecycle.failed,
     ev.WorkerSaidGoodbye: lifecycle.goodbye,
     ev.PlanFound: _plan_found,
+    ev.BatchScaled: batching.scaled,
+    ev.SpeedMeasured: speeds.measured,
     ev.Exchanged: leasing.exchanged,
     ev.HeartbeatReceived: _heartbeat,
     ps_events.PsGreeted: _ps_greeted,

@@ -45,6 +45,14 @@ def status(job: Job, now: float) -> pb.JobStatus:
         strategy=str(job.spec.strategy),
         ps_mode=str(job.spec.ps.mode) if ledger.fleet.wish else "",
         events=[pb.EventStatus(**entry._asdict()) for entry in ledger.recent],
+        speeds=[pb.SpeedStatus(**speed._asdict()) for speed in ledger.speeds],
+        gradient_square=seen.square,
+        gradient_variance=seen.variance,
+        progress=job.progress,
+        global_batch=job.global_batch,
+        batch_scale=seen.batch_scale,
+        max_batch_scale=job.most_batch_scale if job.has_rounds else 1,
+        batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batches],
     )
     if plan is not None:
         done.total_steps, done.total_records = plan.total_steps, plan.total_records
@@ -128,4 +136,11 @@ def result(job: Job, phase: Over) -> dict[str, Any]:
         "workers_failed": ledger.budget.spent,
         "rounds": ledger.rounds.newest.id if ledger.rounds.newest else 0,
         "master_restarts": ledger.incarnations - 1,
+        "speeds": [speed._asdict() for speed in ledger.speeds],
+        "gradient_square": job.seen.square,
+        "gradient_variance": job.seen.variance,
+        "progress": job.progress,
+        "global_batch": job.global_batch,
+        "batch_scale": job.seen.batch_scale,
+        "batch_scales": [change._asdict() for change in ledger.batches],
     }

@@ -153,6 +153,7 @@ def finished(job: Job, event: WorkerFinished, now: float) -> Actions:
         worker.become(WorkerState.FINISHED, now, event.why)
     ledger.step = max(ledger.step, event.step)
     ledger.records = max(ledger.records, event.records)
+    ledger.progress = max(ledger.progress, event.progress)
     ledger.finish_reason = event.why
     return []
 

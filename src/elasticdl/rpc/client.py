@@ -76,9 +76,10 @@ class MasterClient:
             return status
         raise MasterUnreachable(f"the job in {self._directory.root} is over; its result is in {self._directory.result}")
 
-    def scale(self, workers: int = 0, ps: int = 0) -> str:
-        """Wish for another number of workers, of ps, or of both; 0: as before. What the master makes of it."""
-        reply: pb.Accepted = self._call(methods.SCALE, pb.ScaleRequest(workers=workers, ps=ps))
+    def scale(self, workers: int = 0, ps: int = 0, batch_scale: int = 0) -> str:
+        """Wish for another number of workers, of ps, or of batches an update; 0: as before. What comes of it."""
+        request = pb.ScaleRequest(workers=workers, ps=ps, batch_scale=batch_scale)
+        reply: pb.Accepted = self._call(methods.SCALE, request)
         return reply.message
 
     def stop(self, at_once: bool, reason: str) -> str:

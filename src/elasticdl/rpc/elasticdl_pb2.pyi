@@ -42,6 +42,7 @@ class WorkerMessage(_message.Message):
     PLANNED_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
     PS_BEAT_FIELD_NUMBER: _builtins.int
+    BATCH_SCALED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """1, 2, 3 … per worker: kept by the worker until acknowledged and sent again after a reconnect,
     so that each takes effect exactly once. 0 for Hello and Heartbeat, which may be lost.
@@ -76,6 +77,8 @@ class WorkerMessage(_message.Message):
     def moved(self) -> Global___SlotsMoved: ...
     @_builtins.property
     def ps_beat(self) -> Global___PsBeat: ...
+    @_builtins.property
+    def batch_scaled(self) -> Global___BatchScaled: ...
     def __init__(
         self,
         *,
@@ -95,12 +98,13 @@ class WorkerMessage(_message.Message):
         planned: Global___Planned | None = ...,
         moved: Global___SlotsMoved | None = ...,
         ps_beat: Global___PsBeat | None = ...,
+        batch_scaled: Global___BatchScaled | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat", "batch_scaled"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -177,6 +181,13 @@ class Heartbeat(_message.Message):
     STEP_S_FIELD_NUMBER: _builtins.int
     COMPUTE_S_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    TIMED_STEPS_FIELD_NUMBER: _builtins.int
+    SINGLE_S_FIELD_NUMBER: _builtins.int
+    PASS_S_FIELD_NUMBER: _builtins.int
+    SQUARE_FIELD_NUMBER: _builtins.int
+    VARIANCE_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    BATCH_SCALE_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     step: _builtins.int
     """steps applied so far"""
@@ -188,6 +199,25 @@ class Heartbeat(_message.Message):
     compute_s: _builtins.float
     """smoothed time this worker computes for one logical rank"""
     learning_rate: _builtins.float
+    """of the newest update, as it was scaled"""
+    timed_steps: _builtins.int
+    """Of the round named above, since it was entered:
+    updates that were measured; 0: none yet
+    """
+    single_s: _builtins.float
+    """smoothed time of an update as if it had one pass only"""
+    pass_s: _builtins.float
+    """of it, smoothed time this worker computes: one pass, all its logical ranks"""
+    square: _builtins.float
+    """Of the training state:
+    |g|^2 of the gradient; both are 0 until they are known
+    """
+    variance: _builtins.float
+    """trace of its covariance at one global batch"""
+    progress: _builtins.float
+    """steps of one global batch that would have come as far"""
+    batch_scale: _builtins.int
+    """global batches that make an update"""
     def __init__(
         self,
         *,
@@ -198,14 +228,48 @@ class Heartbeat(_message.Message):
         step_s: _builtins.float = ...,
         compute_s: _builtins.float = ...,
         learning_rate: _builtins.float = ...,
+        timed_steps: _builtins.int = ...,
+        single_s: _builtins.float = ...,
+        pass_s: _builtins.float = ...,
+        square: _builtins.float = ...,
+        variance: _builtins.float = ...,
+        progress: _builtins.float = ...,
+        batch_scale: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "learning_rate", b"learning_rate", "loss", b"loss", "records", b"records", "round", b"round", "step", b"step", "step_s", b"step_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "compute_s", b"compute_s", "learning_rate", b"learning_rate", "loss", b"loss", "pass_s", b"pass_s", "progress", b"progress", "records", b"records", "round", b"round", "single_s", b"single_s", "square", b"square", "step", b"step", "step_s", b"step_s", "timed_steps", b"timed_steps", "variance", b"variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class BatchScaled(_message.Message):
+    """From `step` on, `scale` global batches make an update: entry `change` of the master's BatchScales."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    change: _builtins.int
+    step: _builtins.int
+    scale: _builtins.int
+    def __init__(
+        self,
+        *,
+        change: _builtins.int = ...,
+        step: _builtins.int = ...,
+        scale: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "scale", b"scale", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchScaled: _TypeAlias = BatchScaled  # noqa: Y015
 
 @_typing.final
 class Planned(_message.Message):
@@ -221,6 +285,7 @@ class Planned(_message.Message):
     BEST_METRIC_FIELD_NUMBER: _builtins.int
     BEST_IS_LEAST_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    GLOBAL_BATCH_FIELD_NUMBER: _builtins.int
     total_steps: _builtins.int
     total_records: _builtins.int
     records_per_epoch: _builtins.int
@@ -232,6 +297,8 @@ class Planned(_message.Message):
     best_is_least: _builtins.bool
     progress: _builtins.bytes
     """of a job that trains by leases: what a checkpoint says of its data"""
+    global_batch: _builtins.int
+    """records of a step; 0 in a job that trains by leases"""
     def __init__(
         self,
         *,
@@ -243,10 +310,11 @@ class Planned(_message.Message):
         best_metric: _builtins.str = ...,
         best_is_least: _builtins.bool = ...,
         progress: _builtins.bytes = ...,
+        global_batch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_is_least", b"best_is_least", "best_metric", b"best_metric", "progress", b"progress", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_is_least", b"best_is_least", "best_metric", b"best_metric", "global_batch", b"global_batch", "progress", b"progress", "records_per_epoch", b"records_per_epoch", "steps_per_epoch", b"steps_per_epoch", "total_records", b"total_records", "total_steps", b"total_steps", "validation_records", b"validation_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -387,19 +455,22 @@ class Finished(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     records: _builtins.int
     why: _builtins.str
+    progress: _builtins.float
     def __init__(
         self,
         *,
         step: _builtins.int = ...,
         records: _builtins.int = ...,
         why: _builtins.str = ...,
+        progress: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "step", b"step", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "records", b"records", "step", b"step", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -588,6 +659,7 @@ class MasterMessage(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     PREPARE_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -616,6 +688,8 @@ class MasterMessage(_message.Message):
     def prepare(self) -> Global___Prepare: ...
     @_builtins.property
     def save(self) -> Global___Save: ...
+    @_builtins.property
+    def batches(self) -> Global___BatchScales: ...
     def __init__(
         self,
         *,
@@ -633,16 +707,66 @@ class MasterMessage(_message.Message):
         task: Global___FleetTask | None = ...,
         prepare: Global___Prepare | None = ...,
         save: Global___Save | None = ...,
+        batches: Global___BatchScales | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save", "batches"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___MasterMessage: _TypeAlias = MasterMessage  # noqa: Y015
+
+@_typing.final
+class BatchScales(_message.Message):
+    """All changes of the batch, those of the plan first. The greatest id counts whose step has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchScale]: ...
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___BatchScale] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchScales: _TypeAlias = BatchScales  # noqa: Y015
+
+@_typing.final
+class BatchScale(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    step: _builtins.int
+    """it holds from there on; -1: from the next update on, and nobody has said yet which that was"""
+    scale: _builtins.int
+    """global batches that make an update"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        step: _builtins.int = ...,
+        scale: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "scale", b"scale", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchScale: _TypeAlias = BatchScale  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
@@ -1274,17 +1398,20 @@ class ScaleRequest(_message.Message):
 
     WORKERS_FIELD_NUMBER: _builtins.int
     PS_FIELD_NUMBER: _builtins.int
+    BATCH_SCALE_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     ps: _builtins.int
+    batch_scale: _builtins.int
     def __init__(
         self,
         *,
         workers: _builtins.int = ...,
         ps: _builtins.int = ...,
+        batch_scale: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ps", b"ps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "ps", b"ps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1468,6 +1595,42 @@ class EventStatus(_message.Message):
 Global___EventStatus: _TypeAlias = EventStatus  # noqa: Y015
 
 @_typing.final
+class SpeedStatus(_message.Message):
+    """How fast updates were with so many workers on so many machines, as measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    LOCAL_BATCH_FIELD_NUMBER: _builtins.int
+    STEP_S_FIELD_NUMBER: _builtins.int
+    COMPUTE_S_FIELD_NUMBER: _builtins.int
+    nodes: _builtins.int
+    workers: _builtins.int
+    local_batch: _builtins.int
+    """records of one worker in one pass"""
+    step_s: _builtins.float
+    """of an update with one pass"""
+    compute_s: _builtins.float
+    """of it, what the slowest worker computes"""
+    def __init__(
+        self,
+        *,
+        nodes: _builtins.int = ...,
+        workers: _builtins.int = ...,
+        local_batch: _builtins.int = ...,
+        step_s: _builtins.float = ...,
+        compute_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "local_batch", b"local_batch", "nodes", b"nodes", "step_s", b"step_s", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpeedStatus: _TypeAlias = SpeedStatus  # noqa: Y015
+
+@_typing.final
 class JobStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1524,6 +1687,14 @@ class JobStatus(_message.Message):
     WISHED_PS_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
     PS_MODE_FIELD_NUMBER: _builtins.int
+    SPEEDS_FIELD_NUMBER: _builtins.int
+    GRADIENT_SQUARE_FIELD_NUMBER: _builtins.int
+    GRADIENT_VARIANCE_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    GLOBAL_BATCH_FIELD_NUMBER: _builtins.int
+    BATCH_SCALE_FIELD_NUMBER: _builtins.int
+    MAX_BATCH_SCALE_FIELD_NUMBER: _builtins.int
+    BATCH_SCALES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
     phase: _builtins.str
@@ -1557,6 +1728,18 @@ class JobStatus(_message.Message):
     strategy: _builtins.str
     ps_mode: _builtins.str
     """"" without ps"""
+    gradient_square: _builtins.float
+    """|g|^2; both are 0 until they are known"""
+    gradient_variance: _builtins.float
+    """trace of the covariance at one global batch"""
+    progress: _builtins.float
+    """steps of one global batch that would have come as far"""
+    global_batch: _builtins.int
+    """0: not known yet"""
+    batch_scale: _builtins.int
+    """global batches that make an update now; 0: not known yet"""
+    max_batch_scale: _builtins.int
+    """1: the batch of this job stays as it is"""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the newest evaluation"""
@@ -1569,6 +1752,12 @@ class JobStatus(_message.Message):
 
     @_builtins.property
     def ps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PsStatus]: ...
+    @_builtins.property
+    def speeds(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpeedStatus]: ...
+    @_builtins.property
+    def batch_scales(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchScale]:
+        """every change that was asked for; step -1: it waits"""
+
     def __init__(
         self,
         *,
@@ -1605,10 +1794,18 @@ class JobStatus(_message.Message):
         wished_ps: _builtins.int = ...,
         strategy: _builtins.str = ...,
         ps_mode: _builtins.str = ...,
+        speeds: _abc.Iterable[Global___SpeedStatus] | None = ...,
+        gradient_square: _builtins.float = ...,
+        gradient_variance: _builtins.float = ...,
+        progress: _builtins.float = ...,
+        global_batch: _builtins.int = ...,
+        batch_scale: _builtins.int = ...,
+        max_batch_scale: _builtins.int = ...,
+        batch_scales: _abc.Iterable[Global___BatchScale] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "kind", b"kind", "loss", b"loss", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,7 +9,6 @@ from elasticdl.spec.job import (
     JobKind,
     JobSpec,
     ModelSpec,
-    PlanSpec,
     PsMode,
     PsSpec,
     ScriptSpec,
@@ -18,8 +17,10 @@ from elasticdl.spec.job import (
     TimingSpec,
     WorkersSpec,
 )
+from elasticdl.spec.plan import BatchRule, PlanSpec
 
 __all__ = [
+    "BatchRule",
     "CheckpointSpec",
     "ClusterSpec",
     "DataSpec",

@@ -12,20 +12,14 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
-
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0)]
+from elasticdl.spec.part import NotNegative, Part, Positive, Seconds
+from elasticdl.spec.plan import BatchRule, PlanSpec, fill_in_plan
 
 # A job's name becomes a directory, a label and a pod name: the rules of a DNS label.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class JobKind(StrEnum):
@@ -35,7 +29,7 @@ class JobKind(StrEnum):
     SCRIPT = "script"
 
 
-class ModelSpec(_Part):
+class ModelSpec(Part):
     """Where the model file lies and which function of it builds the model."""
 
     zoo: str = "."
@@ -43,14 +37,14 @@ class ModelSpec(_Part):
     params: dict[str, Any] = {}
 
 
-class ScriptSpec(_Part):
+class ScriptSpec(Part):
     """A person's own training script, for `elasticdl run`."""
 
     path: str
     arguments: tuple[str, ...] = ()
 
 
-class DataSpec(_Part):
+class DataSpec(Part):
     """What is read. Paths go through fsspec; a directory or a glob means all its files."""
 
     training: str | None = None
@@ -62,22 +56,7 @@ class DataSpec(_Part):
     shard_records: Positive = 1024  # the unit that is leased and shuffled
 
 
-class PlanSpec(_Part):
-    """The deterministic plan: which records each step trains, for any number of workers."""
-
-    minibatch_size: Positive = 64
-    global_batch_size: NotNegative = 0  # 0: minibatch_size x wished workers, filled in by JobSpec
-    logical_ranks: NotNegative = 0  # 0: max workers, filled in by JobSpec
-    epochs: Positive = 1
-    max_steps: NotNegative = 0  # 0: no limit
-    seed: NotNegative = 0
-    shuffle: bool = True
-    drop_last: bool = False
-    reproducible: bool = True
-    learning_rate: float | None = None  # passed to optimizer(parameters, lr=...)
-
-
-class WorkersSpec(_Part):
+class WorkersSpec(Part):
     """How many workers, and what each is."""
 
     wish: Positive = 2
@@ -106,7 +85,7 @@ class PsMode(StrEnum):
     LOCAL = "local"  # all on ps, dense variables pulled every `pull_every` steps only
 
 
-class PsSpec(_Part):
+class PsSpec(Part):
     """Parameter servers: how many, and how workers train with them."""
 
     wish: int | None = None  # None: one with the PS strategy, else none; filled in
@@ -147,7 +126,7 @@ def size_of(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]]) if match else 0
 
 
-class CheckpointSpec(_Part):
+class CheckpointSpec(Part):
     directory: str = ""  # "": <job directory>/checkpoints
     steps: NotNegative = 0  # every N steps; 0: at the end and on stop only
     keep: Positive = 3
@@ -155,14 +134,14 @@ class CheckpointSpec(_Part):
     resume: bool = False  # go on from the newest checkpoint in `directory`
 
 
-class EvaluationSpec(_Part):
+class EvaluationSpec(Part):
     """When to evaluate during training; both zero: each epoch, if there is validation data."""
 
     steps: NotNegative = 0
     epochs: NotNegative = 0
 
 
-class TimingSpec(_Part):
+class TimingSpec(Part):
     """How the system behaves in time. Every timeout is here."""
 
     heartbeat_s: Seconds = 0.25
@@ -178,7 +157,7 @@ class TimingSpec(_Part):
     orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
 
 
-class SecuritySpec(_Part):
+class SecuritySpec(Part):
     """TLS for master and workers; without it a local job stays on loopback."""
 
     certificate: str = ""
@@ -197,7 +176,7 @@ class SecuritySpec(_Part):
         return bool(self.certificate)
 
 
-class JobSpec(_Part):
+class JobSpec(Part):
     """One job. `JobSpec(**fields)` validates and fills in every default."""
 
     name: str
@@ -248,12 +227,17 @@ class JobSpec(_Part):
         workers = _fill_in_workers(self.workers, self.cluster)
         if self.cluster and len(self.name) > NAME_LETTERS:
             raise ValueError(f"name: labels are made of it: use at most {NAME_LETTERS} letters on Kubernetes")
-        plan = _fill_in_plan(self.plan, workers, is_script=self.kind is JobKind.SCRIPT)
+        plan = fill_in_plan(self.plan, workers.wish, workers.max, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)
         strategy, ps = _fill_in_ps(self.strategy, self.ps)
         object.__setattr__(self, "strategy", strategy)
         object.__setattr__(self, "ps", ps)
+        if plan.batch_rule is not BatchRule.NONE and strategy is Strategy.PS:
+            raise ValueError(
+                f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
+                "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
+            )
         if self.kind is JobKind.SCRIPT:
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")
@@ -301,19 +285,3 @@ def _fill_in_workers(workers: WorkersSpec, cluster: ClusterSpec | None) -> Worke
     else:
         threads = workers.threads or max(1, int(amount(cluster.worker.requests.get("cpu", "1"))))
     return workers.model_copy(update={"min": low, "max": high, "threads": threads})
-
-
-def _fill_in_plan(plan: PlanSpec, workers: WorkersSpec, *, is_script: bool) -> PlanSpec:
-    ranks = plan.logical_ranks or workers.max
-    batch = plan.global_batch_size or plan.minibatch_size * workers.wish
-    if ranks < workers.max:
-        raise ValueError(
-            f"plan.logical_ranks: {ranks} is below the {workers.max} workers the job may have; "
-            f"every worker needs one. Use --logical_ranks={workers.max} or fewer workers"
-        )
-    if batch < ranks and not is_script:  # a script says its batch itself, when it joins
-        raise ValueError(
-            f"plan.global_batch_size: {batch} is smaller than the {ranks} logical ranks that share it; "
-            f"use at least --global_batch_size={ranks}, or fewer logical ranks"
-        )
-    return plan.model_copy(update={"logical_ranks": ranks, "global_batch_size": batch})

@@ -12,6 +12,8 @@ from elasticdl.collective.tree import Share, Tree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
 from elasticdl.model.callbacks import Callback
+from elasticdl.spec import BatchRule
+from elasticdl.worker.batch import Batch, Update
 from elasticdl.worker.feed import Feed
 from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables
@@ -34,7 +36,8 @@ class Alone:
         gradients = Gradients(
             model.parameters(), Tree(plan.logical_ranks), Tail(plan.logical_ranks).length, ordered=True
         )
-        self.training = Training(model, optimizer, gradients, callbacks, learning_rate)
+        batch = Batch(BatchRule.NONE, plan.global_batch)
+        self.training = Training(model, optimizer, gradients, callbacks, learning_rate, batch)
         self._feed = Feed(dataset, plan, device)
         self._plan = plan
         self._tables = tables
@@ -54,6 +57,6 @@ class Alone:
             reduced = training.gradients.sums()[0]
             losses = [float(step.losses.get(rank, 0.0)) for rank in range(share.stop)]
             training.weigh(reduced, losses, step.records, step.planned)
-            training.apply(reduced, step.records, step.buffers)
+            training.apply(reduced, Update(step.records), step.buffers)
             training.completed(self._plan)
         self._feed.close()

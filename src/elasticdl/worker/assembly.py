@@ -18,13 +18,16 @@ from elasticdl.checkpoint.image import Image
 from elasticdl.collective.gradients import Gradients
 from elasticdl.collective.group import Group, open_store
 from elasticdl.collective.handover import Desk
+from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Tree
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
+from elasticdl.errors import SpecError
 from elasticdl.model.callbacks import BestMetric, Callback
-from elasticdl.spec import JobSpec
+from elasticdl.spec import BatchRule, JobSpec
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.testing.faults import Faults
+from elasticdl.worker.batch import Batch
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.engine import Engine
 from elasticdl.worker.evaluator import Evaluator
@@ -99,10 +102,11 @@ def assemble(
     spec = line.spec
     ordered = spec.plan.reproducible
     tree = Tree(plan.logical_ranks)
-    gradients = Gradients(model.parameters(), tree, Tail(plan.logical_ranks).length, ordered=ordered)
-    training = Training(model, optimizer, gradients, callbacks, learning_rate)
+    squares, tail, run = Squares(), Tail(plan.logical_ranks).length, run_of(line)
+    gradients = Gradients(model.parameters(), tree, tail, ordered=ordered, squares=squares)
+    batch = batch_of(spec, plan, optimizer, run)
+    training = Training(model, optimizer, gradients, callbacks, learning_rate, batch)
     feed = Feed(dataset, plan, device)
-    run = run_of(line)
     directory = line.link.directory.checkpoints(spec)
     saver = Saver(
         training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run),
@@ -110,7 +114,7 @@ def assemble(
     )  # fmt: skip
 
     def after_step(seat: Seat) -> None:
-        if is_due(spec, training.step) and seat.rank == 0 and training.step < plan.total_steps:
+        if is_due(spec, training.step, training.began) and seat.rank == 0 and training.step < plan.total_steps:
             saver.save()
         if evaluator is not None:
             evaluator.after_step(training, plan)
@@ -128,6 +132,7 @@ def assemble(
         after_step=after_step,
         ordered=ordered,
         faults=Faults.parse(line.env.faults, line.env.worker),
+        squares=squares,
     )
     watching = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
     line.link.planned(
@@ -138,13 +143,25 @@ def assemble(
         evaluator.records if evaluator else 0,
         watching.metric if watching else "",
         best_is_least=watching is not None and watching.mode == "min",
+        global_batch=plan.global_batch,
     )
     return Assembly(engine, saver, feed)
 
 
-def is_due(spec: JobSpec, step: int) -> bool:
-    """Whether a checkpoint is to be written after so many steps."""
-    return bool(spec.checkpoint.steps) and step % spec.checkpoint.steps == 0
+def batch_of(spec: JobSpec, plan: Plan, optimizer: torch.optim.Optimizer, run: str) -> Batch:
+    rule = spec.plan.batch_rule
+    if rule is not BatchRule.NONE and hasattr(optimizer, "keras"):
+        raise SpecError(
+            f"plan.batch_rule: {rule} scales the learning rate of an optimizer of torch; "
+            "the model is one of Keras: leave out --adaptive_batch"
+        )
+    return Batch(rule, plan.global_batch, spec.plan.batch_schedule, run)
+
+
+def is_due(spec: JobSpec, step: int, before: int | None = None) -> bool:
+    """Whether a checkpoint is to be written after so many steps, where the update before ended with `before`."""
+    every = spec.checkpoint.steps
+    return bool(every) and step // every > (step - 1 if before is None else before) // every
 
 
 def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: Path, run: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from elasticdl.collective.handover import Donation
+from elasticdl.worker.batch import Update
 from elasticdl.worker.training import Training
 
 _UNNOTICED_S = 0.03
@@ -39,13 +40,13 @@ class Donor:
         wanted = any(not donation.needs_image for donation in self._living())
         self._gradient = gradient.to("cpu", copy=True) if wanted else None
 
-    def after_update(self, training: Training, records: int, buffers: Mapping[str, torch.Tensor], enter: int) -> None:
+    def after_update(self, training: Training, update: Update, buffers: Mapping[str, torch.Tensor], enter: int) -> None:
         """Tell every newcomer of the step just applied; those that enter the next round are told so."""
         image = None
         for donation in self._living():
             if self._gradient is not None and not donation.needs_image:
                 on_host = {f"buffer/{name}": buffer.to("cpu", copy=True) for name, buffer in buffers.items()}
-                donation.give_update(training.step, records, self._gradient, on_host, enter)
+                donation.give_update(training.step, update.header(), self._gradient, on_host, enter)
                 if enter:
                     donation.close()
                     self._closing.append(donation)

@@ -22,7 +22,8 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
         if link.is_overdue and seat is not None and seat.group.size == 1:
             assembly.saver.finish()
         return "left at the next round" if link.is_leaving else "released"
-    link.finished(engine.training.step, engine.training.records, engine.stopped)
+    training = engine.training
+    link.finished(training.step, training.records, engine.stopped, training.batch.progress)
     while not link.is_released:
         asked = link.next_export()
         if asked is None:

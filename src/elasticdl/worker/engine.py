@@ -13,20 +13,23 @@ from collections.abc import Callable, Iterator
 import torch
 
 from elasticdl.collective.exchange import Exchange
+from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Tree
 from elasticdl.data.plan import Plan
 from elasticdl.errors import RoundBroken
 from elasticdl.testing.faults import Faults
+from elasticdl.worker.batch import Update
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.feed import Feed
 from elasticdl.worker.link import Link
+from elasticdl.worker.measuring import EVERY, Meter
 from elasticdl.worker.newcomer import catch_up
 from elasticdl.worker.pace import Pace
 from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.settle import settle
 from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables
-from elasticdl.worker.tail import Tail
+from elasticdl.worker.tail import Heard, Tail
 from elasticdl.worker.training import Training
 
 _log = logging.getLogger(__name__)
@@ -48,6 +51,7 @@ class Engine:
         *,
         ordered: bool,
         faults: Faults,
+        squares: Squares,
     ) -> None:
         self.training = training
         self.plan: Plan = feed.plan
@@ -61,6 +65,8 @@ class Engine:
         self._tree = Tree(self.plan.logical_ranks)
         self._ordered = ordered
         self._faults = faults
+        self._squares = squares
+        self._meter = Meter(self.plan.logical_ranks, squares)
         self._exchange: Exchange | None = None
         self.pace = Pace()
         self.stopped = ""  # why training ended before the plan did
@@ -80,14 +86,16 @@ class Engine:
             assert seat is not None
             self.pace.begin()
             assert self._exchange is not None
+            self._meter.begin(self.training.step, self.training.batch)
             self._exchange.start()
-            step = Step(self.training.step, seat.share, self.training, self._feed, self._tables)
-            self._feed.expect(step.number, seat.share)
+            passes = self.training.batch.passes(self.training.step, self.plan)
+            step = Step(self.training.step, seat.share, self.training, self._feed, self._tables, passes)
+            self._feed.expect(step.number, seat.share, passes)
             self._faults.strike(step.number, "begin")
             yield step
             step.check()
             self._faults.strike(step.number, "computed")
-            self.pace.computed(seat.share.count)
+            self.pace.computed(seat.share.count, step.passes)
             try:
                 self._finish(step, seat)
             except RoundBroken as exc:
@@ -109,6 +117,8 @@ class Engine:
             seat.rank,
             voted,
             stop=bool(self._stop_reason()),
+            squares=self._squares,
+            batch=self._link.batch_at(step.number + step.passes, (training.batch.change, training.batch.scale)),
         )
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
@@ -120,9 +130,13 @@ class Engine:
         training.weigh(reduced, heard.losses, heard.records, step.planned)
         enter = heard.agreed(seat.group.size)
         self._donor.before_update(training.gradients.flat(reduced))
-        training.apply(reduced, heard.records, buffers)
-        self._donor.after_update(training, heard.records, buffers, enter)
+        update = self._update(step, reduced, heard)
+        is_scaled = update.change != training.batch.change
+        training.apply(reduced, update, buffers)
+        self._donor.after_update(training, update, buffers, enter)
         self._faults.strike(step.number, "applied")
+        if is_scaled:
+            self._link.batch_scaled(update.change, training.step, update.batch_scale)
         self._completed(seat)
         if heard.stop:
             self.stopped = self._stop_reason() or "stopped"
@@ -130,6 +144,14 @@ class Engine:
             self._enter(enter)
         elif self._link.is_overdue:
             self.has_left = True  # nobody took over within the grace
+
+    def _update(self, step: Step, reduced: torch.Tensor, heard: Heard) -> Update:
+        """What all members know of the update, the same in each of them."""
+        batch = self.training.batch
+        scale = step.planned / batch.global_batch
+        flat, kept = self.training.gradients.flat(reduced), heard.records / step.planned
+        estimate = self._meter.estimate(flat, heard.squares, heard.parts, scale, kept)
+        return Update(heard.records, step.passes, scale, estimate, EVERY, heard.change, heard.batch_scale)
 
     def _meet(self, seat: Seat) -> None:
         """Until all members are here."""

@@ -29,12 +29,15 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 0.25  # before asking again for leases that others hold
 
 
-def is_due(step: int, plan: Plan, when: EvaluationSpec) -> bool:
-    """Every N steps, every N epochs (each one, where nothing is said), and at the end."""
+def is_due(step: int, plan: Plan, when: EvaluationSpec, before: int | None = None) -> bool:
+    """Every N steps, every N epochs (each one, where nothing is said), and at the end.
+
+    The update that ended with `step` began with `before`; it crosses the end of no epoch.
+    """
     if step == plan.total_steps:
         return True
     epochs = when.epochs or (0 if when.steps else 1)
-    by_step = bool(when.steps) and step % when.steps == 0
+    by_step = bool(when.steps) and step // when.steps > (step - 1 if before is None else before) // when.steps
     return by_step or (bool(epochs) and step % (epochs * plan.steps_per_epoch) == 0)
 
 
@@ -66,7 +69,7 @@ class Evaluator:
         threading.Thread(target=self._run, name="elasticdl-evaluator", daemon=True).start()
 
     def after_step(self, training: Training, plan: Plan) -> None:
-        if is_due(training.step, plan, self._spec.evaluation):
+        if is_due(training.step, plan, self._spec.evaluation, training.began):
             self._held[training.step] = training.capture_weights()
             self._link.snapshot(training.step)
 

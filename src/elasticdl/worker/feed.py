@@ -6,6 +6,7 @@ import torch
 
 from elasticdl.collective.tree import Share
 from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.interface import Indices
 from elasticdl.data.plan import Plan
 from elasticdl.data.prefetch import Prefetcher
 from elasticdl.model import tensors
@@ -21,19 +22,22 @@ class Feed:
         self._records = Prefetcher(dataset.source, depth=_AHEAD * plan.logical_ranks)
         self._records.__enter__()
         self._early: dict[tuple[int, int], Batch | None] = {}
+        self._expected: dict[tuple[int, int], Indices] = {}
 
     def close(self) -> None:
         self._records.close()
 
-    def expect(self, step: int, share: Share) -> None:
-        """Steps from `step` on will be asked for with this share."""
+    def expect(self, step: int, share: Share, passes: int = 1) -> None:
+        """Steps from `step` on will be asked for with this share, `passes` of them at a time, rank by rank."""
         if not self._dataset.source.can_read_ahead:
             return
-        upcoming = []
-        for ahead in range(step, min(step + _AHEAD, self.plan.total_steps)):
-            slices = self.plan.ranks(ahead, share.first, share.count)
-            upcoming += [((ahead, share.first + index), indices) for index, indices in enumerate(slices)]
-        self._records.expect([(key, indices) for key, indices in upcoming if key not in self._early])
+        self._expected = {}
+        for first in range(step, step + _AHEAD * passes, passes):
+            steps = range(first, min(first + passes, self.plan.total_steps))
+            slices = {ahead: self.plan.ranks(ahead, share.first, share.count) for ahead in steps}
+            for rank in range(share.count):
+                self._expected |= {(ahead, share.first + rank): slices[ahead][rank] for ahead in steps}
+        self._records.expect([(key, indices) for key, indices in self._expected.items() if key not in self._early])
 
     def early(self, step: int, logical_rank: int) -> Batch | None:
         """As `batch`, which will be asked for next."""
@@ -44,7 +48,9 @@ class Feed:
         """The slice of one logical rank; None where no record is left in it."""
         if (step, logical_rank) in self._early:
             return self._early.pop((step, logical_rank))
-        indices = self.plan.slice_of(step, logical_rank)
+        indices = self._expected.get((step, logical_rank))
+        if indices is None:
+            indices = self.plan.slice_of(step, logical_rank)
         if not len(indices):
             return None
         batch = self._dataset.batch_of(self._records.take((step, logical_rank), indices), indices)

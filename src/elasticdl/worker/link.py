@@ -21,6 +21,7 @@ from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
+from elasticdl.worker.batch import Change, newest
 from elasticdl.worker.rounds import Rounds
 from elasticdl.worker.training import NO_STATE
 
@@ -60,6 +61,7 @@ class Link:
         self._saves: deque[pb.Save] = deque()
         self.is_preparer = False  # to make the first state of a job that trains by leases
         self.evaluations: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
+        self._changes: tuple[Change, ...] = ()
         self.on_evaluation_started: Callable[[int], None] = lambda step: None
         self.fleet: Fleet | None = None  # the newest, in a job with ps
         self.on_fleet: Callable[[Fleet], None] = lambda fleet: None
@@ -90,6 +92,7 @@ class Link:
         *,
         best_is_least: bool = False,
         progress: bytes = b"",
+        global_batch: int = 0,
     ) -> None:
         planned = pb.Planned(
             total_steps=total_steps,
@@ -100,16 +103,20 @@ class Link:
             best_metric=best_metric,
             best_is_least=best_is_least,
             progress=progress,
+            global_batch=global_batch,
         )
         self._session.send(pb.WorkerMessage(planned=planned))
 
     def progress(self, engine: Engine) -> None:
         """Remember for the next heartbeat how far the training is."""
-        training, pace = engine.training, engine.pace
+        training, pace, batch = engine.training, engine.pace, engine.training.batch
         self._hello.step = training.step
         self._heartbeat = pb.Heartbeat(
             round=self._hello.round, step=training.step, records=training.records, loss=training.loss,
-            step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate,
+            step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate * batch.rate_scale,
+            timed_steps=pace.timed_steps, single_s=pace.single_s, pass_s=pace.pass_s,
+            square=batch.noise.square, variance=batch.noise.variance,
+            progress=batch.progress, batch_scale=batch.scale,
         )  # fmt: skip
 
     def trained(self, step: int, records: int, loss: float, step_s: float, learning_rate: float) -> None:
@@ -117,6 +124,14 @@ class Link:
         self._heartbeat = pb.Heartbeat(
             step=step, records=records, loss=loss, step_s=step_s, compute_s=step_s, learning_rate=learning_rate
         )
+
+    def batch_at(self, step: int, known: tuple[int, int]) -> tuple[int, int]:
+        """The newest change of the batch that holds from `step` on, and its scale; `known` where none is newer."""
+        return newest(self._changes, step, known)
+
+    def batch_scaled(self, change: int, step: int, scale: int) -> None:
+        message = pb.BatchScaled(change=change, step=step, scale=scale)
+        self._session.send(pb.WorkerMessage(batch_scaled=message))
 
     def seated(self, round_id: int) -> None:
         self._hello.round = round_id
@@ -135,8 +150,9 @@ class Link:
         written = pb.CheckpointWritten(step=step, path=path, seconds=seconds, copy_s=copy_s)
         self._session.send(pb.WorkerMessage(checkpoint=written))
 
-    def finished(self, step: int, records: int, why: str) -> None:
-        self._session.send(pb.WorkerMessage(finished=pb.Finished(step=step, records=records, why=why)))
+    def finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
+        finished = pb.Finished(step=step, records=records, why=why, progress=progress)
+        self._session.send(pb.WorkerMessage(finished=finished))
 
     def exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
@@ -221,6 +237,8 @@ class Link:
                 self.evaluations.append((message.evaluation.step, dict(message.evaluation.metrics)))
             case "evaluate":
                 self.on_evaluation_started(message.evaluate.step)
+            case "batches":
+                self._changes = tuple(Change(one.id, one.step, one.scale) for one in message.batches.changes)
             case "fleet":
                 self.fleet = Fleet.of(message.fleet)
                 self.on_fleet(self.fleet)

@@ -8,6 +8,7 @@ from elasticdl.collective.frames import Frame
 from elasticdl.collective.handover import Reception
 from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.worker.batch import Update
 from elasticdl.worker.link import Link
 from elasticdl.worker.rounds import Rounds
 from elasticdl.worker.training import Training
@@ -37,5 +38,5 @@ def _apply(training: Training, frame: Frame) -> None:
     buffers: dict[str, torch.Tensor] = {
         name.removeprefix(_BUFFER): tensor for name, tensor in frame.tensors.items() if name.startswith(_BUFFER)
     }
-    training.apply(buffer, int(frame.header["records"]), buffers)
+    training.apply(buffer, Update.of(frame.header["update"]), buffers)
     gradients.release([buffer])

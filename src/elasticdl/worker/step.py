@@ -1,4 +1,4 @@
-"""One step of the plan, as one worker computes it."""
+"""One update, as one worker computes it: a step of the plan, or several one after the other."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from elasticdl.worker.training import Training, seed_everything
 class Step:
     """Iterate over its batches and call `backward` for each."""
 
-    def __init__(self, number: int, share: Share, training: Training, feed: Feed, tables: NoTables) -> None:
+    def __init__(
+        self, number: int, share: Share, training: Training, feed: Feed, tables: NoTables, passes: int = 1
+    ) -> None:
+        """`passes`: steps of the plan that make the update, of which `number` is the first."""
         self.number = number
+        self.passes = passes
         self._share = share
         self._training = training
         self._feed = feed
         self._tables = tables
-        self._planned = len(feed.plan.batch(number))
-        self._open: tuple[int, int] | None = None  # logical rank and size of the batch that waits for its loss
+        self._planned = sum(len(feed.plan.batch(number + one)) for one in range(passes))
+        self._open: tuple[int, int, int] | None = None  # logical rank, pass and size of what waits for its loss
         self.losses: dict[int, torch.Tensor] = {}
         self.records = 0
         self.buffers: dict[str, torch.Tensor] = {}
@@ -40,11 +44,13 @@ class Step:
         for rank in range(self._share.first, self._share.stop):
             if before and rank != self._share.first:
                 self._training.set_buffers(before)
-            batch = self._batch(rank)
-            if batch is None:
-                self._training.gradients.skip(rank)
-            else:
-                self._open = (rank, batch.size)
+            # All passes of a rank, then the next: so one buffer is enough for their sum.
+            for one in range(self.passes):
+                batch = self._batch(self.number + one, rank)
+                if batch is None:
+                    self._training.gradients.skip(rank, one, self.passes)
+                    continue
+                self._open = (rank, one, batch.size)
                 yield batch.features, batch.labels
                 if self._open is not None:
                     raise ElasticDLError(f"step {self.number}: call step.backward(loss) once for every batch")
@@ -54,21 +60,22 @@ class Step:
             self._training.set_buffers(before)
         self._is_complete = True
 
-    def _batch(self, rank: int) -> Batch | None:
+    def _batch(self, number: int, rank: int) -> Batch | None:
         seed = self._feed.plan.seed
-        seed_everything(seed, self.number, rank)
-        batch = self._feed.batch(self.number, rank)
+        seed_everything(seed, number, rank)
+        batch = self._feed.batch(number, rank)
         if batch is not None:
             self._tables.begin(batch.features)
         if self._tables.looks_ahead:
             # The next batch is made before this one computes, so that its rows are on their way meanwhile.
-            following = (self.number, rank + 1) if rank + 1 < self._share.stop else (self.number + 1, self._share.first)
+            assert self.passes == 1, "rows are pushed batch by batch"
+            following = (number, rank + 1) if rank + 1 < self._share.stop else (number + 1, self._share.first)
             if following[0] < self._feed.plan.total_steps:
                 seed_everything(seed, *following)
                 early = self._feed.early(*following)
                 if early is not None:
                     self._tables.ahead(early.features)
-            seed_everything(seed, self.number, rank, 1)  # nor does this one then depend on whether it was made early
+            seed_everything(seed, number, rank, 1)  # nor does this one then depend on whether it was made early
         return batch
 
     def check(self) -> None:
@@ -79,13 +86,15 @@ class Step:
         """Take the mean loss of the current batch."""
         if self._open is None:
             raise ElasticDLError(f"step {self.number}: backward was called twice for one batch, or outside of one")
-        (rank, size), self._open = self._open, None
-        self._training.gradients.backward(loss, rank, size / self._planned)
+        (rank, one, size), self._open = self._open, None
+        weight = size / self._planned
+        self._training.gradients.backward(loss, rank, weight, one, self.passes)
         self._tables.push(rank, self.number, self._training.next_rate, loss)
-        self.losses[rank] = loss.detach() * (size / self._planned)
+        earlier = self.losses.get(rank)
+        self.losses[rank] = loss.detach() * weight if earlier is None else earlier + loss.detach() * weight
         self.records += size
 
     @property
     def planned(self) -> int:
-        """Records the plan has for the whole step."""
+        """Records the plan has for the whole update."""
         return self._planned

@@ -10,7 +10,8 @@ import math
 import os
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from elasticdl.collective.gradients import Gradients
 from elasticdl.data.plan import Plan
 from elasticdl.errors import LossNotFinite
 from elasticdl.model.callbacks import Callback
+from elasticdl.worker.batch import Batch, Update
 
 NO_STATE = -1
 
@@ -36,13 +38,16 @@ class Training:
         gradients: Gradients,
         callbacks: Sequence[Callback],
         learning_rate: Callable[[int], float | None],
+        batch: Batch,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.gradients = gradients
         self.callbacks = list(callbacks)
         self._learning_rate = learning_rate
+        self.batch = batch
         self.step = NO_STATE
+        self.began = NO_STATE  # the step that the newest update began with
         self.records = 0
         self.loss = float("nan")
         self._evaluated = -1  # the newest step whose evaluation the callbacks know
@@ -64,6 +69,7 @@ class Training:
     def begin(self) -> None:
         """The state is what was built: no step done yet."""
         self.step, self.records = 0, 0
+        self.batch.begin()
 
     def forget(self) -> None:
         self.step = NO_STATE
@@ -72,6 +78,7 @@ class Training:
         image = images.capture(self.model, self.optimizer, self.step, self.records)
         image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
         image.meta["evaluated"] = self._evaluated
+        image.meta["batch"] = self.batch.state()
         return image
 
     def capture_weights(self) -> Image:
@@ -83,8 +90,9 @@ class Training:
             callback.load_state(state)
         self._evaluated = int(image.meta.get("evaluated", -1))
         self.step, self.records = image.step, image.records
+        self.batch.load(image.meta.get("batch", {}), self.step)
 
-    def apply(self, reduced: torch.Tensor, records: int, buffers: Mapping[str, torch.Tensor]) -> None:
+    def apply(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
         """One update with the reduced gradient in `reduced`, and the buffers that logical rank 0 ended with."""
         rate = self._learning_rate(self.step)
         if rate is not None:
@@ -93,12 +101,13 @@ class Training:
         self.gradients.install(reduced)
         for callback in self.callbacks:
             callback.on_gradients(self.model, self.step)
-        self.optimizer.step()
+        with scaled_rate(self.optimizer, self.batch.take(update)):
+            self.optimizer.step()
         self.gradients.uninstall()
         if buffers:
             self.set_buffers(buffers)
-        self.step += 1
-        self.records += records
+        self.began, self.step = self.step, self.step + update.passes
+        self.records += update.records
 
     def weigh(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
         """Take the losses of a step by logical rank, and let `reduced` be the mean over the records filters have left.
@@ -139,6 +148,22 @@ class Training:
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(values[name])
+
+
+@contextmanager
+def scaled_rate(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """With the learning rates of `optimizer` multiplied by `factor`; afterwards they are what they were."""
+    if factor == 1.0:
+        yield
+        return
+    before = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * factor
+    try:
+        yield
+    finally:
+        for group, rate in zip(optimizer.param_groups, before, strict=True):
+            group["lr"] = rate
 
 
 def seed_everything(*key: int) -> None:

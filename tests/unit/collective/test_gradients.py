@@ -103,6 +103,48 @@ def test_any_split_has_the_bits_of_the_definition(
         assert parameter.grad is not None and torch.equal(parameter.grad, value)
 
 
+@settings(deadline=None, max_examples=30)
+@given(splits(), st.integers(2, 3))
+def test_passes_of_a_rank_are_added_first_and_then_the_tree(
+    case: tuple[int, list[int], frozenset[int]], passes: int
+) -> None:
+    ranks, counts, skipped = case  # a skipped rank has no records in the first pass
+    tree, model = Tree(ranks), Model()
+    zeros = [torch.zeros_like(p) for p in (model.used, model.odd, model.unused)]
+    leaves = []
+    for rank in range(ranks):
+        parts = [zeros if rank in skipped else leaf(model, rank, 0.5)]
+        parts += [leaf(model, rank + one, 0.5) for one in range(1, passes)]
+        total = parts[0]
+        for part in parts[1:]:
+            total = [a + b for a, b in zip(total, part, strict=True)]
+        leaves.append(total)
+    expected = tree_sum(leaves, 0, 1 << (ranks - 1).bit_length())
+    rows, nodes = [], []
+    for share in shares(counts):
+        model = Model()
+        gradients = Gradients(model.parameters(), tree, TAIL, ordered=True)
+        told: list[int] = []
+        gradients.start(share, told.append)
+        for rank in range(share.first, share.stop):
+            if rank in skipped:
+                gradients.skip(rank, 0, passes)
+            else:
+                gradients.backward(model.loss(rank), rank, 0.5, 0, passes)
+            for one in range(1, passes):
+                assert told == [], "nothing is final before the last pass"
+                gradients.backward(model.loss(rank + one), rank, 0.5, one, passes)
+        assert sorted(told) == ([0, 1, 2] if len(gradients.sums()) == 1 else [])
+        rows += [buffer.clone() for buffer in gradients.sums()]
+        nodes += gradients.nodes(share)
+    for into, row in tree.finish(nodes):
+        rows[into] += rows[row]
+
+    gradients.install(rows[0])
+    for parameter, value in zip((model.used, model.odd, model.unused), expected, strict=True):
+        assert parameter.grad is not None and torch.equal(parameter.grad, value)
+
+
 def test_parameters_that_need_no_gradient_are_left_out() -> None:
     model = Model()
     gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True)
@@ -178,6 +220,20 @@ def test_without_order_a_worker_has_one_sum() -> None:
     compute(gradients, model, Share(1, 5))
     gradients.install(gradients.sums()[0])
     expected = sum(leaf(model, rank, 1 / (rank + 1))[0] for rank in range(1, 6))
+
+    assert len(gradients.sums()) == 1
+    torch.testing.assert_close(model.used.grad, expected)
+
+
+def test_without_order_passes_are_added_as_they_come() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(3), TAIL, ordered=False)
+    gradients.start(Share(0, 2))
+    for rank in range(2):
+        gradients.backward(model.loss(rank), rank, 0.5, 0, 2)
+        gradients.backward(model.loss(rank + 2), rank, 0.5, 1, 2)
+    gradients.install(gradients.sums()[0])
+    expected = sum(leaf(model, rank, 0.5)[0] for rank in range(4))
 
     assert len(gradients.sums()) == 1
     torch.testing.assert_close(model.used.grad, expected)

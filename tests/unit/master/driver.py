@@ -156,7 +156,7 @@ class Driver:
 
     def plan(self, worker: str, *, records: int, validation: int = 0, steps: int = 100) -> list[Action]:
         found = ev.PlanFound(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
-        return self.do(found)
+        return self.do(found._replace(global_batch=8))
 
     def snapshot(self, worker: str, step: int) -> list[Action]:
         return self.do(ev.SnapshotHeld(WorkerId(worker), self.sequence(worker), step))

@@ -99,7 +99,9 @@ class JobMachine(RuleBasedStateMachine):
         worker = self.pick(number, *(set(WorkerState) - {WorkerState.LAUNCHING}))
         if worker is not None:
             self.step += forward
-            self.see(self.driver.beat(worker, step=self.step, compute_s=compute_s))
+            beat = self.driver.heartbeat(worker, step=self.step, compute_s=compute_s)
+            timed = {"timed_steps": self.step, "single_s": 0.1 + compute_s, "pass_s": compute_s, "variance": 1.0}
+            self.see(self.driver.do(beat._replace(**timed)))
 
     @rule(number=NUMBERS)
     def finds_the_plan(self, number: int) -> None:
@@ -142,6 +144,17 @@ class JobMachine(RuleBasedStateMachine):
     @rule(workers=st.integers(1, 4))
     def is_scaled(self, workers: int) -> None:
         self.see(self.driver.do(ev.ScaleAsked(workers)))
+
+    @rule(scale=st.integers(1, 4))
+    def its_batch_is_scaled(self, scale: int) -> None:
+        self.see(self.driver.do(ev.ScaleAsked(0, batch_scale=scale)))
+
+    @rule(number=NUMBERS, change=st.integers(1, 3))
+    def a_change_of_the_batch_took_effect(self, number: int, change: int) -> None:
+        worker = self.pick(number, WorkerState.MEMBER)
+        if worker is not None:
+            sequence = self.driver.sequence(worker)
+            self.see(self.driver.do(ev.BatchScaled(WorkerId(worker), sequence, change, self.step, 2)))
 
     @precondition(lambda self: self.step > 3)
     @rule(number=NUMBERS)

@@ -74,3 +74,34 @@ def test_one_slow_step_does_not_set_the_pace(clock: Clock) -> None:
         step(pace, clock, seconds)
 
     assert 0.1 < pace.step_s < 0.4
+
+
+def update(pace: Pace, clock: Clock, compute_s: float, wait_s: float, passes: int) -> None:
+    pace.begin()
+    clock.now += compute_s
+    pace.computed(2, passes)
+    clock.now += wait_s
+    pace.applied()
+
+
+def test_an_update_of_several_passes_tells_what_one_of_a_single_pass_would_take(clock: Clock) -> None:
+    pace = Pace()
+    for _ in range(3):
+        update(pace, clock, compute_s=0.4, wait_s=0.05, passes=4)
+
+    assert pace.timed_steps == 2, "the first of a round is left out"
+    assert pace.pass_s == pytest.approx(0.1)
+    assert pace.single_s == pytest.approx(0.15)
+    assert pace.step_s == pytest.approx(0.45)
+    assert pace.compute_s == pytest.approx(0.05)
+
+
+def test_the_times_of_a_round_say_nothing_of_the_one_before(clock: Clock) -> None:
+    pace = Pace()
+    for _ in range(3):
+        update(pace, clock, compute_s=0.4, wait_s=0.1, passes=1)
+    pace.entered()
+    for _ in range(2):
+        update(pace, clock, compute_s=0.2, wait_s=0.1, passes=1)
+
+    assert (pace.timed_steps, pace.single_s, pace.pass_s) == (1, pytest.approx(0.3), pytest.approx(0.2))

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticdl.collective.squares import Squares
 from elasticdl.worker.tail import Tail
 
 
@@ -18,11 +20,17 @@ def sum_of(tail: Tail, written: list[torch.Tensor]) -> torch.Tensor:
 
 
 def written(
-    tail: Tail, losses: dict[int, float], records: int, rank: int, vote: int, *, stop: bool = False
+    tail: Tail, losses: dict[int, float], records: int, rank: int, vote: int, *, stop: bool = False, **more: Any
 ) -> torch.Tensor:
     buffer = torch.full((tail.length,), 99.0)
-    tail.write(buffer, {r: torch.tensor(v) for r, v in losses.items()}, records, rank, vote, stop=stop)
+    tail.write(buffer, {r: torch.tensor(v) for r, v in losses.items()}, records, rank, vote, stop=stop, **more)
     return buffer
+
+
+def squares(values: dict[int, float]) -> Squares:
+    made = Squares()
+    made.by_rank, made.parts = {rank: torch.tensor(value) for rank, value in values.items()}, len(values)
+    return made
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6, width=32), st.integers(0, 1 << 20)), min_size=1, max_size=8))
@@ -65,3 +73,21 @@ def test_a_loss_that_is_not_finite_stays_in_its_slot() -> None:
 
     assert [math.isfinite(loss) for loss in heard.losses] == [True, False, True]
     assert heard.records == 4
+
+
+def test_squares_arrive_by_logical_rank_also_where_one_has_no_records() -> None:
+    tail = Tail(4)
+    members = [written(tail, {}, 1, 0, 0, squares=squares({0: 0.5, 2: 1e-30})), written(tail, {}, 1, 1, 0)]
+    members.append(written(tail, {}, 1, 2, 0, squares=squares({3: 7.25})))
+
+    heard = tail.read(sum_of(tail, members))
+
+    assert heard.squares == (0.5, 0.0, pytest.approx(1e-30), 7.25)
+    assert heard.parts == 3
+
+
+def test_the_first_member_says_how_many_batches_make_an_update() -> None:
+    tail = Tail(3)
+    heard = tail.read(sum_of(tail, [written(tail, {}, 1, rank, 0, batch=(rank + 4, rank + 2)) for rank in range(3)]))
+
+    assert (heard.change, heard.batch_scale) == (4, 2)

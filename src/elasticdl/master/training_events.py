@@ -1,0 +1,61 @@
+"""What workers of a round say of their training, and what the master makes of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from elasticdl.spec.ids import WorkerId
+
+
+class HeartbeatReceived(NamedTuple):
+    """Never journaled: what it says is learned again from the next one."""
+
+    worker: WorkerId
+    round: int
+    step: int
+    records: int
+    loss: float
+    step_s: float
+    compute_s: float
+    learning_rate: float
+    # Since the round was entered:
+    timed_steps: int = 0
+    single_s: float = 0.0  # an update as if it had one pass only
+    pass_s: float = 0.0  # of it, what this worker computes
+    # Of the training state:
+    square: float = 0.0  # |g|² of the gradient; both are 0 until they are known
+    variance: float = 0.0  # trace of its covariance at one global batch
+    progress: float = 0.0
+    batch_scale: int = 1
+
+
+class BatchChange(NamedTuple):
+    """From `step` on, `scale` global batches make an update. Step -1: from the next one on, which nobody named yet."""
+
+    id: int
+    step: int
+    scale: int
+
+
+class BatchScaled(NamedTuple):
+    """A change of the batch took effect."""
+
+    worker: WorkerId
+    sequence: int
+    change: int
+    step: int
+    scale: int
+
+
+class SpeedMeasured(NamedTuple):
+    """How fast updates of one pass are with so many workers on so many machines."""
+
+    nodes: int
+    workers: int
+    local_batch: int  # records in one pass, of the worker that has most of them
+    step_s: float
+    compute_s: float  # of it, what the slowest worker computes
+
+    @property
+    def configuration(self) -> tuple[int, int, int]:
+        return (self.nodes, self.workers, self.local_batch)
