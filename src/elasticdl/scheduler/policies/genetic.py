@@ -43,7 +43,8 @@ class Problem:
         devices = np.array([node.devices for node in nodes], np.int16)
         runs = np.array([[job.runs_on(node) for node in nodes] for job in jobs])
         room = np.where(runs, devices[None] // each[:, None], 0).astype(np.int16)
-        most = int(room.sum(axis=1).max(initial=1))
+        # Jobs may have more than there is room for, where a node lost devices.
+        most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=1)))
         counts = np.arange(most + 1)
         limits = [min(job.maximum, max(2 * _seen(job), job.minimum)) for job in jobs]
         sizes = counts.tolist()
@@ -108,14 +109,14 @@ class Problem:
 def search(problem: Problem, start: States, size: int, generations: int, random: np.random.Generator) -> States:
     """The last population: no plan stands in it twice."""
     states = _distinct(problem.mended(start.copy(), random))
-    rank, crowding = _ranked(np.stack(problem.fitness(states)))
+    rank, crowding = ranked(np.stack(problem.fitness(states)))
     for _ in range(generations - 1):
         parents = _tournament(rank, crowding, size, random)
         children = _crossed(states, parents, random)
         children = problem.mended(problem.mutated(children, random), random)
         states = _distinct(np.concatenate([states, children]))
         values = np.stack(problem.fitness(states))
-        rank, crowding = _ranked(values)
+        rank, crowding = ranked(values)
         best = np.lexsort((-crowding, rank))[:size]
         states, rank, crowding = states[best], rank[best], crowding[best]
     return states
@@ -166,7 +167,7 @@ def _distinct(states: States) -> States:
     return states[np.sort(first)]
 
 
-def _ranked(values: Floats) -> tuple[Floats, Floats]:
+def ranked(values: Floats) -> tuple[Floats, Floats]:
     """Fronts of plans that none dominates, and how alone each stands in its front."""
     first, second = values
     order = np.lexsort((-second, -first))
