@@ -59,7 +59,8 @@ class GoodputPolicy:
         found = offers(snapshot, jobs)
         counts = self._counts(snapshot, jobs, found)
         given = self._placed(snapshot, jobs, found, counts)
-        return Decision(Plan({job.name: _answer(job, given[job.name], snapshot) for job in jobs}))
+        answers = (_answer(job, given[job.name], snapshot, some) for job, some in zip(jobs, found, strict=True))
+        return Decision(Plan({job.name: answer for job, answer in zip(jobs, answers, strict=True)}))
 
     def _counts(self, snapshot: Snapshot, jobs: Sequence[Job], found: Sequence[list[Offer]]) -> list[tuple[int, str]]:
         """Workers and kind of device for each."""
@@ -169,12 +170,14 @@ def _left_s(job: Job, offer: Offer) -> Floats:
     return job.work_left / np.maximum(offer.rates, 1e-12)
 
 
-def _answer(job: Job, workers: Workers, snapshot: Snapshot) -> Allocation:
+def _answer(job: Job, workers: Workers, snapshot: Snapshot, found: Sequence[Offer]) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"waits for {job.least} workers: jobs that end sooner or came earlier have the devices")
     kind = snapshot.node_of[next(iter(workers))].kind
-    batch = job.rates.batch(count, len(workers), kind) if job.rates else None
+    batch = next((offer.batch(job, count) for offer in found if offer.kind == kind), None)
+    if batch is None and job.rates is not None:
+        batch = job.rates.batch(count, len(workers), kind)
     if count >= job.maximum:
         return Allocation(workers, f"all {count} workers it can use", batch=batch)
     reason = f"{count} of {job.maximum} workers: more would do less for it than for other jobs, or than they cost"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.scheduler.interface import Floats
+from elasticdl.scheduler.interface import Batch, Floats
 from elasticdl.scheduler.models import goodput
 from elasticdl.scheduler.models.goodput import Goodput
 from elasticdl.scheduler.snapshot import Job, Snapshot
@@ -25,11 +25,21 @@ class Offer:
     sizes: NDArray[np.int64]  # workers, the least first; at least one
     rates: Floats  # work a second
     is_here: bool  # whether its workers are on this kind now
+    batches: Floats | None = None  # rows (records of a worker in a pass, passes) for each size, where a model says
 
     @property
     def one(self) -> float:
         """Work a second of one worker, about: of the least size, by its workers."""
         return max(float(self.rates[0] / self.sizes[0]), 1e-12)
+
+    def batch(self, job: Job, count: int) -> Batch | None:
+        """Of so many workers, if that is one of the sizes."""
+        place = int(np.searchsorted(self.sizes, count))
+        is_known = place < len(self.sizes) and self.sizes[place] == count
+        if not is_known or self.batches is None or not isinstance(job.rates, Goodput):
+            return None
+        local, passes = self.batches[:, place].tolist()
+        return job.rates.batch_of(int(local), int(passes), count)
 
 
 def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
@@ -55,9 +65,10 @@ def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
     rates = _rates(asked)
     found: list[list[Offer]] = [[] for _ in jobs]
     here = {node.name: node.kind for node in snapshot.nodes}
-    for (row, job, kind, sizes, _), rate in zip(asked, rates, strict=True):
+    for (row, job, kind, sizes, _), table in zip(asked, rates, strict=True):
         is_here = all(here.get(name) == kind for name in job.workers)
-        found[row].append(Offer(kind, sizes, np.maximum(rate, 0.0), is_here))
+        batches = table[1:] if len(table) > 1 else None
+        found[row].append(Offer(kind, sizes, np.maximum(table[0], 0.0), is_here, batches))
     return [some or [Offer(next(iter(kinds), ""), np.array([job.least]), np.array([1.0]), False)] for job, some in
             zip(jobs, found, strict=True)]  # fmt: skip
 
@@ -77,13 +88,14 @@ def _sizes(job: Job, per_node: int, most: int) -> NDArray[np.int64]:
 
 
 def _rates(asked: Sequence[tuple[int, Job, str, NDArray[np.int64], NDArray[np.int64]]]) -> list[Floats]:
+    """For each a row of rates, and two rows of batches where a model chooses them."""
     rates: dict[int, Floats] = {}
     fitted: list[tuple[int, Goodput]] = []
     for place, (_, job, kind, sizes, nodes) in enumerate(asked):
         if isinstance(job.rates, Goodput):
             fitted.append((place, job.rates))
         else:
-            rates[place] = job.rates.at(sizes, nodes, kind) if job.rates else sizes.astype(float)
+            rates[place] = (job.rates.at(sizes, nodes, kind) if job.rates else sizes.astype(float))[None]
     tables = goodput.tables(
         [model for _, model in fitted],
         [asked[place][3] for place, _ in fitted],
