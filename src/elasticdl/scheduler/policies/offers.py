@@ -14,6 +14,7 @@ from elasticdl.scheduler.models.goodput import Goodput
 from elasticdl.scheduler.snapshot import Job, Snapshot
 
 FIRST = 4  # workers of a job nothing is known of
+TRIED_S = 30.0  # after which a job of which nothing is measured may have more
 FINE = 8  # up to so many workers every number is considered, then steps of an eighth
 
 
@@ -55,7 +56,7 @@ def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
             if job.kinds and kind not in job.kinds:
                 continue
             each = max(per_node // job.devices, 1)
-            sizes = _sizes(job, each, total[kind] // job.devices)
+            sizes = _sizes(job, snapshot.now, each, total[kind] // job.devices)
             if not sizes.size:
                 continue
             nodes = -(-sizes // each)
@@ -73,9 +74,8 @@ def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
             zip(jobs, found, strict=True)]  # fmt: skip
 
 
-def _sizes(job: Job, per_node: int, most: int) -> NDArray[np.int64]:
-    seen = max((one.workers for one in job.speeds), default=0) if job.rates else job.most_workers
-    most = min(job.maximum, most, max(2 * seen, FIRST, job.least))
+def _sizes(job: Job, now: float, per_node: int, most: int) -> NDArray[np.int64]:
+    most = min(job.maximum, most, max(_tried(job, now), FIRST, job.least))
     if job.sizes:
         return np.array([size for size in job.allowed(most)], np.int64)
     wanted = {job.least, *range(1, min(per_node, FINE) + 1), *range(per_node, most + 1, per_node)}
@@ -85,6 +85,14 @@ def _sizes(job: Job, per_node: int, most: int) -> NDArray[np.int64]:
         wanted.add(min(size, per_node))
     wanted |= {most, job.count} if most < per_node else {job.count}
     return np.array(sorted(one for one in wanted if job.minimum <= one <= most), np.int64)
+
+
+def _tried(job: Job, now: float) -> int:
+    """Twice what it was measured with; where nothing is measured, twice what it has had for a while."""
+    if job.rates is not None and job.speeds:
+        return 2 * max(one.workers for one in job.speeds)
+    is_new = job.changed_at is None or now - job.changed_at < TRIED_S
+    return job.most_workers * (1 if is_new else 2)
 
 
 def _rates(asked: Sequence[tuple[int, Job, str, NDArray[np.int64], NDArray[np.int64]]]) -> list[Floats]:
