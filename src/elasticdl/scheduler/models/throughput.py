@@ -9,6 +9,7 @@ What was never seen is taken to be good (priors of the authors' code), so that a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
@@ -20,6 +21,7 @@ from elasticdl.scheduler.models.blas import one_blas_thread
 from elasticdl.scheduler.snapshot import SpeedSample
 
 LEAST = 1e-8
+_SOFTNESS = 1e-3
 _START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 
 
@@ -52,9 +54,12 @@ class Throughput:
 
 
 def fit(samples: Sequence[SpeedSample]) -> Throughput:
-    """The parameters that explain `samples` best; at least one is needed."""
+    """The parameters that explain `samples` best. What is no time (NaN, 0, …) is left out; at least one is needed."""
     from scipy.optimize import minimize
 
+    samples = [one for one in samples if _is_time(one.step_s) and _is_time(one.compute_s)]
+    if not samples:
+        raise ValueError("expected at least one sample with finite times above 0, received none")
     nodes = np.array([one.nodes for one in samples])
     workers = np.array([one.workers for one in samples])
     local = np.array([one.local_batch for one in samples], float)
@@ -64,17 +69,26 @@ def fit(samples: Sequence[SpeedSample]) -> Throughput:
     upper: list[float | None] = [None] * 6 + [10.0]
     for place, value in _fixed(nodes, workers, local, grad_log).items():
         start[place] = lower[place] = upper[place] = value
-    objective = _Objective(nodes, workers, local, grad_log, step_log)
+    objective = Objective(nodes, workers, local, grad_log, step_log)
     bounds = list(zip(lower, upper, strict=True))
     with one_blas_thread():
-        found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    fitted = Throughput(*(float(value) for value in found.x))
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        # Where one of the two errors is 0 the objective has a kink, at which the search may stop too soon.
+        smooth = Objective(nodes, workers, local, grad_log, step_log, softness=_SOFTNESS)
+        again = minimize(smooth, found, jac=True, method="L-BFGS-B", bounds=bounds).x
+    if objective(again)[0] < objective(found)[0] - _SOFTNESS:
+        found = again
+    fitted = Throughput(*(float(value) for value in found))
     if not np.any(nodes > 1):
         # Several nodes are never quicker than one.
         values = list(astuple(fitted))
         values[2], values[3] = max(values[2], 1.1 * values[4]), max(values[3], 1.1 * values[5])
         fitted = Throughput(*values)
     return fitted
+
+
+def _is_time(seconds: float) -> bool:
+    return 0 < seconds < math.inf
 
 
 def _fixed(nodes: Floats, workers: Floats, local: Floats, grad_log: Floats) -> dict[int, float]:
@@ -91,10 +105,16 @@ def _fixed(nodes: Floats, workers: Floats, local: Floats, grad_log: Floats) -> d
     return fixed
 
 
-class _Objective:
-    """RMSLE of both times, a little weight towards γ = 1 and towards no retrogression; with its gradient."""
+class Objective:
+    """RMSLE of both times, a little weight towards γ = 1 and towards no retrogression; with its gradient.
 
-    def __init__(self, nodes: Floats, workers: Floats, local: Floats, grad_log: Floats, step_log: Floats) -> None:
+    `softness` rounds off the kinks where an error is 0.
+    """
+
+    def __init__(
+        self, nodes: Floats, workers: Floats, local: Floats, grad_log: Floats, step_log: Floats, softness: float = 0.0
+    ) -> None:
+        self.softness = softness
         self.local, self.grad_log, self.step_log = local, grad_log, step_log
         self.far = (nodes > 1).astype(float)
         self.near = ((nodes <= 1) & (workers > 1)).astype(float)
@@ -109,8 +129,8 @@ class _Objective:
         )
         log_grad, log_sync = np.log(grad), np.log(sync)
         log_step = np.logaddexp(gamma * log_grad, gamma * log_sync) / gamma
-        first, d_first = _rms(log_grad - self.grad_log)
-        second, d_second = _rms(log_step - self.step_log)
+        first, d_first = _rms(log_grad - self.grad_log, self.softness)
+        second, d_second = _rms(log_step - self.step_log, self.softness)
         # How much of a step's logarithm is each part's.
         of_grad = np.exp(gamma * (log_grad - log_step))
         by_grad = d_first / grad + d_second * of_grad / grad
@@ -132,7 +152,7 @@ class _Objective:
         return float(value), slope
 
 
-def _rms(errors: Floats) -> tuple[float, Floats]:
+def _rms(errors: Floats, softness: float) -> tuple[float, Floats]:
     """And its derivative by each error."""
-    rms = float(np.sqrt(np.mean(errors**2)))
-    return rms, errors / (len(errors) * rms) if rms > 0 else np.zeros_like(errors)
+    rms = float(np.sqrt(np.mean(errors**2) + softness**2))
+    return rms - softness, errors / (len(errors) * rms) if rms > 0 else np.zeros_like(errors)
