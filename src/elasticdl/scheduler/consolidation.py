@@ -8,15 +8,22 @@ import numpy as np
 
 from elasticdl.scheduler.placement import is_consolidated, place
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.snapshot import Job, Workers
+from elasticdl.scheduler.snapshot import Job, Node, Workers
 
 MOST_MOVES = 4  # in one decision
 
 
-def consolidate(room: Room, jobs: Sequence[Job], given: Mapping[str, Workers], lasts_s: float) -> dict[str, Workers]:
-    """`given`, with jobs on fewer nodes that gain more work within `lasts_s` than moving costs. Changes `room`."""
+def consolidate(
+    nodes: Sequence[Node], jobs: Sequence[Job], given: Mapping[str, Workers], lasts_s: float
+) -> dict[str, Workers]:
+    """`given`, with jobs on fewer nodes that gain more work within `lasts_s` than moving costs."""
     found = dict(given)
+    if all(len(workers) < 2 for workers in found.values()):
+        return found
     by_name = {job.name: job for job in jobs}
+    room = Room(nodes)
+    for name, workers in found.items():
+        room.take(by_name[name], workers)
     spread = [
         job for job in jobs if len(found[job.name]) > 1 and not job.demands
         and not is_consolidated(room, job, found[job.name])

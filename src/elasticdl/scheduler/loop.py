@@ -34,17 +34,18 @@ class Loop:
 
     def turn(self, now: float) -> Plan:
         snapshot = self._cluster.snapshot(now)
-        began = self._timer()
+        before, began = self.trouble, self._timer()
+        failure: Exception | None = None
         try:
             decision = tiers.decide(self.policy, snapshot, self._memory)
             self.trouble = "; ".join(violations(self.policy, snapshot, decision.plan))
         except Exception as exc:  # a policy is anybody's code: whatever it does, jobs go on
-            _log.exception("policy %s failed; the last plan stays", self.policy.name)
-            self.trouble = f"{type(exc).__name__}: {exc}"
+            self.trouble, failure = f"{type(exc).__name__}: {exc}", exc
         self._time(self._timer() - began)
         if self.trouble:
             self.refused += 1
-            _log.error("policy %s: %s; the last plan stays", self.policy.name, self.trouble)
+            if self.trouble != before:  # said once, however often it is asked
+                _log.error("policy %s: %s; the last plan stays", self.policy.name, self.trouble, exc_info=failure)
             self.plan = still_true(snapshot, self.trouble)
         else:
             self.plan, self._memory = decision.plan, decision.memory

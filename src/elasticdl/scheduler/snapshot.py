@@ -72,7 +72,6 @@ class Job:
     sizes: tuple[int, ...] = ()  # allowed numbers of workers; (): all from minimum to maximum
     priority: int = 0  # greater goes first
     queue: str = ""  # or tenant
-    family: str = ""  # jobs of one family train the same model: what was measured of one is expected of the next
     devices: int = 1  # of each worker
     request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
     kinds: tuple[str, ...] = ()  # devices it can run on; (): all

@@ -119,7 +119,6 @@ class SimJob:
             told.priority,
             told.queue,
             devices=told.devices,
-            family=told.body.name,
             kinds=told.kinds,
             is_guaranteed=told.is_guaranteed,
             may_share=told.may_share,

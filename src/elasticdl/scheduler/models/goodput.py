@@ -8,7 +8,7 @@ Work is counted in steps of the initial batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,8 @@ from elasticdl.scheduler.snapshot import Noise
 
 Counts = NDArray[np.int64]
 
-SAMPLES = 50  # batch sizes that are tried, in geometric steps
+SAMPLES = 50  # batch sizes that are tried, in geometric steps …
+FEWER = 24  # … and where many jobs are compared: the best is flat
 _EPSILON = 1e-8
 _BLOCK = 256  # jobs computed at once: what they need stays in the cache
 
@@ -67,8 +68,13 @@ class Goodput:
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
         _, local, passes = self._best(np.array([workers]), np.array([nodes]))
-        scale = local[0] * passes[0] * workers / self.limits.initial
-        return Batch(int(local[0]), int(passes[0]), float(gain(self.noise, scale)))
+        return self.batch_of(int(local[0]), int(passes[0]), workers)
+
+    def batch_of(self, local: int, passes: int, workers: int) -> Batch:
+        """With the learning rate of AdaScale."""
+        scale = local * passes * workers / self.limits.initial
+        rest = self.noise.variance / scale + self.noise.square
+        return Batch(local, passes, (self.noise.variance + self.noise.square) / rest if rest > 0 else 1.0)
 
     def _best(self, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
         """Goodput, local batch and passes for each."""
@@ -100,7 +106,7 @@ class FixedBatch:
 
 
 def tables(jobs: Sequence[Goodput], workers: Sequence[Counts], nodes: Sequence[Counts]) -> list[Floats]:
-    """`at` of many jobs at once, each with its own numbers of workers."""
+    """Of many jobs at once, each with its own numbers of workers: rates, and the batches (local, passes) of them."""
     if not jobs:
         return []
     width = max(len(some) for some in workers)
@@ -108,25 +114,26 @@ def tables(jobs: Sequence[Goodput], workers: Sequence[Counts], nodes: Sequence[C
     for row, (some, where) in enumerate(zip(workers, nodes, strict=True)):
         counts[row, : len(some)], spreads[row, : len(some)] = some, where
     values = np.array([_numbers(job) for job in jobs]).T[:, :, None]
-    found = np.empty_like(counts)
+    found = np.empty((3, *counts.shape))
     for start in range(0, len(jobs), _BLOCK):
         part = slice(start, start + _BLOCK)
-        found[part] = _best(values[:, part], counts[part], spreads[part])[0]
-    return [found[row, : len(some)] for row, some in enumerate(workers)]
+        found[:, part] = _best(values[:, part], counts[part], spreads[part], FEWER)
+    return [found[:, row, : len(some)] for row, some in enumerate(workers)]
 
 
 def _numbers(job: Goodput) -> tuple[float, ...]:
-    limits, noise = job.limits, job.noise
+    times, limits, noise = job.throughput, job.limits, job.noise
+    grad_sync = times.alpha_grad, times.beta_grad, times.alpha_nodes, times.beta_nodes, times.alpha_local
     known = limits.initial, limits.maximum, limits.local_minimum, limits.local_maximum
-    return (*astuple(job.throughput), noise.square, noise.variance, *known)
+    return (*grad_sync, times.beta_local, times.gamma, noise.square, noise.variance, *known)
 
 
-def _best(values: Floats, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
+def _best(values: Floats, workers: Floats, nodes: Floats, samples: int = SAMPLES) -> tuple[Floats, Floats, Floats]:
     """Goodput, local batch and passes of jobs (rows) with so many workers (columns); `values` are `_numbers`."""
     *times, square, variance, initial, maximum, local_minimum, local_maximum = values
     some = np.maximum(workers, 1)
     least = np.minimum(np.maximum(initial, local_minimum * some), maximum)
-    total = least * (maximum / least) ** np.linspace(0.0, 1.0, SAMPLES)[:, None, None]
+    total = least * (maximum / least) ** np.linspace(0.0, 1.0, samples)[:, None, None]
     each = total / some
     passes = np.ceil(each / local_maximum - _EPSILON)
     passes = np.where((some == 1) & (each > initial + _EPSILON), np.maximum(passes, 2), passes)

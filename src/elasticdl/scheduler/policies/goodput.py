@@ -20,9 +20,8 @@ one plans anew whenever a job comes or ends. No random search: sizes are chosen 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,14 @@ from elasticdl.scheduler.room import Room
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 EXACT_DEVICES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The last answer, and when it was given."""
+
+    now: float
+    answer: Mapping[str, Workers]
 
 
 @dataclass(frozen=True)
@@ -54,27 +61,47 @@ class GoodputPolicy:
     calm: float = 0.4  # of a job's mean time between changes, that the next is expected to last
     patience_s: float = 600.0  # after which one who waits is worth twice as much
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
         jobs = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        if not snapshot.nodes:
+            return Decision(Plan({job.name: Allocation({}, "waits: there is no node") for job in jobs}))
         found = offers(snapshot, jobs)
-        counts = self._counts(snapshot, jobs, found)
-        given = self._placed(snapshot, jobs, found, counts)
-        return Decision(Plan({job.name: _answer(job, given[job.name], snapshot) for job in jobs}))
+        now = {job.name: job.workers for job in jobs}
+        if memory and memory.now == snapshot.now and memory.answer == now:
+            given: Mapping[str, Workers] = now  # asked again while nothing has happened
+        else:
+            values = self._values(snapshot.now, jobs, found)
+            given = self._placed(snapshot, jobs, self._counts(snapshot, jobs, found, values))
+            if _holds(snapshot, jobs) and _total(jobs, found, values, given) <= _total(jobs, found, values, now):
+                given = now
+            given = consolidate(snapshot.nodes, jobs, given, self.horizon_s)
+        answers = (_answer(job, given[job.name], snapshot, some) for job, some in zip(jobs, found, strict=True))
+        plan = Plan({job.name: answer for job, answer in zip(jobs, answers, strict=True)})
+        return Decision(plan, Memory(snapshot.now, {name: workers for name, workers in given.items()}))
 
-    def _counts(self, snapshot: Snapshot, jobs: Sequence[Job], found: Sequence[list[Offer]]) -> list[tuple[int, str]]:
+    def _values(self, now: float, jobs: Sequence[Job], found: Sequence[list[Offer]]) -> list[list[Floats]]:
+        """Of each size of each offer. That one more job runs outweighs any size of another."""
+        weights = self._weights(now, jobs, found)
+        values = [
+            [weight * self._worth(now, job, one) for one in some]
+            for job, some, weight in zip(jobs, found, weights, strict=True)
+        ]
+        runs = 1.0 + 2.0 * max((float(one.max(initial=0.0)) for some in values for one in some), default=0.0)
+        # A little more for those who run already: nobody is exchanged for an equal.
+        return [
+            [runs * (1.0 if job.is_running else 1.0 - 1e-6) + one for one in some]
+            for job, some in zip(jobs, values, strict=True)
+        ]
+
+    def _counts(
+        self, snapshot: Snapshot, jobs: Sequence[Job], found: Sequence[list[Offer]], values: Sequence[list[Floats]]
+    ) -> list[tuple[int, str]]:
         """Workers and kind of device for each."""
         kinds = sorted({node.kind for node in snapshot.nodes})
         capacity = [sum(node.devices for node in snapshot.nodes if node.kind == kind) for kind in kinds]
-        weights = self._weights(snapshot.now, jobs, found)
-        values = [
-            [weight * self._worth(snapshot.now, job, one) for one in some]
-            for job, some, weight in zip(jobs, found, weights, strict=True)
-        ]
-        # That one more job runs outweighs any size of another.
-        runs = 1.0 + 2.0 * max((float(one.max(initial=0.0)) for some in values for one in some), default=0.0)
         choices = [
             [
-                knapsack.Choice(one.sizes * job.devices, runs * weight_of_running(job) + value, kinds.index(one.kind))
+                knapsack.Choice(one.sizes * job.devices, value, kinds.index(one.kind))
                 for one, value in zip(some, worth, strict=True)
             ]
             for job, some, worth in zip(jobs, found, values, strict=True)
@@ -117,9 +144,7 @@ class GoodputPolicy:
         mean_s = (now - job.started_at + job.change_cost_s) / (job.restarts + 1)
         return min(self.horizon_s, max(self.calm * mean_s, now - job.changed_at))
 
-    def _placed(
-        self, snapshot: Snapshot, jobs: Sequence[Job], found: Sequence[list[Offer]], counts: Sequence[tuple[int, str]]
-    ) -> dict[str, Workers]:
+    def _placed(self, snapshot: Snapshot, jobs: Sequence[Job], counts: Sequence[tuple[int, str]]) -> dict[str, Workers]:
         room = Room(snapshot.nodes)
         given: dict[str, Workers] = {}
         rest = []
@@ -137,12 +162,31 @@ class GoodputPolicy:
             if not given[job.name] and room.free >= job.devices and (few := keep(room, job, job.least)):
                 given[job.name] = few
                 room.take(job, few)
-        return consolidate(room, jobs, given, self.horizon_s)
+        return given
 
 
-def weight_of_running(job: Job) -> float:
-    """A little more for those who run already: nobody is exchanged for an equal."""
-    return 1.0 if job.is_running else 1.0 - 1e-6
+def _holds(snapshot: Snapshot, jobs: Sequence[Job]) -> bool:
+    """Whether all could stay as they are."""
+    room = Room(snapshot.nodes)
+    for job in jobs:
+        if job.is_running:
+            is_fine = room.holds(job, job.workers) and job.allows(job.count) and meets_demands(room, job, job.workers)
+            if not is_fine or job.share < 1.0:
+                return False
+            room.take(job, job.workers)
+    return True
+
+
+def _total(
+    jobs: Sequence[Job], found: Sequence[list[Offer]], values: Sequence[list[Floats]], given: Mapping[str, Workers]
+) -> float:
+    """What a plan is worth; sizes between two that were offered count as the smaller."""
+    total = 0.0
+    for job, some, worth in zip(jobs, found, values, strict=True):
+        if count := sum(given[job.name].values()):
+            at = max(int(np.searchsorted(some[0].sizes, count, "right")) - 1, 0)
+            total += max(float(one[min(at, len(one) - 1)]) for one in worth)
+    return total
 
 
 def _fitting(room: Room, job: Job, count: int, kind: str) -> Workers:
@@ -169,12 +213,14 @@ def _left_s(job: Job, offer: Offer) -> Floats:
     return job.work_left / np.maximum(offer.rates, 1e-12)
 
 
-def _answer(job: Job, workers: Workers, snapshot: Snapshot) -> Allocation:
+def _answer(job: Job, workers: Workers, snapshot: Snapshot, found: Sequence[Offer]) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"waits for {job.least} workers: jobs that end sooner or came earlier have the devices")
     kind = snapshot.node_of[next(iter(workers))].kind
-    batch = job.rates.batch(count, len(workers), kind) if job.rates else None
+    batch = next((offer.batch(job, count) for offer in found if offer.kind == kind), None)
+    if batch is None and job.rates is not None:
+        batch = job.rates.batch(count, len(workers), kind)
     if count >= job.maximum:
         return Allocation(workers, f"all {count} workers it can use", batch=batch)
     reason = f"{count} of {job.maximum} workers: more would do less for it than for other jobs, or than they cost"

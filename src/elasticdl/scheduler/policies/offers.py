@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.scheduler.interface import Floats
+from elasticdl.scheduler.interface import Batch, Floats
 from elasticdl.scheduler.models import goodput
 from elasticdl.scheduler.models.goodput import Goodput
 from elasticdl.scheduler.snapshot import Job, Snapshot
 
 FIRST = 4  # workers of a job nothing is known of
+TRIED_S = 30.0  # after which a job of which nothing is measured may have more
 FINE = 8  # up to so many workers every number is considered, then steps of an eighth
 
 
@@ -25,11 +26,21 @@ class Offer:
     sizes: NDArray[np.int64]  # workers, the least first; at least one
     rates: Floats  # work a second
     is_here: bool  # whether its workers are on this kind now
+    batches: Floats | None = None  # rows (records of a worker in a pass, passes) for each size, where a model says
 
     @property
     def one(self) -> float:
         """Work a second of one worker, about: of the least size, by its workers."""
         return max(float(self.rates[0] / self.sizes[0]), 1e-12)
+
+    def batch(self, job: Job, count: int) -> Batch | None:
+        """Of so many workers, if that is one of the sizes."""
+        place = int(np.searchsorted(self.sizes, count))
+        is_known = place < len(self.sizes) and self.sizes[place] == count
+        if not is_known or self.batches is None or not isinstance(job.rates, Goodput):
+            return None
+        local, passes = self.batches[:, place].tolist()
+        return job.rates.batch_of(int(local), int(passes), count)
 
 
 def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
@@ -45,7 +56,7 @@ def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
             if job.kinds and kind not in job.kinds:
                 continue
             each = max(per_node // job.devices, 1)
-            sizes = _sizes(job, each, total[kind] // job.devices)
+            sizes = _sizes(job, snapshot.now, each, total[kind] // job.devices)
             if not sizes.size:
                 continue
             nodes = -(-sizes // each)
@@ -55,16 +66,16 @@ def offers(snapshot: Snapshot, jobs: Sequence[Job]) -> list[list[Offer]]:
     rates = _rates(asked)
     found: list[list[Offer]] = [[] for _ in jobs]
     here = {node.name: node.kind for node in snapshot.nodes}
-    for (row, job, kind, sizes, _), rate in zip(asked, rates, strict=True):
+    for (row, job, kind, sizes, _), table in zip(asked, rates, strict=True):
         is_here = all(here.get(name) == kind for name in job.workers)
-        found[row].append(Offer(kind, sizes, np.maximum(rate, 0.0), is_here))
+        batches = table[1:] if len(table) > 1 else None
+        found[row].append(Offer(kind, sizes, np.maximum(table[0], 0.0), is_here, batches))
     return [some or [Offer(next(iter(kinds), ""), np.array([job.least]), np.array([1.0]), False)] for job, some in
             zip(jobs, found, strict=True)]  # fmt: skip
 
 
-def _sizes(job: Job, per_node: int, most: int) -> NDArray[np.int64]:
-    seen = max((one.workers for one in job.speeds), default=0) if job.rates else job.most_workers
-    most = min(job.maximum, most, max(2 * seen, FIRST, job.least))
+def _sizes(job: Job, now: float, per_node: int, most: int) -> NDArray[np.int64]:
+    most = min(job.maximum, most, max(_tried(job, now), FIRST, job.least))
     if job.sizes:
         return np.array([size for size in job.allowed(most)], np.int64)
     wanted = {job.least, *range(1, min(per_node, FINE) + 1), *range(per_node, most + 1, per_node)}
@@ -76,14 +87,23 @@ def _sizes(job: Job, per_node: int, most: int) -> NDArray[np.int64]:
     return np.array(sorted(one for one in wanted if job.minimum <= one <= most), np.int64)
 
 
+def _tried(job: Job, now: float) -> int:
+    """Twice what it was measured with; where nothing is measured, twice what it has had for a while."""
+    if job.rates is not None and job.speeds:
+        return 2 * max(one.workers for one in job.speeds)
+    is_new = job.changed_at is None or now - job.changed_at < TRIED_S
+    return job.most_workers * (1 if is_new else 2)
+
+
 def _rates(asked: Sequence[tuple[int, Job, str, NDArray[np.int64], NDArray[np.int64]]]) -> list[Floats]:
+    """For each a row of rates, and two rows of batches where a model chooses them."""
     rates: dict[int, Floats] = {}
     fitted: list[tuple[int, Goodput]] = []
     for place, (_, job, kind, sizes, nodes) in enumerate(asked):
         if isinstance(job.rates, Goodput):
             fitted.append((place, job.rates))
         else:
-            rates[place] = job.rates.at(sizes, nodes, kind) if job.rates else sizes.astype(float)
+            rates[place] = (job.rates.at(sizes, nodes, kind) if job.rates else sizes.astype(float))[None]
     tables = goodput.tables(
         [model for _, model in fitted],
         [asked[place][3] for place, _ in fitted],

@@ -1,0 +1,194 @@
+"""Our policy beside the published ones, on the workloads of Pollux's evaluation; and how fast it all is.
+
+    python benchmarks/schedulers.py [--quick] [--json FILE] [--data DIR] [--processes N]
+
+Four workloads of 160 jobs, 16 nodes of 4 GPUs. Peers pay 30 s for every start and change, as their authors let them;
+ours the same, and once more what was measured of it on Kubernetes (`kube_times.py`). First the simulator is checked:
+Pollux, Optimus+Oracle and Tiresias must give the means that their authors' simulator gives. `--quick`: workload 3 only,
+a tenth of the Philly trace.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # fits are tiny
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from elasticdl.sim.outcome import Outcome
+from elasticdl.sim.running import simulate
+from elasticdl.sim.source import opened
+
+from benchmarks.sched.crowd import crowd, decided_s
+from benchmarks.table import Row, machine, show, write
+from elasticdl.scheduler.policies import KNOWN
+from elasticdl.scheduler.snapshot import Node
+from elasticdl.sim.engine import Setting
+from elasticdl.sim.interface import Cost
+
+DATA = Path(__file__).parents[2] / "shared" / "data" / "sched"
+WORKLOADS = (1, 2, 3, 4)
+PUBLISHED = {  # mean JCT in seconds, of the authors' simulator
+    "pollux": (2088.8, 3322.9, 2188.5, 2721.0),
+    "optimus-oracle": (4087.1, 6913.9, 3944.0, 5967.8),
+    "tiresias": (2473.7, 5145.0, 3876.3, 3280.3),
+}
+WITHIN = {"pollux": 0.08, "optimus-oracle": 0.05, "tiresias": 0.05}
+PEERS = Cost.alike(30.0)
+# Medians of kube_times.py: apply to first step, preempted to next step, free capacity to the new worker's first step.
+OURS = Cost(start_s=5.90, change_s=0.263, join_s=3.44)
+INTERVAL_S = 60.0  # of the peers
+Key = tuple[str, int, Cost]
+
+
+def run(task: tuple[Key, str]) -> tuple[Key, Outcome]:
+    (policy, _, cost), trace = task
+    nodes = tuple(Node(f"node-{number:02}", 4) for number in range(16))
+    interval_s = 0.0 if policy == "goodput" else INTERVAL_S
+    setting = Setting(nodes, cost, interval_s=interval_s)
+    return task[0], simulate(policy, opened(trace), setting, lambda _: None, lambda: False)
+
+
+def simulated(data: Path, workloads: Sequence[int], processes: int) -> dict[Key, Outcome]:
+    keys: list[Key] = [(name, number, PEERS) for name in KNOWN for number in workloads]
+    keys += [("goodput", number, OURS) for number in workloads]
+    keys.sort(key=lambda key: key[0] != "pollux")  # the slowest first
+    tasks = [(key, str(data / "pollux-osdi21" / "workloads" / f"workload-{key[1]}.csv")) for key in keys]
+    found: dict[Key, Outcome] = {}
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for key, outcome in pool.map(run, tasks):
+            found[key] = outcome
+            numbers = outcome.numbers
+            cost = f"change {key[2].change_s:g} s"
+            print(
+                f"{machine()}  workload {key[1]} {key[0]:<18} {cost:<15} mean {numbers.mean_jct_s:7,.0f} s, p99"
+                f" {numbers.p99_jct_s:7,.0f} s, makespan {numbers.makespan_s:7,.0f} s, restarts {numbers.restarts:4.1f},"
+                f" utilisation {numbers.utilisation:.2f}, fairness {numbers.worst_fairness:5.2f} worst"
+                f" {numbers.mean_fairness:5.2f} mean, in {outcome.timing.wall_s:5.0f} s, refused {outcome.refused}",
+                flush=True,
+            )
+    return found
+
+
+def reproduced(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Row]:
+    for name, published in PUBLISHED.items():
+        for number in workloads:
+            ours, theirs = found[name, number, PEERS].numbers.mean_jct_s, published[number - 1]
+            is_met = abs(ours / theirs - 1.0) <= WITHIN[name]
+            goal = f"within {WITHIN[name]:.0%} of published"
+            yield Row(f"mean JCT of {name}, workload {number}", "s", ours, theirs, "authors' simulator", goal, is_met)
+
+
+def compared(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Row]:
+    """Sums over the workloads decide: every job counts once."""
+    theirs = [found["pollux", number, PEERS].numbers for number in workloads]
+    published = sum(PUBLISHED["pollux"][number - 1] for number in workloads)
+    for cost, words, limit in ((PEERS, "same 30 s cost", 0.9), (OURS, "measured sub-second cost", 0.8)):
+        ours = [found["goodput", number, cost].numbers for number in workloads]
+        mean = sum(one.mean_jct_s for one in ours)
+        for name, total in (
+            ("Pollux, published", published),
+            ("Pollux, this run", sum(one.mean_jct_s for one in theirs)),
+        ):
+            ratio = mean / total
+            yield Row(f"mean JCT, {words}, over Pollux's", "ratio", ratio, 1.0, name, f"≤ {limit}", ratio <= limit)
+        for number, own, peer in zip(workloads, ours, theirs, strict=True):
+            yield Row(f"mean JCT, {words}, workload {number}", "s", own.mean_jct_s, peer.mean_jct_s, "Pollux, this run")
+        for what in ("p99_jct_s", "makespan_s"):
+            own, peer = (statistics.mean(getattr(one, what) for one in some) for some in (ours, theirs))
+            words_of = {"p99_jct_s": "p99 JCT", "makespan_s": "makespan"}[what]
+            measure = f"{words_of}, {words}, mean of workloads"
+            yield Row(measure, "s", own, peer, "Pollux, this run", "no worse", own <= peer)
+        own, peer = (max(one.worst_fairness for one in some) for some in (ours, theirs))
+        yield Row(f"worst finish-time fairness, {words}", "ratio", own, peer, "Pollux, this run", "≤ 2", own <= 2.0)
+
+
+def timed(found: dict[Key, Outcome], is_quick: bool) -> Iterator[Row]:
+    sizes = (
+        ("64 GPUs/160 jobs", (16, 4, 160, 64), 0.05),
+        ("2,048 GPUs/5,000 jobs", (512, 4, 5000, 64), 1.0),
+        ("16,000 nodes/100,000 tasks", (16_000, 8, 8_000, 64), 5.0),
+    )
+    for words, shape, limit in sizes:
+        took, given = decided_s("goodput", crowd(*shape), 3 if is_quick else 5)
+        median = statistics.median(took)
+        peer = 5.0 if limit == 5.0 else None
+        name = "Optimus, published" if peer else f"{given:,} workers given; worst {max(took):.3f} s"
+        yield Row(f"decision for {words}", "s", median, peer, name, f"≤ {limit:g} s on one core", median <= limit)
+    for name in ("goodput", "pollux"):
+        took = [outcome.timing.wall_s for key, outcome in found.items() if key[0] == name]
+        goal, met = ("≤ 60 s", max(took) <= 60) if name == "goodput" else ("", None)
+        yield Row(f"whole 160-job workload with {name}, slowest", "s", max(took), None, "", goal, met)
+
+
+PHILLY = """
+import resource, sys
+from pathlib import Path
+from benchmarks.schedulers import philly
+print(*philly(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def philly(data: Path, limit: int) -> tuple[int, float, float]:
+    """Jobs that ended, seconds, and the most memory of this process in MB."""
+    nodes = tuple(Node(f"node-{number:03}", 8) for number in range(300))
+    source = opened(str(data / "pollux-osdi21" / "traces" / "philly.csv"), limit=limit)
+    setting = Setting(nodes, PEERS, keeps_spans=False)
+    outcome = simulate("elastic-first-come", source, setting, lambda _: None, lambda: False)
+    return outcome.numbers.jobs, outcome.timing.wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def philly_rows(data: Path, is_quick: bool) -> Iterator[Row]:
+    memory = []
+    for limit in (2_000, 8_000) if is_quick else (20_000, 0):
+        argv = [sys.executable, "-c", PHILLY, str(data), str(limit)]
+        environ = os.environ | {"PYTHONPATH": f"{Path(__file__).parent.parent}:{os.environ.get('PYTHONPATH', '')}"}
+        done = subprocess.run(argv, check=True, capture_output=True, text=True, env=environ)
+        jobs, seconds, megabytes = (float(one) for one in done.stdout.split())
+        memory.append(megabytes)
+        measure = f"{jobs:,.0f} jobs of the Philly trace with elastic-first-come"
+        yield Row(measure, "s", seconds, None, "", "minutes", seconds < 900)
+        yield Row(f"memory for {jobs:,.0f} jobs of the Philly trace", "MB", megabytes, None, "")
+    growth = memory[1] / memory[0]
+    yield Row("memory, whole trace over its first part", "ratio", growth, None, "", "flat: ≤ 1.5", growth <= 1.5)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--data", type=Path, default=DATA, help="directory with pollux-osdi21")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    if not (options.data / "pollux-osdi21").is_dir():
+        parser.error(f"no pollux-osdi21 in {options.data}: give --data a directory with the artifact's workloads")
+    workloads = WORKLOADS[2:3] if options.quick else WORKLOADS
+    rows = []
+    found = simulated(options.data, workloads, options.processes)
+    rows += reproduced(found, workloads)
+    rows += compared(found, workloads)
+    rows += timed(found, options.quick)
+    rows += philly_rows(options.data, options.quick)
+    for name in KNOWN:
+        some = [found[name, number, PEERS].numbers for number in workloads]
+        mean = statistics.mean(one.mean_jct_s for one in some)
+        base = statistics.mean(found["pollux", number, PEERS].numbers.mean_jct_s for number in workloads)
+        rows.append(Row(f"side by side, 30 s cost: mean JCT of {name}", "s", mean, base, "Pollux, this run"))
+    show("Schedulers on Pollux's workloads, 64 GPUs", rows, notes=[machine()])
+    if options.json:
+        write(options.json, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
