@@ -8,8 +8,8 @@ Deviations: speed and remaining work come with the snapshot (fitted there, by th
 runs made to sample them; gain is per device, the one resource that is scheduled; parameter servers are not allocated, a
 job's ps belong to it. As in Pollux's port the smallest jobs are placed first, on the emptiest nodes; a job whose number
 of workers stays, stays where it is; what a change costs is not weighed. Where not any device will do for any worker,
-jobs are placed as other policies place them. A job whose remaining work nobody knows is taken to have as much left as it
-did, at least ten minutes'.
+jobs are placed as other policies place them. A job whose remaining work nobody knows is taken to have as much left as
+it did, at least ten minutes'.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _both(jobs: list[Job], nodes: list[str], rows: Any, columns: Any) -> Any:
 
 
 def _checked(snapshot: Snapshot, jobs: list[Job], chosen: list[Workers]) -> Plan:
-    """With what the search knows nothing of: other resources than devices, demands; and that nobody waits for nothing."""
+    """With what the search knows nothing of: other resources than devices, demands; and nobody waits for nothing."""
     room = Room(snapshot.nodes)
     given: dict[str, Workers] = {}
     for job, workers in zip(jobs, chosen, strict=True):
