@@ -8,17 +8,20 @@ Work is counted in steps of the initial batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from elasticdl.scheduler.interface import Batch, Floats
 from elasticdl.scheduler.models.throughput import Throughput
 from elasticdl.scheduler.snapshot import Noise
 
+Counts = NDArray[np.int64]
+
 SAMPLES = 50  # batch sizes that are tried, in geometric steps
 _EPSILON = 1e-8
+_BLOCK = 256  # jobs computed at once: what they need stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +72,9 @@ class Goodput:
 
     def _best(self, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
         """Goodput, local batch and passes for each."""
-        limits, shape = self.limits, workers.shape
-        workers, nodes = np.maximum(workers.ravel(), 0), np.maximum(nodes.ravel(), 1)
-        some = np.maximum(workers, 1)
-        least = np.minimum(np.maximum(limits.initial, limits.local_minimum * some), limits.maximum)
-        steps = np.linspace(0.0, 1.0, SAMPLES)[:, None]
-        total = least * (limits.maximum / least) ** steps
-        each = total / some
-        passes = np.ceil(each / limits.local_maximum - _EPSILON)
-        passes = np.where((some == 1) & (each > limits.initial + _EPSILON), np.maximum(passes, 2), passes)
-        local = np.ceil(each / passes - _EPSILON)
-        real = local * passes * some
-        rates = gain(self.noise, real / limits.initial) / self.throughput.step_s(some, nodes, local, passes)
-        possible = (local >= limits.local_minimum) & (local <= limits.local_maximum) & (workers > 0)
-        rates = np.where(possible, rates, 0.0)
-        best = np.argmax(rates, axis=0), np.arange(rates.shape[1])
-        local = np.minimum(local, np.maximum(np.floor(limits.maximum / (some * passes)), 1))
-        return rates[best].reshape(shape), local[best].reshape(shape), passes[best].reshape(shape)
+        values = np.array(_numbers(self))[:, None, None]
+        rates, local, passes = _best(values, workers.reshape(1, -1), nodes.reshape(1, -1))
+        return rates.reshape(workers.shape), local.reshape(workers.shape), passes.reshape(workers.shape)
 
 
 @dataclass(frozen=True)
@@ -110,6 +99,44 @@ class FixedBatch:
         return Batch(int(local), int(passes), float(gain(self.noise, scale)))
 
 
-def tables(jobs: Sequence[Goodput], workers: Floats, nodes: Floats) -> Floats:
-    """`at` of many jobs at once: a row of rates for each."""
-    return np.stack([job.at(workers, nodes) for job in jobs]) if jobs else np.zeros((0, len(workers)))
+def tables(jobs: Sequence[Goodput], workers: Sequence[Counts], nodes: Sequence[Counts]) -> list[Floats]:
+    """`at` of many jobs at once, each with its own numbers of workers."""
+    if not jobs:
+        return []
+    width = max(len(some) for some in workers)
+    counts, spreads = np.zeros((len(jobs), width)), np.ones((len(jobs), width))
+    for row, (some, where) in enumerate(zip(workers, nodes, strict=True)):
+        counts[row, : len(some)], spreads[row, : len(some)] = some, where
+    values = np.array([_numbers(job) for job in jobs]).T[:, :, None]
+    found = np.empty_like(counts)
+    for start in range(0, len(jobs), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        found[part] = _best(values[:, part], counts[part], spreads[part])[0]
+    return [found[row, : len(some)] for row, some in enumerate(workers)]
+
+
+def _numbers(job: Goodput) -> tuple[float, ...]:
+    limits, noise = job.limits, job.noise
+    known = limits.initial, limits.maximum, limits.local_minimum, limits.local_maximum
+    return (*astuple(job.throughput), noise.square, noise.variance, *known)
+
+
+def _best(values: Floats, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
+    """Goodput, local batch and passes of jobs (rows) with so many workers (columns); `values` are `_numbers`."""
+    *times, square, variance, initial, maximum, local_minimum, local_maximum = values
+    some = np.maximum(workers, 1)
+    least = np.minimum(np.maximum(initial, local_minimum * some), maximum)
+    total = least * (maximum / least) ** np.linspace(0.0, 1.0, SAMPLES)[:, None, None]
+    each = total / some
+    passes = np.ceil(each / local_maximum - _EPSILON)
+    passes = np.where((some == 1) & (each > initial + _EPSILON), np.maximum(passes, 2), passes)
+    local = np.ceil(each / passes - _EPSILON)
+    scale = local * passes * some / initial
+    rest = variance / scale + square
+    gains = np.where(rest > 0, (variance + square) / np.where(rest > 0, rest, 1.0), 1.0)
+    rates = gains / Throughput(*times).step_s(some, np.maximum(nodes, 1), local, passes)
+    possible = (local >= local_minimum) & (local <= local_maximum) & (workers > 0)
+    rates = np.where(possible, rates, 0.0)
+    best = np.argmax(rates, axis=0)[None]
+    local = np.minimum(local, np.maximum(np.floor(maximum / (some * passes)), 1))
+    return tuple(np.take_along_axis(one, best, axis=0)[0] for one in (rates, local, passes))

@@ -1,79 +1,93 @@
-"""Which size for which job: a multiple-choice knapsack. Exact for a few hundred devices, by the hull for thousands."""
+"""Which size for which job: a multiple-choice knapsack. Exact for a few hundred devices, by hulls for thousands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.scheduler.interface import Floats
 
-Choice = tuple[NDArray[np.int64], Floats]
-"""Devices and values of one job's sizes, the least first. None of them is free: no devices are worth nothing."""
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One job's sizes on one kind of device: what each takes and what it is worth, the least first."""
+
+    devices: NDArray[np.int64]
+    values: Floats
+    kind: int = 0
 
 
-def exact(choices: Sequence[Choice], capacity: int) -> list[int]:
-    """For each job the place of its best size, −1 for none: the greatest sum of values within `capacity`."""
+Pick = tuple[int, int]
+"""Which choice of a job and which size of it; NONE: neither."""
+NONE: Pick = (-1, -1)
+
+
+def exact(jobs: Sequence[Choice], capacity: int) -> list[Pick]:
+    """The greatest sum of values within `capacity`, by dynamic programming: jobs × sizes × capacity."""
     best = np.zeros(capacity + 1)
-    picks = np.full((len(choices), capacity + 1), -1, np.int16)
-    for row, (sizes, values) in enumerate(choices):
-        new = best.copy()
-        pick = picks[row]
-        for place, (size, value) in enumerate(zip(sizes.tolist(), values.tolist(), strict=True)):
+    picks = np.full((len(jobs), capacity + 1), -1, np.int16)
+    for row, choice in enumerate(jobs):
+        new, pick = best.copy(), picks[row]
+        for place, (size, value) in enumerate(zip(choice.devices.tolist(), choice.values.tolist(), strict=True)):
             if size > capacity or value <= 0:
                 continue
             with_it = best[: capacity + 1 - size] + value
-            better = with_it > new[size:] + 1e-12
+            better = with_it > new[size:]
             new[size:][better] = with_it[better]
             pick[size:][better] = place
         best = new
     found, left = [], capacity
-    for row in range(len(choices) - 1, -1, -1):
+    for row in range(len(jobs) - 1, -1, -1):
         place = int(picks[row, left])
-        found.append(place)
-        if place >= 0:
-            left -= int(choices[row][0][place])
+        found.append((0, place) if place >= 0 else NONE)
+        left -= int(jobs[row].devices[place]) if place >= 0 else 0
     return found[::-1]
 
 
-def by_hull(choices: Sequence[Choice], capacity: int) -> list[int]:
-    """As `exact`, but for what the last few devices would bring: steps along each job's hull, the steepest first."""
-    jobs, places, sizes, slopes = [], [], [], []
-    for row, (cost, value) in enumerate(choices):
-        hull = _hull(cost, value)
-        before, worth = 0, 0.0
-        for place in hull:
-            jobs.append(row)
-            places.append(place)
-            sizes.append(int(cost[place]) - before)
-            slopes.append((float(value[place]) - worth) / sizes[-1])
-            before, worth = int(cost[place]), float(value[place])
-    found = [-1] * len(choices)
-    closed = [False] * len(choices)
-    left = capacity
+def by_hull(jobs: Sequence[Sequence[Choice]], capacity: Sequence[int]) -> list[Pick]:
+    """As `exact`, but for what the last few devices would bring, and for several kinds of devices.
+
+    Each job's choices are climbed along their concave hulls, the steepest step of all jobs first. A job stays with the
+    kind it began with.
+    """
+    steps: list[tuple[int, int, int, int]] = []  # job, choice, place, devices
+    slopes: list[float] = []
+    for row, choices in enumerate(jobs):
+        for which, choice in enumerate(choices):
+            sizes, values = choice.devices.tolist(), choice.values.tolist()
+            size, value = 0, 0.0
+            for place in _hull(sizes, values):
+                steps.append((row, which, place, sizes[place] - size))
+                slopes.append((values[place] - value) / (sizes[place] - size))
+                size, value = sizes[place], values[place]
+    found, left = [NONE] * len(jobs), list(capacity)
+    closed: set[tuple[int, int]] = set()
     for step in np.argsort(-np.array(slopes), kind="stable").tolist() if slopes else []:
-        row = jobs[step]
-        if closed[row]:
+        row, which, place, more = steps[step]
+        if found[row][0] not in (-1, which) or (row, which) in closed:
             continue
-        if sizes[step] <= left:
-            left -= sizes[step]
-            found[row] = places[step]
+        kind = jobs[row][which].kind
+        if more <= left[kind]:
+            left[kind] -= more
+            found[row] = which, place
         else:
-            closed[row] = True
+            closed.add((row, which))
     return found
 
 
-def _hull(sizes: NDArray[np.int64], values: Floats) -> list[int]:
+def _hull(sizes: list[int], values: list[float]) -> list[int]:
     """Places of the sizes on the concave hull from nothing up, as far as it rises."""
     hull: list[int] = []
-    for place in range(len(sizes)):
-        if values[place] <= (values[hull[-1]] if hull else 0.0):
+    for place, (size, value) in enumerate(zip(sizes, values, strict=True)):
+        if value <= (values[hull[-1]] if hull else 0.0):
             continue
         while hull:
             last = hull[-1]
-            size, value = (sizes[hull[-2]], values[hull[-2]]) if len(hull) > 1 else (0, 0.0)
-            if (values[last] - value) * (sizes[place] - size) > (values[place] - value) * (sizes[last] - size):
+            low, worth = (sizes[hull[-2]], values[hull[-2]]) if len(hull) > 1 else (0, 0.0)
+            if (values[last] - worth) * (size - low) > (value - worth) * (sizes[last] - low):
                 break
             hull.pop()
         hull.append(place)

@@ -1,0 +1,96 @@
+"""Defragmentation by migration, where it pays: a spread job comes onto fewer nodes, small ones make way for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from elasticdl.scheduler.placement import is_consolidated, place
+from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.snapshot import Job, Workers
+
+MOST_MOVES = 4  # in one decision
+
+
+def consolidate(room: Room, jobs: Sequence[Job], given: Mapping[str, Workers], lasts_s: float) -> dict[str, Workers]:
+    """`given`, with jobs on fewer nodes that gain more work within `lasts_s` than moving costs. Changes `room`."""
+    found = dict(given)
+    by_name = {job.name: job for job in jobs}
+    spread = [
+        job for job in jobs if len(found[job.name]) > 1 and not job.demands
+        and not is_consolidated(room, job, found[job.name])
+    ]  # fmt: skip
+    for job in spread[:MOST_MOVES]:
+        room.give_back(job, found[job.name])
+        better = place(room, job, sum(found[job.name].values()))
+        if better is not None and len(better) < len(found[job.name]) and _pays(job, found[job.name], better, lasts_s):
+            found[job.name] = better
+            room.take(job, better)
+            continue
+        room.take(job, found[job.name])
+        _make_way(room, job, found, by_name, lasts_s)
+    return found
+
+
+def _make_way(room: Room, job: Job, found: dict[str, Workers], by_name: Mapping[str, Job], lasts_s: float) -> None:
+    """Onto one node, whose smallest other jobs go where there is room; nothing happens if that does not pay."""
+    count = sum(found[job.name].values())
+    if count * job.devices > max(room.nodes[name].devices for name in found[job.name]):
+        return
+    node = max(found[job.name], key=lambda name: (found[job.name][name], name))
+    others = [one for one, workers in found.items() if one != job.name and node in workers and len(workers) == 1]
+    others.sort(key=lambda one: (sum(found[one].values()) * by_name[one].devices, one))
+    before = dict(found)
+    room.give_back(job, found[job.name])
+    moved: list[str] = []
+    room_after = room.fits(job, node)
+    for other in others:
+        if room_after >= count:
+            break
+        guest = by_name[other]
+        room.give_back(guest, found[other])
+        room_after = room.fits(job, node)
+        moved.append(other)
+    if room_after >= count:
+        room.take(job, {node: count})
+        found[job.name] = {node: count}
+        if all(_moves(room, by_name[other], found, node) for other in moved):
+            cost = sum(_loss(by_name[other]) for other in moved)
+            if _pays(job, before[job.name], found[job.name], lasts_s, cost):
+                return
+        room.give_back(job, {node: count})
+    for other in moved:
+        if found[other] is not before[other]:
+            room.give_back(by_name[other], found[other])
+        room.take(by_name[other], before[other])
+        found[other] = before[other]
+    room.take(job, before[job.name])
+    found[job.name] = before[job.name]
+
+
+def _moves(room: Room, guest: Job, found: dict[str, Workers], away_from: str) -> bool:
+    """Onto one other node."""
+    count = sum(found[guest.name].values())
+    target = next((name for name in room.tightest(guest, count) if name != away_from), None)
+    if target is None:
+        return False
+    found[guest.name] = {target: count}
+    room.take(guest, found[guest.name])
+    return True
+
+
+def _loss(guest: Job) -> float:
+    """Seconds of one device that moving it costs."""
+    return guest.change_cost_s * guest.count * guest.devices
+
+
+def _pays(job: Job, before: Workers, after: Workers, lasts_s: float, others: float = 0.0) -> bool:
+    if job.rates is None:
+        return len(job.workers) != len(before) or (others == 0.0 and job.change_cost_s < 1.0)
+    count = sum(before.values())
+    slow, fast = job.rates.at(np.array([count, count]), np.array([len(before), len(after)]))
+    lasts_s = min(lasts_s, job.work_left / fast) if job.work_left is not None and fast > 0 else lasts_s
+    moves = job.workers != after and job.is_running
+    gained = (fast / slow - 1.0) * lasts_s if slow > 0 else lasts_s
+    return bool(gained * count * job.devices > (job.change_cost_s * count * job.devices if moves else 0.0) + others)
