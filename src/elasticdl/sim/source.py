@@ -123,7 +123,7 @@ def _numbers(text: str, given: Mapping[str, str], made: type[Scaling] | type[Arr
     found: dict[str, float] = {}
     for one in fields(made):
         if one.name in given:
-            kind = type(one.default)
+            kind = int if isinstance(one.default, int) else float
             try:
                 found[one.name] = kind(given[one.name])
             except ValueError:
