@@ -25,16 +25,15 @@ from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from elasticdl.sim.outcome import Outcome
-from elasticdl.sim.running import simulate
-from elasticdl.sim.source import opened
-
 from benchmarks.sched.crowd import crowd, decided_s
 from benchmarks.table import Row, machine, show, write
 from elasticdl.scheduler.policies import KNOWN
 from elasticdl.scheduler.snapshot import Node
 from elasticdl.sim.engine import Setting
 from elasticdl.sim.interface import Cost
+from elasticdl.sim.outcome import Outcome
+from elasticdl.sim.running import simulate
+from elasticdl.sim.source import opened
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "sched"
 WORKLOADS = (1, 2, 3, 4)
@@ -68,16 +67,22 @@ def simulated(data: Path, workloads: Sequence[int], processes: int) -> dict[Key,
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         for key, outcome in pool.map(run, tasks):
             found[key] = outcome
-            numbers = outcome.numbers
-            cost = f"change {key[2].change_s:g} s"
             print(
-                f"{machine()}  workload {key[1]} {key[0]:<18} {cost:<15} mean {numbers.mean_jct_s:7,.0f} s, p99"
-                f" {numbers.p99_jct_s:7,.0f} s, makespan {numbers.makespan_s:7,.0f} s, restarts {numbers.restarts:4.1f},"
-                f" utilisation {numbers.utilisation:.2f}, fairness {numbers.worst_fairness:5.2f} worst"
-                f" {numbers.mean_fairness:5.2f} mean, in {outcome.timing.wall_s:5.0f} s, refused {outcome.refused}",
+                f"{machine()}  workload {key[1]} {key[0]:<18} change {key[2].change_s:<5g} s {line(outcome)}",
                 flush=True,
             )
     return found
+
+
+def line(outcome: Outcome) -> str:
+    numbers, timing = outcome.numbers, outcome.timing
+    return (
+        f"mean {numbers.mean_jct_s:7,.0f} s, p50 {numbers.p50_jct_s:6,.0f}, p90 {numbers.p90_jct_s:6,.0f}, "
+        f"p99 {numbers.p99_jct_s:6,.0f}, makespan {numbers.makespan_s:7,.0f}, queueing {numbers.queueing_s:6,.0f}, "
+        f"utilisation {numbers.utilisation:.2f}, restarts {numbers.restarts:5.1f}, "
+        f"fairness {numbers.worst_fairness:5.2f} worst {numbers.mean_fairness:5.2f} mean, "
+        f"policy {timing.policy_s:5.1f} s of {timing.wall_s:4.0f} s, refused {outcome.refused}"
+    )
 
 
 def reproduced(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,7 +34,7 @@ class Setting:
 
     nodes: tuple[Node, ...]
     cost: Cost = field(default_factory=Cost)
-    outages: tuple[Outage, ...] = ()
+    outages: Iterable[Outage] = ()  # the first to start first; may be endless, and is read once a run
     slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers: 2.0 takes twice as long
     interference: float = 0.0  # slowdown of jobs on several nodes that share one with another such job
     interval_s: float = 0.0  # 0: the policy's own
@@ -50,6 +51,7 @@ class Engine:
         self.active: dict[str, SimJob] = {}
         self.used: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
         self.device_s = 0.0
+        self.trouble = ""  # the last answer of the policy that was refused
         self._policy = policy
         self._interval_s = setting.interval_s or policy.interval_s
         self._coming = iter(trace)
@@ -58,7 +60,11 @@ class Engine:
         self._versions = 0
         self._contention = 0.0  # integral of the number of jobs over time
         self._capacity = sum(node.devices for node in setting.nodes)
-        self._changes = sorted({at for one in setting.outages for at in (one.start_s, one.end_s)}, reverse=True)
+        self._outages = iter(setting.outages)
+        self._next_loss = next(self._outages, None)
+        self._returns: list[tuple[float, str]] = []
+        self._away: Counter[str] = Counter()  # nodes that are gone, by how many outages
+        self._kinds = {node.name: node.kind for node in setting.nodes}
         self._idle_ticks = 0  # with nothing running and nothing coming
         self._used = 0.0
         self._used_at = 0.0
@@ -76,6 +82,7 @@ class Engine:
             failed = self._take_outages()
             if self._is_asked(bool(ended) or came or failed):
                 self.loop.turn(self.now)
+                self.trouble = self.loop.trouble or self.trouble
             yield from ended
             yield from self._rejected()
             progress(self.now, len(self.active))
@@ -119,15 +126,16 @@ class Engine:
 
     def _next_tick(self) -> float:
         """On whole multiples of the interval, as clocks tick, also after a time without jobs."""
-        if not self._interval_s or not self.active:
-            return NEVER
         self._idle_ticks = 0 if self._used or self._next_job is not None else self._idle_ticks + 1
-        if self._idle_ticks > MOST_IDLE_TICKS:
+        if not self._interval_s or not self.active or self._idle_ticks > MOST_IDLE_TICKS:
             return NEVER
         return (int(self.now / self._interval_s + 1e-9) + 1) * self._interval_s
 
     def _next_outage(self) -> float:
-        return self._changes[-1] if self._changes and self.active else NEVER
+        if not self.active or self._idle_ticks > MOST_IDLE_TICKS:
+            return NEVER
+        loss = self._next_loss.start_s if self._next_loss else NEVER
+        return max(min(loss, self._returns[0][0] if self._returns else NEVER), self.now)
 
     def _is_asked(self, happened: bool) -> bool:
         if not self.active:
@@ -141,7 +149,7 @@ class Engine:
         came = False
         while self._next_job is not None and self._next_job.submitted_at <= self.now:
             told = self._next_job
-            self.active[told.name] = SimJob(told, self.setting.cost, self._contention)
+            self.active[told.name] = SimJob(told, self.setting.cost, self._contention, self.setting.keeps_spans)
             self._next_job = next(self._coming, None)
             came = True
         return came
@@ -169,6 +177,8 @@ class Engine:
         return record
 
     def _rejected(self) -> Iterator[Record]:
+        if self._away:
+            return  # it might run on a node that comes back
         for name in [n for n, given in self.loop.plan.allocations.items() if given.is_rejected and n in self.active]:
             yield self._give_up(name, self.loop.plan.allocations[name].reason)
 
@@ -187,30 +197,38 @@ class Engine:
     # Nodes
 
     def _nodes(self) -> tuple[Node, ...]:
-        away = {one.node for one in self.setting.outages if one.start_s <= self.now < one.end_s}
-        return tuple(node for node in self.setting.nodes if node.name not in away) if away else self.setting.nodes
+        if not self._away:
+            return self.setting.nodes
+        return tuple(node for node in self.setting.nodes if node.name not in self._away)
 
     def _kind_of(self, name: str) -> str:
-        return next((node.kind for node in self.setting.nodes if node.name == name), "") if name else ""
+        return self._kinds.get(name, "")
 
     def _take_outages(self) -> bool:
         """Workers on nodes that are gone are gone too; a job below its minimum has none."""
         happened = False
-        while self._changes and self._changes[-1] <= self.now:
-            self._changes.pop()
+        while self._next_loss is not None and self._next_loss.start_s <= self.now:
+            self._away[self._next_loss.node] += 1
+            heapq.heappush(self._returns, (self._next_loss.end_s, self._next_loss.node))
+            self._next_loss = next(self._outages, None)
             happened = True
-        if happened:
-            there = {node.name for node in self._nodes()}
-            for name, job in self.active.items():
-                if set(job.workers) - there:
-                    job.advance(self.now)
-                    left = {node: count for node, count in job.workers.items() if node in there}
-                    enough = sum(left.values()) >= job.told.minimum and not self._policy.is_rigid
-                    kind = self._kind_of(next(iter(left), ""))
-                    job.allocate(left if enough else {}, kind, 1.0, None, self.now)
-                    self._expect(name)
-            self._count()
+        while self._returns and self._returns[0][0] <= self.now:
+            self._away -= Counter([heapq.heappop(self._returns)[1]])
+            happened = True
+        if happened and self._away:
+            self._take_from_lost()
         return happened
+
+    def _take_from_lost(self) -> None:
+        for name, job in self.active.items():
+            if any(node in self._away for node in job.workers):
+                job.advance(self.now)
+                left = {node: count for node, count in job.workers.items() if node not in self._away}
+                enough = sum(left.values()) >= job.told.minimum and not self._policy.is_rigid
+                kind = self._kind_of(next(iter(left), ""))
+                job.allocate(left if enough else {}, kind, 1.0, None, self.now)
+                self._expect(name)
+        self._count()
 
     def _slow_down(self) -> None:
         """Stragglers, and jobs that disturb each other on a node."""

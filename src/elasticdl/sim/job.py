@@ -13,7 +13,7 @@ INSTANT_S = 1e-6  # what is less than that away is there: seconds of a week have
 class SimJob:
     """Moves forward when it is told to; between two changes its rate is constant."""
 
-    def __init__(self, told: TraceJob, cost: Cost, contention: float) -> None:
+    def __init__(self, told: TraceJob, cost: Cost, contention: float, keeps_spans: bool = True) -> None:
         self.told = told
         self.body = told.body
         self.record = Record(told.name, told.body.name, told.submitted_at, told.requested, told.priority)
@@ -23,6 +23,7 @@ class SimJob:
         self.contention = contention  # integral of the number of jobs, when it came
         self.slowness = 1.0  # of its slowest node, or of who it shares with
         self._cost = cost
+        self._keeps_spans = keeps_spans
         self._now = told.submitted_at
         self._pause_s = 0.0
         self._join_s = 0.0
@@ -141,6 +142,6 @@ class SimJob:
         )
 
     def _draw(self, before: Workers, now: float) -> None:
-        if before:
+        if before and self._keeps_spans:
             self.record.spans.append(Span(self.told.name, self._span_at, now, sum(before.values()), len(before)))
         self._span_at = now

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from elasticdl.errors import DataError
 from elasticdl.sim.interface import Body
@@ -35,3 +37,18 @@ class TraceJob:
             raise DataError(f"job {self.name}: minimum {self.minimum}, maximum {self.maximum}: expected 1 ≤ min ≤ max")
         if self.requested < 1:
             raise DataError(f"job {self.name}: asks for {self.requested} workers, expected at least one")
+
+
+def in_order(path: Path, lines: Iterable[tuple[int, TraceJob]]) -> Iterator[TraceJob]:
+    """The jobs of a file's lines, if none comes before the one above it and no name comes twice."""
+    last, names = 0.0, set()
+    for number, job in lines:
+        if job.submitted_at < last:
+            raise DataError(
+                f"{path}:{number}: expected jobs in order of time, received {job.submitted_at:g} s after {last:g} s"
+            )
+        if job.name in names:
+            raise DataError(f"{path}:{number}: expected another name for each job, received {job.name!r} again")
+        last = job.submitted_at
+        names.add(job.name)
+        yield job

@@ -1,0 +1,104 @@
+"""Simulated clusters by what somebody types: nodes, their devices, kinds and racks; and how they fail."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.snapshot import Node
+from elasticdl.sim.engine import Outage
+
+
+def nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tuple[Node, ...]:
+    """`kinds`: KIND:NODES or KIND:NODESxDEVICES, with commas; then `count` is 0 or their sum. Racks: one after another.
+
+    Names sort as they are numbered: node-00, node-01, …
+    """
+    parts = [_part(text, devices) for text in kinds.split(",")] if kinds else [("", count, devices)]
+    total = sum(part[1] for part in parts)
+    if count and count != total:
+        raise SpecError(f"--kinds {kinds}: has {total} nodes, --nodes says {count}")
+    if total < 1 or any(each < 1 for _, _, each in parts):
+        raise SpecError(f"--nodes: expected 1 node with 1 device or more, received {total} with {devices}")
+    if racks < 0 or racks > total:
+        raise SpecError(f"--racks: expected 1 to {total}, received {racks}")
+    digits = max(len(str(total - 1)), 2)
+    made = [(kind, each) for kind, number, each in parts for _ in range(number)]
+    found = [Node(f"node-{index:0{digits}}", each, kind) for index, (kind, each) in enumerate(made)]
+    if racks:
+        found = [replace(node, rack=f"rack-{index * racks // total}") for index, node in enumerate(found)]
+    return tuple(found)
+
+
+def _part(text: str, devices: int) -> tuple[str, int, int]:
+    kind, _, size = text.partition(":")
+    number, _, each = size.partition("x")
+    if not kind or not number.isdigit() or (each and not each.isdigit()):
+        raise SpecError(f"--kinds: expected KIND:NODES or KIND:NODESxDEVICES, received {text!r}")
+    return kind, int(number), int(each) if each else devices
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Every node fails after a time that is exponential with this mean, and is away for `repair_s`. Endless.
+
+    The same seed gives the same outages.
+    """
+
+    names: tuple[str, ...]
+    mtbf_s: float
+    repair_s: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mtbf_s < math.inf or not 0 < self.repair_s < math.inf:
+            raise SpecError(
+                f"--failures: expected times above 0 s, received MTBF {self.mtbf_s:g}, repair {self.repair_s:g}"
+            )
+
+    def __iter__(self) -> Iterator[Outage]:
+        rng = np.random.default_rng(self.seed)
+        coming = [(float(rng.exponential(self.mtbf_s)), name) for name in self.names]
+        heapq.heapify(coming)
+        while True:
+            at, name = coming[0]
+            yield Outage(name, at, at + self.repair_s)
+            heapq.heapreplace(coming, (at + self.repair_s + float(rng.exponential(self.mtbf_s)), name))
+
+
+def failures(text: str, names: tuple[str, ...], seed: int) -> Failures:
+    """`MTBF=SECONDS,repair=SECONDS`."""
+    given = pairs("--failures", text)
+    if set(given) != {"mtbf", "repair"}:
+        raise SpecError(f"--failures: expected MTBF=SECONDS,repair=SECONDS, received {text!r}")
+    return Failures(names, given["mtbf"], given["repair"], seed)
+
+
+def stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
+    """`NODE=FACTOR,…`: 2.0 takes twice as long."""
+    found = pairs("--stragglers", text)
+    for name, factor in found.items():
+        if name not in names:
+            raise SpecError(f"--stragglers: expected a node, {names[0]} to {names[-1]}, received {name!r}")
+        if not 1 <= factor < math.inf:
+            raise SpecError(f"--stragglers: {name}: expected a factor of 1 or more, received {factor:g}")
+    return found
+
+
+def pairs(flag: str, text: str) -> dict[str, float]:
+    """`KEY=NUMBER,…`, keys in lower case."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        try:
+            found[key.strip().lower()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise SpecError(f"{flag}: expected KEY=NUMBER, received {part!r}")
+    return found

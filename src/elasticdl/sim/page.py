@@ -1,0 +1,96 @@
+"""The report as one page that needs nothing else: the numbers, the pictures, and the command that made them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from elasticdl.sim import picture
+from elasticdl.sim.columns import COLUMNS, cells
+from elasticdl.sim.outcome import Outcome
+
+MOST_NEVER = 50  # jobs that never ran, that are listed by name
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
+pre { background: #f5f7fa; padding: .7rem 1rem; overflow-x: auto; border-radius: 4px; font-size: 13px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13.5px; }
+th, td { padding: .35rem .65rem; text-align: right; border-bottom: 1px solid #e4e7eb; vertical-align: bottom; }
+th { color: #52606d; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+td.best { font-weight: 700; color: #1d6f42; } td.left { text-align: left; } img { max-width: 100%; height: auto; }
+.wide { overflow-x: auto; } .note { color: #52606d; }
+"""
+
+
+def write(directory: Path, outcomes: Sequence[Outcome], command: str, about: Mapping[str, str]) -> Path:
+    """index.html with all pictures in it, and each picture as a PNG beside it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    pictures = {"utilisation": picture.utilisation(outcomes), "completion": picture.completion(outcomes)}
+    pictures |= {f"gantt-{_file(one.policy)}": picture.gantt(one) for one in outcomes}
+    for name, content in pictures.items():
+        (directory / f"{name}.png").write_bytes(content)
+    path = directory / "index.html"
+    staging = path.with_name(path.name + ".new")
+    staging.write_text(_page(outcomes, command, about, pictures), encoding="utf-8")
+    staging.replace(path)
+    return path
+
+
+def _page(outcomes: Sequence[Outcome], command: str, about: Mapping[str, str], pictures: Mapping[str, bytes]) -> str:
+    facts = " · ".join(f"{escape(key)}: {escape(value)}" for key, value in about.items())
+    images = "\n".join(
+        f'<p><img alt="{escape(name)}" src="data:image/png;base64,{b64encode(content).decode()}"></p>'
+        for name, content in pictures.items()
+    )
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>ElasticDL simulation</title><style>{_STYLE}</style></head><body>
+<h1>Simulation of {len(outcomes)} polic{"y" if len(outcomes) == 1 else "ies"}</h1>
+<p class="note">{facts}</p>
+<div class="wide">{_table(outcomes)}</div>
+<p class="note">JCT: from a job's submission to its end. Queueing: mean time without workers. Fairness: a job's time
+over that on its fair share of the cluster alone; above 1 it would rather have had its share. Best of
+a column in bold.</p>
+{_notes(outcomes)}
+{images}
+<h2>Made by</h2><pre>{escape(command)}</pre>
+</body></html>
+"""
+
+
+def _table(outcomes: Sequence[Outcome]) -> str:
+    head = "".join(f"<th>{escape(column.title)}</th>" for column in COLUMNS)
+    best = [column.best([column.value(one) for one in outcomes]) for column in COLUMNS]
+    rows = []
+    for one in outcomes:
+        parts = []
+        for column, text, ideal in zip(COLUMNS, cells(one), best, strict=True):
+            is_best = len(outcomes) > 1 and ideal is not None and column.value(one) == ideal
+            parts.append(f"<td{' class=best' if is_best else ''}>{escape(text)}</td>")
+        rows.append(f"<tr><td>{escape(one.policy)}</td>{''.join(parts)}</tr>")
+    return f"<table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _notes(outcomes: Sequence[Outcome]) -> str:
+    found = []
+    for one in outcomes:
+        if one.stopped_at is not None:
+            text = f"was stopped after {one.stopped_at:.0f} simulated seconds; {one.unfinished} jobs were not over"
+            found.append(f"<p><b>{escape(one.policy)}</b> {text}.</p>")
+        if one.refused:
+            found.append(f"<p><b>{escape(one.policy)}</b>: {one.refused} answers refused: {escape(one.trouble)}</p>")
+        if one.never:
+            rows = "".join(
+                f"<tr><td>{escape(job.name)}</td><td class=left>{escape(job.why)}</td></tr>"
+                for job in one.never[:MOST_NEVER]
+            )
+            more = f"<p>… and {len(one.never) - MOST_NEVER} more</p>" if len(one.never) > MOST_NEVER else ""
+            found.append(f"<h2>{escape(one.policy)}: jobs that never ran</h2><table>{rows}</table>{more}")
+    return "\n".join(found)
+
+
+def _file(policy: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in policy)

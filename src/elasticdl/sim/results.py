@@ -1,0 +1,89 @@
+"""Results for machines: JSON with all there is and the command that made it, Parquet with one row a job."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import elasticdl
+from elasticdl.sim.interface import Record
+from elasticdl.sim.outcome import Outcome
+
+JOB_COLUMNS = (
+    "name",
+    "application",
+    "submitted_at",
+    "requested",
+    "priority",
+    "started_at",
+    "finished_at",
+    "jct_s",
+    "waited_s",
+    "attained_s",
+    "restarts",
+    "fairness",
+    "why",
+)
+
+
+def document(outcomes: Sequence[Outcome], command: str, about: dict[str, Any]) -> dict[str, Any]:
+    """`timing` of each policy differs from run to run, nothing else does."""
+    return {
+        "command": command,
+        "version": elasticdl.__version__,
+        **about,
+        "policies": [
+            {
+                "policy": one.policy,
+                "is_whole": one.stopped_at is None,
+                "unfinished": one.unfinished,
+                "numbers": {key: _plain(value) for key, value in asdict(one.numbers).items()},
+                "refused_answers": one.refused,
+                "trouble": one.trouble,
+                "timing": asdict(one.timing),
+                "devices_in_use": [list(point) for point in one.used],
+                "jobs": [_row(record) for record in (*one.ended, *one.never)],
+            }
+            for one in outcomes
+        ],
+    }
+
+
+def write_json(path: Path, found: dict[str, Any]) -> None:
+    _replace(path, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_parquet(path: Path, outcomes: Sequence[Outcome], command: str) -> None:
+    """The command is in the file's metadata."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = [{"policy": one.policy, **_row(job)} for one in outcomes for job in (*one.ended, *one.never)]
+    kinds = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "why": pa.string()}
+    whole = {"requested", "priority", "restarts"}
+    columns = [
+        pa.field(name, kinds.get(name, pa.int64() if name in whole else pa.float64()))
+        for name in ("policy", *JOB_COLUMNS)
+    ]
+    schema = pa.schema(columns, metadata={"command": command, "elasticdl": elasticdl.__version__})
+    staging = path.with_name(path.name + ".new")
+    parquet.write_table(pa.Table.from_pylist(rows, schema=schema), staging)
+    staging.replace(path)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {name: _plain(getattr(record, name)) for name in JOB_COLUMNS}
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _replace(path: Path, content: bytes) -> None:
+    staging = path.with_name(path.name + ".new")
+    staging.write_bytes(content)
+    staging.replace(path)

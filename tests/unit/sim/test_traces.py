@@ -1,0 +1,167 @@
+"""Traces of all formats are read in order of time; whatever is wrong is told with file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import DataError, SpecError
+from elasticdl.sim.source import opened
+
+PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
+TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
+OWN = "name,submitted_s,duration_s,workers,minimum,maximum,priority\n"
+REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "sched"
+
+
+def written(directory: Path, text: str, name: str = "trace.csv") -> str:
+    path = directory / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None:
+    lines = "2017-10-09 07:00:10,60,2,120,a\n2017-10-09 07:00:00,30.5,1,30.5,b\n\n2017-10-09 08:00:00,5,4,20,a\n"
+    path = written(tmp_path, PHILLY + lines)
+
+    jobs = list(opened(path).jobs())
+    of_a = list(opened(f"{path}:cluster=a,stretch=1").jobs())
+
+    assert [(job.submitted_at, job.requested, job.maximum) for job in jobs] == [(0, 1, 2), (10, 2, 4), (3600, 4, 8)]
+    assert [(job.submitted_at, job.maximum) for job in of_a] == [(0, 2), (3590, 4)]
+    assert jobs[0].body.alone_s(1) == 30.5
+
+
+def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
+    jobs = list(opened(written(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs())
+
+    assert [(job.name, job.submitted_at, job.requested, job.body.name) for job in jobs] == [
+        ("job-0", 0, 1, "vgg19"),
+        ("job-1", 30, 8, "vgg11"),
+    ]
+
+
+def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
+    (job,) = opened(written(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
+
+    assert (job.minimum, job.requested, job.maximum, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
+    assert job.body.alone_s(2) == 200
+    assert job.body.alone_s(8) == pytest.approx(100 / ((4 + 4 * 0.8) / 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (PHILLY + "yesterday,1,1,1,a\n", "trace.csv:2: timestamp: expected YYYY-MM-DD"),
+        (
+            PHILLY + "2017-10-09 07:00:00,nan,1,1,a\n",
+            "trace.csv:2: duration: expected a number above 0, received 'nan'",
+        ),
+        (PHILLY + "2017-10-09 07:00:00,-4,1,1,a\n", "trace.csv:2: duration"),
+        (PHILLY + "2017-10-09 07:00:00,4,0,1,a\n", "trace.csv:2: num_gpus: expected a whole number of 1 or more"),
+        (PHILLY + "2017-10-09 07:00:00,4,1\n", "trace.csv:2: expected 5 values .* received 3"),
+        (PHILLY, "expected jobs, found none"),
+        (TIRESIAS + "0,1,-1,606,vgg19,164,30\n", "trace.csv:2: submit_time: expected a number of at least 0"),
+        (TIRESIAS + "0,1,9,6,vgg19,164,30\n1,1,8,6,vgg19,164,30\n", "trace.csv:3: expected jobs in order of time"),
+        (TIRESIAS + "0,1,9,6,vgg19,164,30\n0,1,9,6,vgg19,164,30\n", "trace.csv:3: expected another name"),
+        (OWN + "mine,5,100,4,8,2,0\n", "trace.csv:2: workers: expected minimum ≤ workers ≤ maximum"),
+        ("a,b\n1,2\n", "trace.csv:1: expected a JSON document .* received 'a,b'"),
+        ("", "trace.csv:1: expected"),
+        ("{", "expected a JSON document"),
+        ('{"v100": {"ResNet": {"null": 1}}}', r"v100: ResNet: expected \('job type', devices\)"),
+        ('{"v100": {"(\'a\', 1)": {"null": -1}}}', "expected steps a second of 0 or more, received -1"),
+        ('{"v100": {"(\'a\', 1)": {}}}', "expected a mapping with null"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+    path = written(tmp_path, text)
+
+    with pytest.raises(DataError, match=complaint):
+        list(opened(path).jobs())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("synthetic:jobs=0", "jobs: expected 1 or more"),
+        ("synthetic:jobs=x", "jobs is an int, received 'x'"),
+        ("synthetic:seed=-1", "seed: expected 0 or more"),
+        ("synthetic:per_hour=nan", "per_hour: expected a number above 0"),
+        ("synthetic:efficiency=2", "efficiency: expected 0 to 1"),
+        ("synthetic:cluster=a", "has the parameters .* received cluster"),
+        ("synthetic:jobs=1,seed", "expected KEY=VALUE, received 'seed'"),
+        ("/nowhere/at/all.csv", "expected a file, or 'synthetic'"),
+    ],
+)
+def test_wrong_parameters_of_a_trace_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(SpecError, match=complaint):
+        opened(text)
+
+
+def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    measured = tmp_path / "traces" / "tiny"
+    measured.mkdir(parents=True)
+    (measured / "placements.csv").write_text("placement,local_bsz,step_time,sync_time\n1,8,0.1,0.0\n1,16,0.2,0.0\n")
+    (measured / "scalability.csv").write_text(
+        "num_nodes,num_replicas,local_bsz,step_time,sync_time\n1,1,8,0.1,0.0\n2,2,8,0.2,0.1\n"
+    )
+    (measured / "validation-8.csv").write_text("progress,grad_sqr,grad_var,iteration\n10,1,1,10\n")
+    (tmp_path / "workloads").mkdir()
+    path = written(
+        tmp_path / "workloads", "name,time,application,num_replicas,batch_size\na,0,tiny,1,8\nb,1,huge,1,8\n"
+    )
+
+    jobs = opened(path).jobs()
+
+    assert next(jobs).body.name == "tiny"
+    with pytest.raises(DataError, match=r"trace.csv:3: application: expected one that was measured \(tiny\).*'huge'"):
+        next(jobs)
+
+
+def test_the_same_seed_makes_the_same_jobs() -> None:
+    def told(text: str) -> list[tuple[float, int, float]]:
+        return [(job.submitted_at, job.requested, job.body.to_mark()) for job in opened(text).jobs()]
+
+    assert told("synthetic:jobs=200,seed=3") == told("synthetic:jobs=200,seed=3")
+    assert told("synthetic:jobs=200,seed=3") != told("synthetic:jobs=200,seed=4")
+    sizes = [size for _, size, _ in told("synthetic:jobs=4000,seed=1")]
+    assert 0.67 < sizes.count(1) / 4000 < 0.73 and 0.035 < sizes.count(8) / 4000 < 0.065
+
+
+def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_path: Path) -> None:
+    from elasticdl.sim import gavel_table
+
+    one = "('a', 1)"
+    document = {"fast": {one: {"null": 4.0, one: [3.0, 3.0]}}, "slow": {one: {"null": 1.0, one: [0.5, 0.5]}}}
+    document["fast"]["('a', 2)"] = document["slow"]["('a', 2)"] = {"null": 6.0}
+    document["slow_unconsolidated"] = {"('a', 2)": {"null": 2.0}}
+    for size in (4, 8):
+        document["fast"][f"('a', {size})"] = document["slow"][f"('a', {size})"] = {"null": 8.0}
+    path = written(tmp_path, json.dumps(document), "throughputs.json")
+    job = next(opened(f"{path}:jobs=1").jobs())
+    rates = job.body.known().rates
+
+    assert rates is not None
+    assert [float(rates.at(1, 1, kind)) for kind in ("fast", "slow")] == [4, 1]
+    assert [float(rates.at(2, nodes, "slow")) for nodes in (1, 2)] == [6, 2]
+    assert job.sizes == (1, 2, 4, 8)
+    assert gavel_table.load(Path(path)).slowdown(("a", 1), ("a", 1), "fast") == 0.75
+
+
+@pytest.mark.skipif(not REAL.exists(), reason=f"the published traces are not in {REAL}")
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("pollux-osdi21/traces/philly.csv", 82247),
+        ("pollux-osdi21/workloads/workload-1.csv", 160),
+        ("tiresias-nsdi19/60_job.csv", 60),
+        ("gavel-osdi20/simulation_throughputs.json", 100),
+    ],
+)
+def test_the_published_traces_are_read_whole(name: str, count: int) -> None:
+    times = [job.submitted_at for job in opened(str(REAL / name)).jobs()]
+
+    assert len(times) == count
+    assert times == sorted(times)
