@@ -1,0 +1,96 @@
+"""What holds for every small trace: all jobs end, no work is lost or made, no device is used twice."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.scheduler.policies import named
+from elasticdl.sim.engine import Engine, Outage, Setting
+from elasticdl.sim.interface import Cost, Record
+from elasticdl.sim.trace import TraceJob
+from tests.unit.sim.bodies import Work, nodes
+
+POLICIES = pytest.mark.parametrize("name", ["elastic-first-come", "goodput", "fifo-gang"])
+EXAMPLES = settings(max_examples=40, deadline=None)
+
+
+def trace_of(seed: int, jobs: int) -> list[TraceJob]:
+    """The same each time: bodies remember what they did."""
+    chance = Random(seed)
+    found = []
+    at = 0.0
+    for index in range(jobs):
+        at += chance.choice((0.0, 1.0, 50.0, 333.3))
+        minimum = chance.choice((1, 1, 2))
+        maximum = minimum + chance.choice((0, 2, 6))
+        body = Work(
+            chance.choice((0.1, 10.0, 777.7, 5e3)), chance.choice((0.5, 0.9, 1.0)), is_known=chance.random() < 0.7
+        )
+        found.append(TraceJob(f"j{index}", at, body, maximum, minimum, maximum, priority=chance.choice((0, 0, 1))))
+    return found
+
+
+def setting_of(seed: int) -> Setting:
+    chance = Random(seed)
+    cost = chance.choice((Cost.alike(0.0), Cost.alike(30.0), Cost(10.0, 0.5, 5.0)))
+    cluster = nodes(8, *(chance.choice((1, 4)) for _ in range(chance.randint(0, 2))))
+    outages = (
+        (Outage("n1", 20.0, 400.0), Outage("n1", 600.0, 601.0)) if chance.random() < 0.5 and len(cluster) > 1 else ()
+    )
+    return Setting(cluster, cost, outages, interval_s=chance.choice((0.0, 60.0)))
+
+
+def ran(name: str, seed: int, jobs: int) -> tuple[Engine, dict[str, Record], list[TraceJob]]:
+    trace = trace_of(seed, jobs)
+    engine = Engine(named(name), trace, setting_of(seed))
+    return engine, {record.name: record for record in engine.run()}, trace
+
+
+@POLICIES
+@EXAMPLES
+@given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
+def test_every_job_ends_with_all_of_its_work_done_and_no_sooner_than_alone(name: str, seed: int, jobs: int) -> None:
+    engine, found, trace = ran(name, seed, jobs)
+
+    assert set(found) == {told.name for told in trace}
+    for told in trace:
+        record, body = found[told.name], told.body
+        assert isinstance(body, Work)
+        assert record.why == "" and record.jct_s is not None and record.started_at is not None
+        assert body.done == pytest.approx(body.total, rel=1e-6)
+        fastest_s = body.alone_s(told.maximum) + engine.setting.cost.start_s
+        assert record.jct_s >= fastest_s - 1e-4
+        assert record.started_at >= told.submitted_at
+
+
+@POLICIES
+@EXAMPLES
+@given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
+def test_devices_are_never_used_twice_and_all_time_is_accounted_for(name: str, seed: int, jobs: int) -> None:
+    engine, found, _ = ran(name, seed, jobs)
+    capacity = sum(node.devices for node in engine.setting.nodes)
+
+    assert all(0 <= devices <= capacity for _, devices in engine.used)
+    assert engine.device_s <= capacity * engine.now + 1e-6
+    assert engine.device_s == pytest.approx(sum(record.attained_s for record in found.values()), abs=1e-3)
+    for record in found.values():
+        drawn = sum(span.workers * (span.end_s - span.start_s) for span in record.spans)
+        assert drawn == pytest.approx(record.attained_s, abs=1e-3)
+        assert all(one.end_s <= two.start_s + 1e-9 for one, two in pairwise(record.spans))
+        has_s = sum(span.end_s - span.start_s for span in record.spans)
+        assert record.waited_s + has_s == pytest.approx(record.jct_s, abs=1e-3)
+
+
+@POLICIES
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32), jobs=st.integers(1, 8))
+def test_the_same_trace_has_the_same_end(name: str, seed: int, jobs: int) -> None:
+    (one, first, _), (two, second, _) = ran(name, seed, jobs), ran(name, seed, jobs)
+
+    assert first == second
+    assert (one.used, one.device_s, one.loop.decisions) == (two.used, two.device_s, two.loop.decisions)
