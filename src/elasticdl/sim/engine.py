@@ -82,11 +82,13 @@ class Engine:
             failed = self._take_outages()
             if ended or failed:
                 self._slow_down()
-            if self._is_asked(bool(ended) or came or failed):
+            asked = self._is_asked(bool(ended) or came or failed)
+            if asked:
                 self.loop.turn(self.now)
                 self.trouble = self.loop.trouble or self.trouble
             yield from ended
-            yield from self._rejected()
+            if asked:  # an older plan may be one for fewer nodes
+                yield from self._rejected()
             progress(self.now, len(self.active))
         for name in sorted(self.active):
             yield self._give_up(name, "it never could run: nothing that was waited for comes any more")

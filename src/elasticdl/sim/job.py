@@ -77,12 +77,11 @@ class SimJob:
         before, self.workers, self.share = self.workers, dict(workers), share
         self._draw(before, now)
         placement = tuple(workers[name] for name in sorted(workers))
-        self._next = None
+        self._next, self._changed_at = None, now
         if not workers:
             self.body.place((), "", None)
             return
         self._most = max(self._most, sum(placement))
-        self._changed_at = now
         if self.record.started_at is None:
             self.record.started_at = now
         elif before or self._executed_s:

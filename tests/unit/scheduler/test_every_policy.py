@@ -19,10 +19,10 @@ from elasticdl.scheduler.policies import KNOWN, named
 from elasticdl.scheduler.room import Room
 from elasticdl.scheduler.snapshot import Demand, Job, Node, Snapshot
 from tests.unit.scheduler.cases import Concave, applied
+from tests.unit.scheduler.policies.rules import QUICK
 
 KINDS = ("", "t4", "a100")
 EXAMPLES = settings(max_examples=30, deadline=None)
-QUICK = {"pollux": "pollux:population=12,generations=6"}  # a search of seconds otherwise
 POLICIES = pytest.mark.parametrize("name", sorted(KNOWN))
 
 

@@ -162,6 +162,14 @@ def test_a_job_that_never_fits_is_given_up_with_the_reason() -> None:
     assert ends({"a": found["a"]}) == {"a": 11.0}
 
 
+def test_who_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_back() -> None:
+    """Asked on ticks only: at 60 there is no room for it, at 120 there is."""
+    setting = Setting(nodes(2, 2), FREE, (Outage("n1", 50.0, 100.0),))
+    found = ran(ON_TICKS, setting, told("a", 40, 10, 4, minimum=4))
+
+    assert ends(found) == {"a": 130.0}
+
+
 @pytest.mark.parametrize("policy", [Written(given=(("x", {}),)), replace(Written(given=(("x", {}),)), interval_s=60.0)])
 def test_a_job_that_nobody_starts_is_given_up_in_the_end(policy: Policy) -> None:
     (record,) = ran(policy, Setting(nodes(4), FREE), told("a", 10, 0, 4)).values()

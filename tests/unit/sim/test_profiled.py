@@ -19,7 +19,7 @@ def test_progress_is_gain_over_the_time_of_a_step() -> None:
 
 
 def test_passes_wait_for_others_only_once() -> None:
-    """One worker alone makes two passes of 40: 0.5 s each, and nobody to wait for; two make one of 40 and wait 0.1 s."""
+    """One worker alone makes two passes of 40: 0.5 s each, and nobody to wait for; two make one, and wait 0.1 s."""
     alone, two = Profiled(application(), batch=80), Profiled(application(), batch=80)
     alone.place((1,), "", None)
     two.place((2,), "", None)

@@ -15,6 +15,8 @@ from elasticdl.scheduler.invariants import violations
 from elasticdl.scheduler.plan import Plan
 from elasticdl.scheduler.snapshot import Job, Node, Snapshot
 
+QUICK = {"pollux": "pollux:population=12,generations=6"}  # a search of seconds otherwise
+
 
 @dataclass(frozen=True)
 class Curve:

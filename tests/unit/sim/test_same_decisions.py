@@ -1,0 +1,166 @@
+"""The simulator and the plain loop decide alike: the same events, the same states of jobs, the same plans.
+
+Beside the engine stands a cluster that keeps its own books, in a few lines: what the plan says is so at once. It is told
+who comes, who ends and which nodes go and come back, and is asked when the engine was; nothing else passes between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from elasticdl.scheduler.interface import Decision, Policy
+from elasticdl.scheduler.loop import Loop
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.policies import KNOWN, named
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.sim.engine import Engine, Outage, Setting
+from elasticdl.sim.trace import TraceJob
+from tests.unit.scheduler.cases import Concave
+from tests.unit.scheduler.policies.rules import QUICK
+from tests.unit.sim.bodies import FREE, Work, nodes
+
+NODES = nodes(4, 2)
+OUTAGE = Outage("n1", 100.0, 200.0)
+
+
+@dataclass
+class Heard:
+    """A policy, with what it was asked and when."""
+
+    policy: Policy
+    times: list[float] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    seen: list[Snapshot] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        decision = self.policy.decide(snapshot, memory)
+        self.times.append(snapshot.now)
+        self.plans.append(decision.plan)
+        self.seen.append(snapshot)
+        return decision
+
+
+@dataclass
+class Books:
+    """Is a Cluster: jobs that do a unit of work a second with each worker, and changes that cost nothing."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    at: float = 0.0
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(node for node in NODES if node.name not in self.away)
+
+    def pass_until(self, now: float) -> None:
+        seconds, self.at = now - self.at, now
+        for name, job in self.jobs.items():
+            if job.workers:
+                work = job.count * seconds
+                self.jobs[name] = replace(
+                    job,
+                    attained_s=job.attained_s + work,
+                    executed_s=job.executed_s + seconds,
+                    work_done=job.work_done + work,
+                    work_left=(job.work_left or 0.0) - work,
+                )
+
+    def lose(self, node: str, is_rigid: bool) -> None:
+        self.away.add(node)
+        for name, job in self.jobs.items():
+            if node in job.workers:
+                left = {other: count for other, count in job.workers.items() if other != node}
+                stays = not is_rigid and job.allows(sum(left.values()))
+                self._change(name, left if stays else {}, self.at)
+
+    def snapshot(self, now: float) -> Snapshot:
+        return Snapshot(now, self.nodes, tuple(self.jobs.values()))
+
+    def apply(self, plan: Plan, now: float) -> None:
+        for name, given in plan.allocations.items():
+            assert given.share == 1.0
+            if dict(given.workers) != dict(self.jobs[name].workers):
+                self._change(name, dict(given.workers), now)
+
+    def _change(self, name: str, workers: dict[str, int], now: float) -> None:
+        job = self.jobs[name]
+        self.jobs[name] = replace(
+            job,
+            workers=workers,
+            started_at=now if job.started_at is None else job.started_at,
+            changed_at=now,
+            restarts=job.restarts + (bool(workers) and job.started_at is not None),
+            most_workers=max(job.most_workers, sum(workers.values())),
+        )
+
+
+def trace_of(seed: int) -> list[TraceJob]:
+    chance, at, found = Random(seed), 0.0, []
+    for index in range(6):
+        at += chance.choice((0.0, 16.0, 64.0, 128.0))
+        minimum = chance.choice((1, 1, 2))
+        maximum = minimum + chance.choice((0, 1, 3))
+        work = float(chance.choice((64, 256, 1024)))
+        found.append(
+            TraceJob(f"j{index}", at, Work(work), maximum, minimum, maximum, priority=chance.choice((0, 0, 1)))
+        )
+    return found
+
+
+def as_told(told: TraceJob) -> Job:
+    body = told.body
+    assert isinstance(body, Work)
+    return Job(
+        told.name,
+        told.submitted_at,
+        told.minimum,
+        told.maximum,
+        told.requested,
+        priority=told.priority,
+        rates=Concave(1.0, 1.0),
+        work_left=body.total,
+    )
+
+
+def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], asked: list[float]) -> None:
+    """The same events into the books, and a turn of the loop whenever the engine had one."""
+    books = Books()
+    loop = Loop(policy, books)
+    moments = {*asked, *ends.values(), *(told.submitted_at for told in trace), OUTAGE.start_s, OUTAGE.end_s}
+    for now in sorted(moments):
+        books.pass_until(now)
+        for name in [name for name, at in ends.items() if at == now]:
+            assert books.jobs.pop(name).work_left == pytest.approx(0.0, abs=1e-6)
+        books.jobs |= {told.name: as_told(told) for told in trace if told.submitted_at == now}
+        if now == OUTAGE.start_s:
+            books.lose(OUTAGE.node, policy.is_rigid)
+        books.away -= {OUTAGE.node} if now == OUTAGE.end_s else set()
+        if now in asked:
+            loop.turn(now)
+            assert loop.trouble == ""
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_events_give_the_same_plans(name: str, seed: int) -> None:
+    simulated, plain = Heard(named(QUICK.get(name, name))), Heard(named(QUICK.get(name, name)))
+    engine = Engine(simulated, trace_of(seed), Setting(NODES, FREE, (OUTAGE,)))
+    records = list(engine.run())
+    ends = {record.name: record.finished_at for record in records if record.finished_at is not None}
+    assert len(ends) == 6 and engine.loop.refused == 0
+
+    replayed(plain, trace_of(seed), ends, simulated.times)
+
+    assert plain.times == simulated.times
+    for one, two in zip(simulated.seen, plain.seen, strict=True):
+        assert {node.name for node in one.nodes} == {node.name for node in two.nodes}
+        assert {job.name: job.workers for job in one.jobs} == {job.name: job.workers for job in two.jobs}
+    for at, one_plan, two_plan in zip(simulated.times, simulated.plans, plain.plans, strict=True):
+        assert (at, one_plan.allocations) == (at, two_plan.allocations)
