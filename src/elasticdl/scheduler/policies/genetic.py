@@ -43,7 +43,7 @@ class Problem:
         devices = np.array([node.devices for node in nodes], np.int16)
         runs = np.array([[job.runs_on(node) for node in nodes] for job in jobs])
         room = np.where(runs, devices[None] // each[:, None], 0).astype(np.int16)
-        most = int(room.sum(axis=1).max(initial=1))
+        most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=0)))
         counts = np.arange(most + 1)
         limits = [min(job.maximum, max(2 * _seen(job), job.minimum)) for job in jobs]
         sizes = counts.tolist()
@@ -55,6 +55,13 @@ class Problem:
         speedup = np.stack([_speedups(job, total, len(jobs), min(len(nodes), MOST_NODES), counts) for job in jobs])
         scale = each / total * len(nodes)
         return cls(now, speedup, penalty, scale, allowed.astype(np.int16), room, devices, each, exponent)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether all could stay as they are."""
+        fits = (self.now * self.each[:, None]).sum(axis=0) <= self.devices
+        counts = self.now.sum(axis=1)
+        return bool(fits.all() and (self.allowed[np.arange(len(counts)), counts] == counts).all())
 
     def fitness(self, states: States) -> tuple[Floats, Floats]:
         """(power mean of speedups, utility of the devices) of each plan; both shall be great."""

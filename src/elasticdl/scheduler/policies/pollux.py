@@ -68,7 +68,8 @@ class Pollux:
             random = np.random.default_rng([self.seed, turn])
             states = genetic.search(problem, start, self.population, self.generations, random)
             best = states[int(np.argmax(problem.fitness(states)[0]))]
-            if problem.fitness(best[None])[0][0] <= problem.fitness(problem.now[None])[0][0] + 1e-12:
+            reached, had = problem.fitness(np.stack([best, problem.now]))[0]
+            if problem.is_possible and reached <= had + 1e-12:
                 best = problem.now
             chosen = [{nodes[n].name: int(best[j, n]) for n in np.flatnonzero(best[j])} for j in range(len(jobs))]
             names = tuple(job.name for job in jobs)
