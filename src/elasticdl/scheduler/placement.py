@@ -51,11 +51,11 @@ def keep(room: Room, job: Job, count: int) -> Workers | None:
 def on_emptiest(room: Room, job: Job, count: int) -> Workers | None:
     """The emptiest node as far as it goes, then the next one: how many published systems place. Takes nothing."""
     chosen: dict[str, int] = {}
-    for name in room.emptiest(job):
+    for name in room.emptiest(job) if count else ():
         chosen[name] = min(room.fits(job, name), count - sum(chosen.values()))
         if sum(chosen.values()) == count:
             return chosen
-    return None
+    return None if count else {}
 
 
 def fewer(workers: Workers, count: int) -> Workers:

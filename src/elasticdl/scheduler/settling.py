@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from elasticdl.scheduler.placement import fewer, keep, meets_demands
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.snapshot import Job, Workers
+from elasticdl.scheduler.snapshot import Job, Node, Workers
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
@@ -59,6 +59,16 @@ def staying(room: Room, job: Job) -> Workers:
     left = {name: min(n, room.fits(job, name)) for name, n in job.workers.items() if name in room.nodes}
     kept = fewer(left, job.largest(sum(left.values())))
     return kept if meets_demands(room, job, kept) else {}
+
+
+def can_all_stay(nodes: Iterable[Node], jobs: Iterable[Job]) -> bool:
+    """Whether there is room for all their workers where they are."""
+    room = Room(nodes)
+    for job in jobs:
+        if not room.holds(job, job.workers):
+            return False
+        room.take(job, job.workers)
+    return True
 
 
 def with_workers(job: Job, workers: Workers) -> Job:

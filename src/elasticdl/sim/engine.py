@@ -80,6 +80,8 @@ class Engine:
             ended = list(self._end_jobs())
             came = self._take_jobs()
             failed = self._take_outages()
+            if ended or failed:
+                self._slow_down()
             if self._is_asked(bool(ended) or came or failed):
                 self.loop.turn(self.now)
                 self.trouble = self.loop.trouble or self.trouble
@@ -205,7 +207,7 @@ class Engine:
         return self._kinds.get(name, "")
 
     def _take_outages(self) -> bool:
-        """Workers on nodes that are gone are gone too; a job below its minimum has none."""
+        """Workers on nodes that are gone are gone too; a job that may not have so few has none."""
         happened = False
         while self._next_loss is not None and self._next_loss.start_s <= self.now:
             self._away[self._next_loss.node] += 1
@@ -224,9 +226,9 @@ class Engine:
             if any(node in self._away for node in job.workers):
                 job.advance(self.now)
                 left = {node: count for node, count in job.workers.items() if node not in self._away}
-                enough = sum(left.values()) >= job.told.minimum and not self._policy.is_rigid
+                enough = not self._policy.is_rigid and job.seen().allows(sum(left.values()))
                 kind = self._kind_of(next(iter(left), ""))
-                job.allocate(left if enough else {}, kind, 1.0, None, self.now)
+                job.allocate(left if enough else {}, kind, job.share if enough else 1.0, None, self.now)
                 self._expect(name)
         self._count()
 

@@ -37,10 +37,9 @@ class SimJob:
         """When its rate changes by itself, or it ends; inf: it waits."""
         if not self.workers or self.body.is_done:
             return self._now if self.body.is_done else float("inf")
-        if self._next is not None:
-            return self._now + self._join_s
         rate = self.body.rate() * self.share / self.slowness
-        return self._now + self._pause_s + (self.body.to_mark() / rate if rate > 0 else float("inf"))
+        at = self._now + self._pause_s + (self.body.to_mark() / rate if rate > 0 else float("inf"))
+        return at if self._next is None else min(at, self._now + self._join_s)
 
     def advance(self, now: float) -> bool:
         """Up to `now`, at most its `next_at`. Whether it goes on at another rate."""
@@ -50,20 +49,18 @@ class SimJob:
             return False
         self.record.attained_s += seconds * sum(self.workers.values()) * self.told.devices
         self._executed_s += seconds
-        if self._next is not None:
-            return self._wait_for_newcomers(seconds)
         paused = min(self._pause_s, seconds)
         self._pause_s -= paused
-        seconds -= paused
-        return self._work(seconds) if self._pause_s < INSTANT_S else False
+        changed = self._work(seconds - paused) if self._pause_s < INSTANT_S else False
+        return self._let_join(seconds) or changed
 
-    def _wait_for_newcomers(self, seconds: float) -> bool:
-        changed = self._work(seconds) if self.body.rate() > 0 else False
+    def _let_join(self, seconds: float) -> bool:
+        """Whether newcomers, who were waited for, take part from now on."""
         self._join_s -= seconds
-        if self._join_s > INSTANT_S or self._next is None:
-            return changed
+        if self._next is None or self._join_s > INSTANT_S or self.body.is_done:
+            return False
         self.body.place(*self._next)
-        self._next, self._pause_s = None, self._cost.change_s
+        self._next, self._pause_s = None, max(self._pause_s, self._cost.change_s)
         return True
 
     def _work(self, seconds: float) -> bool:
@@ -91,16 +88,18 @@ class SimJob:
         elif before or self._executed_s:
             self.record.restarts += 1
         kept = {name: min(count, before.get(name, 0)) for name, count in workers.items() if name in before}
+        # Who has not come out of its last change yet is no earlier ready by another one.
+        pause_s = self._pause_s if before else 0.0
         if not kept:
             self.body.place(placement, kind, batch)
-            self._pause_s = self._cost.start_s if not before else max(self._cost.join_s, self._cost.change_s)
+            cost_s = max(self._cost.join_s, self._cost.change_s) if before else self._cost.start_s
+            self._pause_s = max(pause_s, cost_s)
         elif self._cost.join_s and sum(kept.values()) < sum(placement):
             self.body.place(tuple(kept[name] for name in sorted(kept)), kind, None)
             self._next, self._join_s = (placement, kind, batch), self._cost.join_s
-            self._pause_s = 0.0
         else:
             self.body.place(placement, kind, batch)
-            self._pause_s = self._cost.change_s
+            self._pause_s = max(pause_s, self._cost.change_s)
 
     def end(self, now: float) -> None:
         self._draw(self.workers, now)

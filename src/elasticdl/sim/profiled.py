@@ -91,7 +91,7 @@ class Profiled:
 
     def _choose(self) -> None:
         """The batch for what it has, and so its rate."""
-        if not self._placement:
+        if not self._placement or self.is_done:
             self._rate = 0.0
             return
         limits, workers = self.application.limits, sum(self._placement)

@@ -43,7 +43,8 @@ class Problem:
         devices = np.array([node.devices for node in nodes], np.int16)
         runs = np.array([[job.runs_on(node) for node in nodes] for job in jobs])
         room = np.where(runs, devices[None] // each[:, None], 0).astype(np.int16)
-        most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=0)))
+        # Jobs may have more than there is room for, where a node lost devices.
+        most = int(max(room.sum(axis=1).max(initial=1), now.sum(axis=1).max(initial=1)))
         counts = np.arange(most + 1)
         limits = [min(job.maximum, max(2 * _seen(job), job.minimum)) for job in jobs]
         sizes = counts.tolist()
@@ -55,13 +56,6 @@ class Problem:
         speedup = np.stack([_speedups(job, total, len(jobs), min(len(nodes), MOST_NODES), counts) for job in jobs])
         scale = each / total * len(nodes)
         return cls(now, speedup, penalty, scale, allowed.astype(np.int16), room, devices, each, exponent)
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether all could stay as they are."""
-        fits = (self.now * self.each[:, None]).sum(axis=0) <= self.devices
-        counts = self.now.sum(axis=1)
-        return bool(fits.all() and (self.allowed[np.arange(len(counts)), counts] == counts).all())
 
     def fitness(self, states: States) -> tuple[Floats, Floats]:
         """(power mean of speedups, utility of the devices) of each plan; both shall be great."""
@@ -115,14 +109,14 @@ class Problem:
 def search(problem: Problem, start: States, size: int, generations: int, random: np.random.Generator) -> States:
     """The last population: no plan stands in it twice."""
     states = _distinct(problem.mended(start.copy(), random))
-    rank, crowding = _ranked(np.stack(problem.fitness(states)))
+    rank, crowding = ranked(np.stack(problem.fitness(states)))
     for _ in range(generations - 1):
         parents = _tournament(rank, crowding, size, random)
         children = _crossed(states, parents, random)
         children = problem.mended(problem.mutated(children, random), random)
         states = _distinct(np.concatenate([states, children]))
         values = np.stack(problem.fitness(states))
-        rank, crowding = _ranked(values)
+        rank, crowding = ranked(values)
         best = np.lexsort((-crowding, rank))[:size]
         states, rank, crowding = states[best], rank[best], crowding[best]
     return states
@@ -173,7 +167,7 @@ def _distinct(states: States) -> States:
     return states[np.sort(first)]
 
 
-def _ranked(values: Floats) -> tuple[Floats, Floats]:
+def ranked(values: Floats) -> tuple[Floats, Floats]:
     """Fronts of plans that none dominates, and how alone each stands in its front."""
     first, second = values
     order = np.lexsort((-second, -first))

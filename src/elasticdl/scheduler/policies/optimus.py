@@ -7,16 +7,17 @@ Pollux's evaluation, whose "Optimus+Oracle" (true speeds, true remaining steps) 
 Deviations: speed and remaining work come with the snapshot (fitted there, by the models of Optimus or Pollux), not from
 runs made to sample them; gain is per device, the one resource that is scheduled; parameter servers are not allocated, a
 job's ps belong to it. As in Pollux's port the smallest jobs are placed first, on the emptiest nodes; a job whose number
-of workers stays, stays where it is; what a change costs is not weighed. A job whose remaining work nobody knows is
-taken to have as much left as it did.
+of workers stays, stays where it is; what a change costs is not weighed. Where not any device will do for any worker,
+jobs are placed as other policies place them. A job whose remaining work nobody knows is taken to have as much left as
+it did, at least ten minutes'.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,18 @@ from elasticdl.scheduler.interface import Decision, Floats
 from elasticdl.scheduler.placement import on_emptiest
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.settling import can_all_stay, in_order, is_plain, next_size, settle
+from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.speed import Speeds
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of the last decision: who did not fit then is not tried again while nothing has changed."""
+
+    nodes: frozenset[str]
+    counts: Mapping[str, int]  # that were wanted
+    given: Mapping[str, Workers]
 
 
 @dataclass(frozen=True)
@@ -36,36 +48,29 @@ class Optimus:
     adapts_batch: bool = False
     needs_oracle: bool = False
 
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        jobs = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
-        counts = self._counts(snapshot, jobs)
-        room = Room(snapshot.nodes)
-        given = {}
-        for job in jobs:
-            if counts[job.name] == job.count and room.holds(job, job.workers):
-                given[job.name] = job.workers
-                room.take(job, job.workers)
-        for job in sorted(jobs, key=lambda job: counts[job.name]):
-            if job.name in given:
-                continue
-            # Rooms of several resources may be smaller than the sum of their devices.
-            sizes = reversed(job.allowed(counts[job.name]))
-            workers = next(filter(None, (on_emptiest(room, job, size) for size in sizes)), {})
-            given[job.name] = workers
-            room.take(job, workers)
-        return Decision(Plan({job.name: _answer(job, Allocation(given[job.name], "")) for job in jobs}))
+    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+        jobs = in_order(snapshot.jobs)
+        counts, nodes = self._counts(snapshot, jobs), frozenset(snapshot.node_of)
+        has = {job.name: job.workers for job in jobs if job.workers}
+        if memory == Memory(nodes, counts, has) and can_all_stay(snapshot.nodes, jobs):
+            given: Mapping[str, Workers] = has
+        elif all(is_plain(job) for job in jobs):
+            given = _on_emptiest(Room(snapshot.nodes), jobs, counts)
+        else:
+            given = settle(Room(snapshot.nodes), jobs, counts)
+        plan = Plan({job.name: _answer(job, given.get(job.name, {})) for job in jobs})
+        return Decision(plan, Memory(nodes, counts, {name: workers for name, workers in given.items() if workers}))
 
     def _counts(self, snapshot: Snapshot, jobs: list[Job]) -> dict[str, int]:
-        free = snapshot.devices
+        free, speeds = snapshot.devices, Speeds(snapshot)
         counts = {}
         curves: dict[str, Floats] = {}
         gains: list[tuple[float, int, int]] = []  # least first: of a step up, per device
         for place, job in enumerate(jobs):
-            first = job.allowed(job.maximum)[0]
-            counts[job.name] = first if first * job.devices <= free else 0
+            counts[job.name] = job.least if job.least * job.devices <= free else 0
             free -= counts[job.name] * job.devices
             if counts[job.name]:
-                curves[job.name] = _remaining_s(job, snapshot)
+                curves[job.name] = _remaining_s(job, snapshot.devices, speeds)
                 self._offer(gains, place, job, counts[job.name], curves[job.name])
         while gains and free > 0:
             gain, place, size = heapq.heappop(gains)
@@ -80,26 +85,36 @@ class Optimus:
         return counts
 
     def _offer(self, gains: list[tuple[float, int, int]], place: int, job: Job, count: int, curve: Floats) -> None:
-        size = next((size for size in job.allowed(len(curve) - 1) if size > count), 0)
-        if size:
+        size = next_size(job, count)
+        if 0 < size < len(curve):
             gain = (curve[count] - curve[size]) / ((size - count) * job.devices)
             heapq.heappush(gains, (-float(gain), place, size))
 
 
-def _remaining_s(job: Job, snapshot: Snapshot) -> Floats:
+def _remaining_s(job: Job, devices: int, speeds: Speeds) -> Floats:
     """By its number of workers, from 0 up."""
-    most = min(job.maximum, snapshot.devices // job.devices)
-    counts = np.arange(most + 1)
-    nodes = np.ceil(counts * job.devices / snapshot.devices_per_node)
-    rates = job.rates.at(counts, nodes) if job.rates else counts.astype(float)
-    left = job.work_left if job.work_left is not None else max(job.work_done, 1.0)
-    return np.where(rates > 0, left / np.where(rates > 0, rates, 1.0), math.inf)
+    rates = speeds.at(job, np.arange(min(job.maximum, devices // job.devices) + 1))
+    return np.where(rates > 0, speeds.left(job) / np.where(rates > 0, rates, 1.0), math.inf)
 
 
-def _answer(job: Job, given: Allocation) -> Allocation:
-    if not given.workers:
-        return Allocation({}, f"waits: no room for its first {job.minimum} workers")
-    return Allocation(given.workers, f"{given.count} workers: one more would shorten another job by more")
+def _on_emptiest(room: Room, jobs: list[Job], counts: Mapping[str, int]) -> dict[str, Workers]:
+    """Where any device will do, so that all fit: who keeps its count stays, the smallest of the others choose first."""
+    given: dict[str, Workers] = {}
+    for job in jobs:
+        if counts[job.name] == job.count and room.holds(job, job.workers):
+            given[job.name] = job.workers
+            room.take(job, job.workers)
+    for job in sorted(jobs, key=lambda job: counts[job.name]):
+        if job.name not in given:
+            given[job.name] = on_emptiest(room, job, counts[job.name]) or {}
+            room.take(job, given[job.name])
+    return given
+
+
+def _answer(job: Job, workers: Workers) -> Allocation:
+    if not workers:
+        return Allocation({}, f"waits: no room for its first {job.least} workers")
+    return Allocation(workers, f"{sum(workers.values())} workers: one more would shorten another job by more")
 
 
 POLICY = Optimus

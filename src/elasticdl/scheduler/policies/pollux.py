@@ -6,7 +6,8 @@ what a restart costs. No two jobs on several nodes share one; a job gets at most
 NSGA-II over matrices of jobs by nodes: 100 plans, 100 generations, started from the last ones; asked every 60 s.
 
 Deviations: written for NumPy without pymoo, so that other random numbers are drawn; seeded by the number of the
-decision; plans that are no better than what is there change nothing. The cluster is not resized.
+decision; plans that are no better than what is there change nothing; a job that comes this very second, whose speedup
+counts for nothing by the rule of restarts, starts with its least if that is free. The cluster is not resized.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import place
+from elasticdl.scheduler.placement import meets_demands, place
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies import genetic
 from elasticdl.scheduler.policies.genetic import Problem, States
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import can_all_stay, fitting
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 
@@ -60,7 +62,7 @@ class Pollux:
             return Decision(Plan({job.name: Allocation({}, "waits: there is no node") for job in jobs}), memory)
         turn = memory.round + 1 if memory else 0
         if memory and memory.now == snapshot.now and all(memory.answer.get(j.name) == j.workers for j in jobs):
-            chosen, states = [dict(job.workers) for job in jobs], memory.states
+            chosen, states = [job.workers for job in jobs], memory.states
             names = memory.jobs
         else:
             problem = Problem.of(snapshot, jobs, nodes, self.exponent, self.restart_s)
@@ -68,8 +70,8 @@ class Pollux:
             random = np.random.default_rng([self.seed, turn])
             states = genetic.search(problem, start, self.population, self.generations, random)
             best = states[int(np.argmax(problem.fitness(states)[0]))]
-            reached, had = problem.fitness(np.stack([best, problem.now]))[0]
-            if problem.is_possible and reached <= had + 1e-12:
+            worth = problem.fitness(np.stack([best, problem.now]))[0]
+            if worth[0] <= worth[1] + 1e-12 and can_all_stay(snapshot.nodes, jobs):
                 best = problem.now
             chosen = [{nodes[n].name: int(best[j, n]) for n in np.flatnonzero(best[j])} for j in range(len(jobs))]
             names = tuple(job.name for job in jobs)
@@ -101,19 +103,23 @@ def _both(jobs: list[Job], nodes: list[str], rows: Any, columns: Any) -> Any:
     return ([job.name for job in jobs], rows), (nodes, columns)
 
 
-def _checked(snapshot: Snapshot, jobs: list[Job], chosen: list[dict[str, int]]) -> Plan:
-    """With what the search knows nothing of: other resources than devices, demands."""
+def _checked(snapshot: Snapshot, jobs: list[Job], chosen: list[Workers]) -> Plan:
+    """With what the search knows nothing of: other resources than devices, demands; and nobody waits for nothing."""
     room = Room(snapshot.nodes)
-    allocations = {}
+    given: dict[str, Workers] = {}
     for job, workers in zip(jobs, chosen, strict=True):
-        if workers and (job.demands or not room.holds(job, workers)):
-            workers = dict(place(room, job, sum(workers.values())) or {})
+        if workers and not (room.holds(job, workers) and meets_demands(room, job, workers)):
+            workers = fitting(room, job, sum(workers.values())) or {}
         room.take(job, workers)
-        allocations[job.name] = _answer(job, workers)
-    return Plan(allocations)
+        given[job.name] = workers
+    for job in jobs:
+        if not given[job.name] and room.free:
+            given[job.name] = place(room, job, job.least) or {}
+            room.take(job, given[job.name])
+    return Plan({job.name: _answer(job, given[job.name]) for job in jobs})
 
 
-def _answer(job: Job, workers: dict[str, int]) -> Allocation:
+def _answer(job: Job, workers: Workers) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation({}, "waits: others gain more from what is free, for now")

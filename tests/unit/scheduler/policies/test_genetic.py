@@ -1,0 +1,137 @@
+"""Pollux's search: what it ranks, mends and finds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from elasticdl.scheduler.policies.genetic import Problem, ranked, search
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot, SpeedSample
+from tests.unit.scheduler.cases import Concave, job, nodes, running
+
+
+def speeds_of(workers: int) -> dict[str, object]:
+    """As measured with so many."""
+    return {"speeds": (SpeedSample(1, workers, 8, 0.1, 0.1),)}
+
+
+def problem_of(cluster: tuple[Node, ...], jobs: list[Job], exponent: float = -1.0) -> Problem:
+    return Problem.of(Snapshot(1000.0, cluster, tuple(jobs)), jobs, list(cluster), exponent, 30.0)
+
+
+def fronts_by_hand(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Front after front of those that nobody left dominates."""
+    first, second = values
+    front = np.full(len(first), -1)
+    for number in range(len(first)):
+        left = np.flatnonzero(front < 0)
+        for plan in left:
+            better = (first[left] >= first[plan]) & (second[left] >= second[plan])
+            strictly = (first[left] > first[plan]) | (second[left] > second[plan])
+            if not np.any(better & strictly):
+                front[plan] = number
+    return front
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fronts_are_those_of_comparing_all_pairs(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    # Small whole numbers: many plans are equal in one value, or in both.
+    values = random.integers(0, 6, (2, 40)).astype(float) if seed % 2 else random.random((2, 40))
+
+    front, _ = ranked(values)
+
+    assert front.tolist() == fronts_by_hand(values).tolist()
+
+
+def test_who_stands_alone_in_its_front_is_worth_more_and_the_ends_most() -> None:
+    _, crowding = ranked(np.array([[0.0, 1.0, 1.2, 3.0, 9.0], [9.0, 6.0, 5.9, 5.0, 0.0]]))
+
+    assert np.isinf(crowding[[0, 4]]).all()
+    assert crowding[3] > crowding[1] > crowding[2] > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mended_plans_keep_all_rules(seed: int) -> None:
+    chance, random = Random(seed), np.random.default_rng(seed)
+    cluster = nodes(*(chance.choice((1, 4, 8)) for _ in range(5)))
+    jobs = [
+        job(
+            f"j{index}",
+            chance.choice((1, 1, 2)),
+            chance.choice((2, 4, 32)),
+            sizes=chance.choice(((), (), (2, 4))),
+            devices=chance.choice((1, 1, 2)),
+            **speeds_of(chance.choice((1, 2, 8))),
+        )
+        for index in range(6)
+    ]
+    problem = problem_of(cluster, jobs)
+    states = problem.mended(random.integers(0, 9, (50, 6, 5)).astype(np.int16), random)
+
+    assert (states >= 0).all() and states.any()
+    assert ((states * problem.each[:, None]).sum(axis=1) <= problem.devices).all()
+    for row, one in enumerate(jobs):
+        counts = states[:, row].sum(axis=1)
+        assert all(count == 0 or one.allows(int(count)) for count in counts)
+        assert counts.max() <= max(2 * one.speeds[0].workers, one.minimum)  # at most double what was measured
+    wide = (states > 0) & (np.count_nonzero(states, axis=2) > 1)[:, :, None]
+    assert (wide.sum(axis=1) <= 1).all()  # one job on several nodes a node
+
+
+def test_a_plan_that_keeps_the_rules_is_not_mended() -> None:
+    jobs = [job("a", 1, 8, **speeds_of(8)), job("b", 1, 8, **speeds_of(8))]
+    problem = problem_of(nodes(4, 4), jobs)
+    plan = np.array([[[4, 1], [0, 3]]], np.int16)
+
+    assert (problem.mended(plan.copy(), np.random.default_rng(0)) == plan).all()
+
+
+def test_fitness_is_the_power_mean_of_speedups_over_a_fair_share() -> None:
+    """By hand: two jobs on 8 devices, fair are 4 each; rates are square roots."""
+    jobs = [
+        running("a", {"n0": 4}, 1, 8, rates=Concave(0.5), **speeds_of(8)),
+        job("b", 1, 8, rates=Concave(0.5), **speeds_of(8)),
+    ]
+    problem = problem_of(nodes(4, 4), jobs)
+    plans = np.array([[[4, 0], [0, 4]], [[4, 0], [0, 1]], [[1, 0], [0, 4]]], np.int16)
+    scale, moved = 2 / 8, 1000 / 1030  # what a change leaves
+
+    def mean(a: float, b: float) -> float:
+        return 2 / (1 / (a * scale + 1e-3) + 1 / (b * scale + 1e-3))
+
+    found, utility = problem.fitness(plans)
+
+    assert found == pytest.approx([mean(1.0, moved), mean(1.0, 0.5 * moved), mean(0.5 * moved, moved)])
+    assert utility == pytest.approx([2 / 8, 1.5 / 8, 1.5 / 8])
+
+
+def test_a_job_on_several_nodes_is_as_slow_as_its_model_says() -> None:
+    jobs = [job("a", 1, 8, rates=Concave(1.0, apart=0.5), **speeds_of(8))]
+    problem = problem_of(nodes(4, 4), jobs)
+
+    fitness, _ = problem.fitness(np.array([[[4, 0]], [[2, 2]]], np.int16))
+
+    assert fitness[0] == pytest.approx(2 * fitness[1], rel=0.01)
+
+
+def test_the_search_finds_the_best_plan_there_is() -> None:
+    """Two jobs, two nodes of two: all plans are few enough to try."""
+    jobs = [job("a", 1, 4, rates=Concave(0.9), **speeds_of(4)), job("b", 1, 4, rates=Concave(0.4), **speeds_of(4))]
+    problem = problem_of(nodes(2, 2), jobs)
+    every = np.stack(np.meshgrid(*[np.arange(3)] * 4, indexing="ij"), axis=-1).reshape(-1, 2, 2).astype(np.int16)
+    random = np.random.default_rng(3)
+    allowed = every[(problem.mended(every.copy(), random) == every).all(axis=(1, 2))]
+
+    found = search(problem, problem.now[None], 40, 40, random)
+
+    assert problem.fitness(found)[0].max() == pytest.approx(problem.fitness(allowed)[0].max())
+
+
+def test_no_plan_stands_in_a_population_twice() -> None:
+    jobs = [job(f"j{index}", 1, 4, **speeds_of(4)) for index in range(3)]
+    found = search(problem_of(nodes(4), jobs), np.zeros((1, 3, 1), np.int16), 20, 10, np.random.default_rng(0))
+
+    assert len({one.tobytes() for one in found}) == len(found) <= 20

@@ -1,0 +1,89 @@
+"""Pollux: the whole decision."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from elasticdl.scheduler.interface import Decision
+from elasticdl.scheduler.policies.pollux import Pollux
+from elasticdl.scheduler.snapshot import Demand, Job, Snapshot, SpeedSample
+from tests.unit.scheduler.cases import Concave, applied, counts, decided, job, nodes, running, workers_of
+
+QUICK = Pollux(population=24, generations=24)
+
+
+def measured(name: str, most: int, power: float = 0.8, **more: object) -> Job:
+    sample = SpeedSample(1, most, 8, 0.1, 0.1)
+    return job(name, 1, 16, rates=Concave(power), speeds=(sample,), **more)  # type: ignore[arg-type]
+
+
+def test_the_same_snapshot_and_memory_have_the_same_answer_and_another_round_draws_anew() -> None:
+    jobs = [measured(f"j{index}", 4) for index in range(6)]
+
+    first, second = (decided(QUICK, nodes(4, 4, 4), *jobs) for _ in range(2))
+
+    assert workers_of(first) == workers_of(second)
+    assert first.memory.round == 0 and decided(QUICK, nodes(4, 4, 4), *jobs, memory=first.memory).memory.round == 1
+
+
+def test_jobs_that_scale_well_get_more() -> None:
+    found = counts(decided(QUICK, nodes(4, 4), measured("good", 8, 0.95), measured("bad", 8, 0.2)))
+
+    assert found["good"] > found["bad"] >= 1
+
+
+def test_a_job_gets_at_most_twice_what_it_was_measured_with_and_one_worker_at_first() -> None:
+    found = counts(decided(QUICK, nodes(8), measured("seen", 2, 1.0), job("new", 1, 8)))
+
+    assert found == {"seen": 4, "new": 1}
+
+
+def test_what_is_as_good_stays() -> None:
+    """All have what they could wish for."""
+    full = [running(f"j{index}", {f"n{index}": 4}, 1, 4, speeds=(SpeedSample(1, 4, 8, 0.1, 0.1),)) for index in (0, 1)]
+
+    assert workers_of(decided(QUICK, nodes(4, 4), *full)) == {"j0": {"n0": 4}, "j1": {"n1": 4}}
+
+
+def test_plans_are_carried_on_until_no_device_is_idle() -> None:
+    jobs = tuple(measured(f"j{index}", 8, 0.5 + index / 10) for index in range(5))
+    snapshot, decision = Snapshot(1000.0, nodes(4, 4, 4), jobs), Decision(plan=None)  # type: ignore[arg-type]
+    sums = []
+    for _ in range(5):
+        decision = QUICK.decide(snapshot, decision.memory)
+        snapshot = applied(snapshot, decision.plan, later_s=60.0)
+        sums.append(sum(one.count for one in snapshot.jobs))
+
+    assert all(after >= before - 1 for before, after in pairwise(sums))
+    assert sums[-1] == 12
+
+
+def test_a_job_that_comes_this_very_second_starts_on_what_is_free() -> None:
+    assert counts(decided(QUICK, nodes(4), job("a", 2, 4, at=100.0), now=100.0)) == {"a": 2}
+
+
+def test_workers_of_a_node_that_shrank_or_went_are_not_kept() -> None:
+    shrank = running("shrank", {"n0": 4}, 1, 8)
+    gone = running("gone", {"n9": 2}, 1, 8)
+
+    found = workers_of(decided(QUICK, nodes(2, 2), shrank, gone))
+
+    assert all(found.values())
+    assert "n9" not in found["gone"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_search_knows_nothing_of_is_kept_too(seed: int) -> None:
+    """Demands, kinds and memory: `decided` checks all rules."""
+    cluster = (*nodes(4, 4, kind="t4", rack="r0"), *(one for one in nodes(0, 0, 4, kind="a100") if one.devices))
+    jobs = [
+        measured("picky", 4, demands=(Demand(1, "t4", one_rack=True),)),
+        measured("a100", 4, kinds=("a100",)),
+        measured("plain", 4),
+    ]
+
+    found = decided(Pollux(population=16, generations=8, seed=seed), cluster, *jobs)
+
+    assert all(count for count in counts(found).values())

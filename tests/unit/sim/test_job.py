@@ -1,0 +1,166 @@
+"""A simulated job by hand: what starting, changing and joining cost it."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.scheduler.snapshot import Workers
+from elasticdl.sim.interface import Cost, Span
+from elasticdl.sim.job import SimJob
+from elasticdl.sim.trace import TraceJob
+from tests.unit.sim.bodies import Work
+
+
+def sim_job(work: float = 100.0, cost: Cost = Cost(10.0, 5.0, 0.0), at: float = 0.0, devices: int = 1) -> SimJob:  # noqa: B008
+    return SimJob(TraceJob("a", at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
+
+
+def give(job: SimJob, workers: Workers, now: float) -> None:
+    job.advance(now)
+    job.allocate(workers, "", 1.0, None, now)
+
+
+def done(job: SimJob) -> float:
+    return job.body.known().work_done
+
+
+def test_a_job_without_workers_waits_and_expects_nothing() -> None:
+    job = sim_job(at=3.0)
+    job.advance(10.0)
+
+    assert job.next_at() == float("inf")
+    assert job.record.waited_s == 7.0
+    assert done(job) == 0.0
+
+
+def test_starting_costs_before_the_first_step() -> None:
+    job = sim_job()
+    give(job, {"n0": 2}, 1.0)
+
+    assert job.next_at() == 1.0 + 10.0 + 100.0 / 2
+    job.advance(11.0)
+    assert done(job) == 0.0
+    job.advance(21.0)
+    assert done(job) == 20.0
+    assert job.next_at() == 61.0
+
+
+def test_a_change_costs_and_what_was_done_stays_done() -> None:
+    job = sim_job()
+    give(job, {"n0": 2}, 0.0)
+    give(job, {"n0": 4}, 30.0)  # 40 are done
+
+    assert done(job) == 40.0
+    assert job.next_at() == 30.0 + 5.0 + 60.0 / 4
+    job.advance(50.0)
+    assert job.body.is_done
+
+
+def test_fewer_workers_cost_as_much_as_more() -> None:
+    job = sim_job()
+    give(job, {"n0": 4}, 0.0)
+    give(job, {"n0": 1}, 20.0)  # 40 are done
+
+    assert job.next_at() == 20.0 + 5.0 + 60.0
+
+
+def test_a_second_change_during_the_first_begins_its_cost_anew() -> None:
+    job = sim_job()
+    give(job, {"n0": 2}, 0.0)
+    give(job, {"n0": 4}, 6.0)  # it had not begun
+
+    assert done(job) == 0.0
+    assert job.next_at() == 6.0 + 5.0 + 25.0
+
+
+def test_who_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
+    job = sim_job()
+    give(job, {"n0": 2}, 0.0)
+    give(job, {}, 20.0)
+    give(job, {"n1": 2}, 50.0)
+
+    assert done(job) == 20.0
+    assert job.next_at() == 50.0 + 10.0 + 40.0
+    assert (job.record.waited_s, job.record.restarts, job.record.started_at) == (30.0, 1, 0.0)
+
+
+def test_others_go_on_while_newcomers_join() -> None:
+    """Two of four workers are there already: they work for the 20 s that the others need."""
+    job = sim_job(cost=Cost(10.0, 1.0, 20.0))
+    give(job, {"n0": 2}, 0.0)
+    give(job, {"n0": 4}, 10.0)
+
+    assert job.next_at() == 30.0
+    assert job.advance(30.0)  # another rate from now on
+    assert done(job) == 40.0
+    assert job.next_at() == 30.0 + 1.0 + 60.0 / 4
+
+
+def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
+    job = sim_job(cost=Cost(10.0, 1.0, 20.0))
+    give(job, {"n0": 2}, 0.0)
+    give(job, {"n1": 2}, 10.0)
+
+    assert job.next_at() == 10.0 + 20.0 + 100.0 / 2
+
+
+def test_those_who_leave_make_nobody_wait_to_join() -> None:
+    job = sim_job(cost=Cost(10.0, 1.0, 20.0))
+    give(job, {"n0": 4}, 0.0)
+    give(job, {"n0": 2}, 15.0)  # 20 are done
+
+    assert job.next_at() == 15.0 + 1.0 + 80.0 / 2
+
+
+def test_a_job_that_ends_while_newcomers_join_ends_then() -> None:
+    job = sim_job(work=30.0, cost=Cost(0.0, 1.0, 20.0))
+    give(job, {"n0": 2}, 0.0)
+    give(job, {"n0": 4}, 10.0)  # 10 are left: 5 s with two
+
+    assert job.next_at() == 15.0
+
+
+def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
+    """Nobody has begun yet: there is nobody who could go on while others join."""
+    job = sim_job(cost=Cost(30.0, 1.0, 5.0))
+    give(job, {"n0": 2}, 0.0)
+    give(job, {"n0": 4}, 10.0)
+
+    job.advance(15.0)
+    assert done(job) == 0.0
+
+
+@pytest.mark.parametrize(("share", "slowness", "ends"), [(0.5, 1.0, 200.0), (1.0, 2.0, 200.0), (0.5, 2.0, 400.0)])
+def test_a_share_of_a_device_and_a_slow_node_take_longer(share: float, slowness: float, ends: float) -> None:
+    job = sim_job(cost=Cost.alike(0.0))
+    job.slowness = slowness
+    job.allocate({"n0": 1}, "", share, None, 0.0)
+
+    assert job.next_at() == ends
+
+
+def test_seen_is_what_became_of_it() -> None:
+    job = sim_job(devices=2)
+    give(job, {"n0": 2}, 5.0)
+    give(job, {"n0": 1, "n1": 2}, 25.0)
+    job.advance(45.0)
+    seen = job.seen()
+
+    assert (seen.workers, seen.count, seen.devices) == ({"n0": 1, "n1": 2}, 3, 2)
+    assert (seen.started_at, seen.changed_at, seen.restarts, seen.most_workers) == (5.0, 25.0, 1, 3)
+    assert seen.executed_s == 40.0
+    assert seen.attained_s == 20.0 * 4 + 20.0 * 6
+    assert seen.change_cost_s == 5.0
+    assert (seen.work_done, seen.work_left) == (20.0 + 45.0, 35.0)
+    assert sim_job().seen().change_cost_s == 10.0  # not started yet
+
+
+def test_spans_are_what_it_had_from_when_to_when() -> None:
+    job = sim_job()
+    give(job, {"n0": 2}, 5.0)
+    give(job, {}, 10.0)
+    give(job, {"n0": 1, "n1": 1}, 20.0)
+    job.end(30.0)
+
+    assert job.record.spans == [Span("a", 5.0, 10.0, 2, 1), Span("a", 20.0, 30.0, 2, 2)]
+    assert job.record.jct_s == 30.0
