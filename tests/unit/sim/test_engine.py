@@ -171,9 +171,7 @@ def test_a_job_that_nobody_starts_is_given_up_in_the_end(policy: Policy) -> None
 
 def test_a_policy_that_fails_costs_running_jobs_nothing() -> None:
     """It fails when b comes at 10; a goes on, and at its end b is seen."""
-    engine = Engine(
-        Written(cannot=(10.0,)), [told("a", 100, 0, 2), told("b", 100, 10, 4)], Setting(nodes(4), FREE)
-    )
+    engine = Engine(Written(cannot=(10.0,)), [told("a", 100, 0, 2), told("b", 100, 10, 4)], Setting(nodes(4), FREE))
     found = {record.name: record for record in engine.run()}
 
     assert ends(found) == {"a": 50.0, "b": 75.0}
