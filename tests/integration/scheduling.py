@@ -48,11 +48,14 @@ class Scheduler:
         self._environ = {**os.environ, HOME: str(home), "PYTHONUNBUFFERED": "1"}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, budget: int, policy: str = "in-order") -> None:
+    def start(self, budget: int, policy: str = "in-order", *options: str) -> None:
         argv = [sys.executable, "-m", "tests.integration.scheduling", "scheduler"]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*argv, f"--budget={budget}", f"--policy={policy}"], env=self._environ, stdout=output, stderr=output
+                [*argv, f"--budget={budget}", f"--policy={policy}", *options],
+                env=self._environ,
+                stdout=output,
+                stderr=output,
             )
         self._wait(lambda: self.queue.is_served(), "a scheduler")
 

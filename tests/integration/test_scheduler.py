@@ -186,3 +186,24 @@ def test_a_job_that_can_never_fit_is_rejected_when_the_scheduler_sees_it(jobs: J
     document = wide.document()
     assert (document["phase"], document["exit_code"]) == ("failed", 2)
     assert "can never run here: needs 3 workers" in document["reason"]
+
+
+def test_what_masters_measure_reaches_the_policy_and_the_batch_it_names_is_trained(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(2, "in-order:passes=3", "--interval=0.5")
+    options = (*QUEUED, "--max_workers", "1")
+    adaptive = jobs.train("adaptive", 1, *options, "--adaptive_batch", "sqrt", slow=True, pause_s=0.05)
+    fixed = jobs.train("fixed", 1, *options, slow=True, pause_s=0.05)
+
+    status = adaptive.wait(lambda s: s.batch_scale == 3, "an update of three batches")
+    assert status.speeds and status.gradient_variance > 0
+    assert [one.scale for one in status.batch_scales] == [3], "it was asked for once"
+    assert adaptive.document()["scheduling"]["batch_scale"] == 3
+    fixed.wait(lambda s: s.step >= status.step and bool(s.speeds), "that the other was measured as well")
+    assert fixed.document()["scheduling"]["batch_scale"] is None
+    adaptive.hurry()
+    fixed.hurry()
+
+    assert fixed.digest() == undisturbed != adaptive.digest()
+    assert adaptive.document()["records"] == EPOCHS * RECORDS

@@ -91,6 +91,7 @@ def document(name: str) -> dict[str, Any] | None:
         "queue": one.queue or None,
         "attained_device_s": one.account.attained_s,
         "changes": one.account.changes,
+        "batch_scale": one.batch_scale or None,
     }
 
 

@@ -51,11 +51,12 @@ def command(policy: str | None, budget: int | None, nodes: str | None, interval:
     from elasticdl.scheduler import policies
     from elasticdl.scheduler.local.book import Book
     from elasticdl.scheduler.local.nodes import declared
+    from elasticdl.scheduler.local.rates import rates_of
     from elasticdl.scheduler.local.serving import Server
     from elasticdl.scheduler.local.turns import Turns
 
     chosen = policies.named(policy or default_policy())
-    turns = Turns(chosen, Book(declared(budget, nodes)), interval)
+    turns = Turns(chosen, Book(declared(budget, nodes), rates_of), interval)
     queue = home.queue()
     with queue.serving(TAKE_S) as is_ours:
         if not is_ours:

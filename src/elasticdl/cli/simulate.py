@@ -42,8 +42,16 @@ def command(**given: Any) -> None:
     if given["list_policies"]:
         _list_policies()
         return
+    if given["what_if"] or given["write_snapshot"]:
+        from elasticdl.cli import what_if
+
+        what_if.answer(given)
+        return
+    for option in ("snapshot", "on", "context", "namespace", "priority"):
+        if given[option] is not None:
+            raise SpecError(f"--{option}: is for --what-if and --write-snapshot")
     if not given["policy"] or not given["trace"]:
-        raise SpecError("expected --policy and --trace, or --list-policies; see `elasticdl simulate --help`")
+        raise SpecError("expected --policy and --trace, --what-if, or --list-policies; see `elasticdl simulate --help`")
     _simulate(given)
 
 
@@ -122,7 +130,7 @@ def _setting(given: dict[str, Any]) -> Setting:
     names = tuple(node.name for node in nodes)
     return Setting(
         nodes,
-        _cost(given["restart_cost"], given["costs"]),
+        cost_of(given["restart_cost"], given["costs"]),
         cluster.failures(given["failures"], names, given["seed"]) if given["failures"] else (),
         cluster.stragglers(given["stragglers"], names),
         given["interference"],
@@ -131,7 +139,7 @@ def _setting(given: dict[str, Any]) -> Setting:
     )
 
 
-def _cost(alike: float | None, text: str | None) -> Cost:
+def cost_of(alike: float | None, text: str | None) -> Cost:
     from elasticdl.sim import cluster
     from elasticdl.sim.interface import Cost
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticdl.cli.command import JobOption
+from elasticdl.cli.place import PLACES
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -89,7 +90,30 @@ _RESULTS: dict[str, dict[str, Any]] = {
         "help": "So many policies at once. Default: the cores of this machine.",
     },
 }
-_SECTIONS = {"": _WHAT, "Cluster": _CLUSTER, "What befalls it": _EVENTS, "Results": _RESULTS}
+_WHAT_IF: dict[str, dict[str, Any]] = {
+    "--what-if": {
+        "metavar": "JOB.yaml",
+        "type": _FILE,
+        "help": "When would this job start on a cluster as it stands, with how many workers, and whose?",
+    },
+    "--snapshot": {
+        "metavar": "FILE",
+        "type": _FILE,
+        "help": "The cluster as it stands. Default: the jobs of this machine's scheduler.",
+    },
+    "--write-snapshot": {"metavar": "FILE", "type": _FILE, "help": "Write the cluster as it stands, and end."},
+    "--on": {"type": click.Choice(PLACES), "default": None, "help": "kubernetes: the cluster of the context."},
+    "--context": {"metavar": "NAME", "help": "Context of the kubeconfig. Default: the current one."},
+    "--namespace": {"metavar": "NAME", "help": "Namespace. Default: that of the context."},
+    "--priority": {"metavar": "N", "type": int, "help": "Of the job. Default: 0, or as its workers' is on Kubernetes."},
+}
+_SECTIONS = {
+    "": _WHAT,
+    "Cluster": _CLUSTER,
+    "What befalls it": _EVENTS,
+    "Results": _RESULTS,
+    "What if": _WHAT_IF,
+}
 
 
 def all_of_them(function: Decorated) -> Decorated:

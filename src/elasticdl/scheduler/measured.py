@@ -29,6 +29,13 @@ def noise(status: pb.JobStatus) -> Noise | None:
 
 def batch_scale(status: pb.JobStatus, batch: Batch, workers: int) -> int:
     """How many global batches make an update of about the size that a plan has chosen, as far as the job allows it."""
-    if not status.global_batch:
+    return scale_of(batch, workers, status.global_batch, status.max_batch_scale)
+
+
+def scale_of(batch: Batch, workers: int, global_batch: int, most_scale: int) -> int:
+    if not global_batch:
         return 1
-    return max(1, min(round(batch.total(workers) / status.global_batch), status.max_batch_scale or 1))
+    # A pass that is a global batch, rounded up to whole records of each worker, is one.
+    is_whole = (batch.local - 1) * workers < global_batch <= batch.local * workers
+    scale = batch.passes if is_whole else round(batch.total(workers) / global_batch)
+    return max(1, min(scale, most_scale or 1))

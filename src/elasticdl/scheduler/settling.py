@@ -62,10 +62,13 @@ def staying(room: Room, job: Job) -> Workers:
 
 
 def can_all_stay(nodes: Iterable[Node], jobs: Iterable[Job]) -> bool:
-    """Whether there is room for all their workers where they are."""
+    """Whether all may keep just the workers they have, on devices of their own."""
     room = Room(nodes)
     for job in jobs:
-        if not room.holds(job, job.workers):
+        if not job.workers:
+            continue
+        is_allowed = job.allows(job.count) and job.share == 1.0
+        if not (is_allowed and room.holds(job, job.workers) and meets_demands(room, job, job.workers)):
             return False
         room.take(job, job.workers)
     return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from elasticdl.scheduler.interface import Policy
 from elasticdl.scheduler.loop import Loop
 from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.snapshot import Node, Snapshot
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
 from elasticdl.sim.interface import Cost, Record
 from elasticdl.sim.job import SimJob
 from elasticdl.sim.trace import TraceJob
@@ -92,6 +92,16 @@ class Engine:
             progress(self.now, len(self.active))
         for name in sorted(self.active):
             yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
+
+    def take_over(self, now: float, found: Iterable[tuple[TraceJob, Job]]) -> None:
+        """Begin at `now` with jobs that are there already and have what they have. Before `run`."""
+        self.now = self._used_at = now
+        self.used = [(now, 0.0)]
+        for told, job in found:
+            self.active[told.name] = taken = SimJob(told, self.setting.cost, self._contention, self.setting.keeps_spans)
+            taken.take_over(job, self._kind_of(next(iter(job.workers), "")), now)
+            self._expect(told.name)
+        self._count()
 
     # Cluster
 

@@ -33,6 +33,19 @@ class SimJob:
         self._span_at = 0.0
         self._most = 0
 
+    def take_over(self, job: Job, kind: str, now: float) -> None:
+        """It is there already, with all that `job` says, and computes."""
+        self._now = self._span_at = now
+        self.workers, self.share = dict(job.workers), job.share
+        self.record.started_at, self.record.attained_s, self.record.restarts = (
+            job.started_at,
+            job.attained_s,
+            job.restarts,
+        )
+        self._executed_s, self._changed_at, self._most = job.executed_s, job.changed_at, job.most_workers
+        if job.workers:
+            self.body.place(tuple(job.workers[name] for name in sorted(job.workers)), kind, None)
+
     def next_at(self) -> float:
         """When its rate changes by itself, or it ends; inf: it waits."""
         if not self.workers or self.body.is_done:
@@ -118,7 +131,9 @@ class SimJob:
             told.priority,
             told.queue,
             devices=told.devices,
+            request=told.request,
             kinds=told.kinds,
+            demands=told.demands,
             is_guaranteed=told.is_guaranteed,
             may_share=told.may_share,
             device_use=told.device_use,

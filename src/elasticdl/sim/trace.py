@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticdl.errors import DataError
+from elasticdl.scheduler.snapshot import Demand
 from elasticdl.sim.interface import Body
 
 
@@ -29,6 +30,8 @@ class TraceJob:
     is_guaranteed: bool = True
     may_share: bool = False
     device_use: float = 1.0
+    request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
+    demands: tuple[Demand, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.submitted_at >= 0:

@@ -55,6 +55,7 @@ def test_noise_is_told_once_it_is_known_and_finite(square: float, variance: floa
         (Batch(48), 4, 2),  # 192 records: nearer to two batches of 128 than to one
         (Batch(8), 4, 1),
         (Batch(512, passes=4), 8, 16),  # as many as the job allows
+        (Batch(26, passes=10), 5, 10),  # 128 records among 5: a whole pass, rounded up
     ],
 )
 def test_a_batch_of_a_plan_becomes_a_number_of_global_batches(batch: Batch, workers: int, expected: int) -> None:

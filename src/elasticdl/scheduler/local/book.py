@@ -95,6 +95,8 @@ class Book:
             if need is not None and need <= free:
                 free -= need
                 actions.append(_advance(entry))
+            elif not entry.is_busy and entry.state is State.RUNNING and entry.due_scale:
+                actions.append(_resize(entry, entry.wished))
         return actions
 
     def standings(self, now: float) -> Mapping[str, Standing]:
@@ -112,6 +114,7 @@ class Book:
                 priority=entry.submission.priority,
                 queue=entry.submission.queue,
                 devices=entry.submission.devices,
+                batch_scale=entry.planned_scale,
                 account=entry.account,
             )
             for name, entry in self.entries.items()
@@ -133,7 +136,7 @@ class Book:
         account = event.account
         entry = Entry(event.submission, event.state, since=now, account=account, counted_at=now)
         entry.reason = "as the last scheduler left it"
-        entry.progress = ev.Progress(account.step, account.total_steps)
+        entry.progress = ev.Progress(account.step, account.total_steps, work=float(account.step))
         # A node that is declared no more has nothing to give.
         entry.given = {node.name: event.given[node.name] for node in self.nodes if node.name in event.given}
         # Until its master says more, nobody may have what it perhaps has.
@@ -186,12 +189,13 @@ def _see(entry: Entry, seen: ev.Seen) -> None:
     # What was told before we last did something about it may be no longer so.
     if seen.at > entry.acted_at and not entry.is_busy:
         entry.phase, entry.wished, entry.living = seen.phase, seen.wished, seen.living
+        entry.batch_scale = seen.progress.batch_scale
 
 
 def _be_without_processes(entry: Entry) -> None:
     """What we may have begun about it meanwhile is still to be heard of."""
     entry.state, entry.phase = State.WAITING, ""
-    entry.wished = entry.living = 0
+    entry.wished = entry.living = entry.batch_scale = 0
 
 
 def _releases(entry: Entry) -> Iterator[ev.Action]:
@@ -212,8 +216,8 @@ def _releases(entry: Entry) -> Iterator[ev.Action]:
         yield ev.Suspend(entry.name, entry.reason)
     elif entry.count < entry.wished:
         # Its devices are free once its workers are gone, not before.
-        entry.is_busy, entry.living, entry.wished = True, max(entry.living, entry.wished), entry.count
-        yield ev.Resize(entry.name, entry.count)
+        entry.living = max(entry.living, entry.wished)
+        yield _resize(entry, entry.count)
 
 
 def _need(entry: Entry) -> int | None:
@@ -225,10 +229,17 @@ def _need(entry: Entry) -> int | None:
 
 def _advance(entry: Entry) -> ev.Action:
     """Start or grow it."""
-    is_start, resumes = entry.state is State.WAITING, entry.resumes
+    resumes = entry.resumes
+    if entry.state is not State.WAITING:
+        return _resize(entry, entry.count)
     entry.is_busy, entry.wished = True, entry.count
-    if not is_start:
-        return ev.Resize(entry.name, entry.count)
     entry.state, entry.phase, entry.living = State.RUNNING, "", entry.count
     entry.account = replace(entry.account, launches=entry.account.launches + 1)
     return ev.Start(entry.name, entry.count, resumes)
+
+
+def _resize(entry: Entry, workers: int) -> ev.Action:
+    """With the batch of the plan, where that is another."""
+    scale = entry.due_scale
+    entry.is_busy, entry.wished, entry.batch_scale = True, workers, scale or entry.batch_scale
+    return ev.Resize(entry.name, workers, scale)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from elasticdl.scheduler.interface import Rates
+from elasticdl.scheduler.interface import Batch, Rates
 from elasticdl.scheduler.local.events import Progress
 from elasticdl.scheduler.local.standing import Account, State
 from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.measured import scale_of
 from elasticdl.scheduler.plan import Allocation
 from elasticdl.scheduler.snapshot import Job, Workers
 
@@ -30,6 +31,7 @@ class Entry:
     given: Workers = field(default_factory=dict)  # by the last plan
     reason: str = "submitted; not yet decided on"
     expected_wait_s: float | None = None
+    batch: Batch | None = None  # by the last plan; None: as the job likes
     since: float = 0.0  # it is given so many
     account: Account = field(default_factory=Account)
     counted_at: float = 0.0  # the account is true up to here
@@ -38,6 +40,7 @@ class Entry:
     phase: str = ""  # as its master says
     wished: int = 0  # by its master, or what we asked it for
     living: int = 0
+    batch_scale: int = 0  # as its master says, or what we asked it for; 0: not known yet
     is_busy: bool = False  # an action of ours is under way
     acted_at: float = -math.inf  # what was seen before counts no more
     not_before: float = -math.inf  # after an action that failed
@@ -63,6 +66,20 @@ class Entry:
         return 0 if self.state is State.WAITING else max(self.wished, self.living) * self.submission.devices
 
     @property
+    def planned_scale(self) -> int:
+        """Global batches of an update, by the last plan; 0: that is not the plan's business."""
+        batch, progress = self.batch, self.progress
+        if batch is None or not self.count or not progress.global_batch or not self.submission.is_adaptive:
+            return 0
+        return scale_of(batch, self.count, progress.global_batch, progress.most_scale)
+
+    @property
+    def due_scale(self) -> int:
+        """What is to be asked of its master; 0: nothing, or it does not train yet."""
+        is_heard = self.phase == "running" and self.batch_scale > 0
+        return self.planned_scale if is_heard and self.planned_scale != self.batch_scale else 0
+
+    @property
     def rank(self) -> tuple[int, float, str]:
         """Whoever has the least is served first."""
         return -self.submission.priority, self.submission.submitted_at, self.name
@@ -74,6 +91,7 @@ class Entry:
     def give(self, allocation: Allocation, now: float) -> None:
         """What the plan says, from now on."""
         self.reason, self.expected_wait_s = allocation.reason, allocation.expected_wait_s
+        self.batch = allocation.batch
         if dict(allocation.workers) == dict(self.given):
             return
         account, count = self.account, allocation.count
@@ -94,7 +112,6 @@ class Entry:
 
     def job(self, rates_of: RatesOf) -> Job:
         account, progress = self.account, self.progress
-        left = progress.total_steps - progress.step if progress.total_steps else None
         cost = progress.change_cost_s
         return self.submission.job(
             workers=dict(self.given),
@@ -108,6 +125,6 @@ class Entry:
             speeds=progress.speeds,
             noise=progress.noise,
             rates=rates_of(self.submission, progress),
-            work_left=float(left) if left is not None else None,
-            work_done=float(progress.step),
+            work_left=progress.work_left,
+            work_done=progress.work or float(progress.step),
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from elasticdl.scheduler.local.standing import Account, State
 from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.models.goodput import gain
 from elasticdl.scheduler.snapshot import Noise, SpeedSample
 
 # ---- what happened
@@ -44,6 +45,22 @@ class Progress:
     change_cost_s: float | None = None  # of the newest change of its workers
     speeds: tuple[SpeedSample, ...] = ()
     noise: Noise | None = None
+    work: float = 0.0  # steps of one global batch that would have come as far; 0: not known, its steps count
+    global_batch: int = 0  # records; 0: not known
+    batch_scale: int = 0  # global batches that make an update; 0: not known
+    most_scale: int = 1  # 1: its batch stays as it is
+
+    @property
+    def work_left(self) -> float | None:
+        """What it will have come farther by, in the unit of `work`, if it ends as it trains now. None: nobody knows.
+
+        A job is over when its steps are: with k batches an update, k steps are worth less than k.
+        """
+        if not self.total_steps:
+            return None
+        scale = max(self.batch_scale, 1)
+        worth = float(gain(self.noise, scale)) / scale if self.noise else 1.0
+        return max(self.total_steps - self.step, 0) * worth
 
     def after(self, earlier: Progress) -> Progress:
         """With what was measured earlier and not yet again: a master after a suspension knows none of it."""
@@ -113,6 +130,7 @@ class Start:
 class Resize:
     name: str
     workers: int
+    batch_scale: int = 0  # global batches that make an update from now on; 0: as they do
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,9 @@ class Hands:
             match action:
                 case Start():
                     self._start(action, directory)
-                case Resize(_, workers):
+                case Resize(_, workers, batch_scale):
                     with MasterClient.connect(directory, REACH_S) as client:
-                        client.scale(workers)
+                        client.scale(workers, batch_scale=batch_scale)
                 case Suspend(_, reason):
                     self._stop(directory, f"suspended by the scheduler: {reason}")
                 case Stop():

@@ -1,8 +1,9 @@
-"""What a master's status says, as the book understands it. Here is the place for whatever masters will measure."""
+"""What a master's status says, as the book understands it."""
 
 from __future__ import annotations
 
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.scheduler import measured
 from elasticdl.scheduler.local.events import Progress, Seen
 
 _GONE = ("left", "lost")
@@ -19,7 +20,19 @@ def progress(status: pb.JobStatus) -> Progress:
         total_steps=status.total_steps,
         remaining_s=_remaining_s(status),
         change_cost_s=_change_cost_s(status),
+        speeds=measured.speeds(status),
+        noise=measured.noise(status),
+        work=status.progress,
+        global_batch=status.global_batch,
+        batch_scale=_batch_scale(status),
+        most_scale=status.max_batch_scale,
     )
+
+
+def _batch_scale(status: pb.JobStatus) -> int:
+    """The newest that was asked for, as it was for its workers: it may still wait for an update."""
+    newest = status.batch_scales[-1] if status.batch_scales else None
+    return newest.scale if newest is not None and newest.step < 0 else status.batch_scale
 
 
 def _remaining_s(status: pb.JobStatus) -> float | None:

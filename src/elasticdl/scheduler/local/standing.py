@@ -53,6 +53,7 @@ class Standing:
     priority: int = 0
     queue: str = ""
     devices: int = 1
+    batch_scale: int = 0  # global batches of an update, by the plan; 0: as the job likes
     account: Account = Account()
 
     @property

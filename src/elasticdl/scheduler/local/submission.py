@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.spec import JobSpec
+from elasticdl.spec.plan import BatchRule
 
 if TYPE_CHECKING:
     from elasticdl.scheduler.snapshot import Job
@@ -48,6 +49,20 @@ class Submission:
             spec=spec.model_dump(mode="json"),
             environ=dict(environ),
         )
+
+    @property
+    def logical_ranks(self) -> int:
+        return int(self._plan.get("logical_ranks") or 0)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether its batch may be chosen for it: its owner said so, and planned no changes of their own."""
+        rule = self._plan.get("batch_rule", BatchRule.NONE)
+        return rule != BatchRule.NONE and not self._plan.get("batch_schedule")
+
+    @property
+    def _plan(self) -> Mapping[str, Any]:
+        return self.spec.get("plan") or {}
 
     @classmethod
     def from_document(cls, document: Any) -> Submission:

@@ -32,6 +32,7 @@ from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies import knapsack
 from elasticdl.scheduler.policies.offers import Offer, offers
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import can_all_stay
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 EXACT_DEVICES = 512
@@ -72,7 +73,9 @@ class GoodputPolicy:
         else:
             values = self._values(snapshot.now, jobs, found)
             given = self._placed(snapshot, jobs, self._counts(snapshot, jobs, found, values))
-            if _holds(snapshot, jobs) and _total(jobs, found, values, given) <= _total(jobs, found, values, now):
+            if can_all_stay(snapshot.nodes, jobs) and _total(jobs, found, values, given) <= _total(
+                jobs, found, values, now
+            ):
                 given = now
             given = consolidate(snapshot.nodes, jobs, given, self.horizon_s)
         answers = (_answer(job, given[job.name], snapshot, some) for job, some in zip(jobs, found, strict=True))
@@ -163,18 +166,6 @@ class GoodputPolicy:
                 given[job.name] = few
                 room.take(job, few)
         return given
-
-
-def _holds(snapshot: Snapshot, jobs: Sequence[Job]) -> bool:
-    """Whether all could stay as they are."""
-    room = Room(snapshot.nodes)
-    for job in jobs:
-        if job.is_running:
-            is_fine = room.holds(job, job.workers) and job.allows(job.count) and meets_demands(room, job, job.workers)
-            if not is_fine or job.share < 1.0:
-                return False
-            room.take(job, job.workers)
-    return True
 
 
 def _total(

@@ -87,20 +87,13 @@ def _carried_over(memory: Memory | None, jobs: list[Job], nodes: list[str], now:
     states = np.zeros((len(memory.states), len(jobs), len(nodes)), now.dtype)
     rows = {name: place for place, name in enumerate(memory.jobs)}
     columns = {name: place for place, name in enumerate(memory.nodes)}
-    to_job, to_node = (
-        [i for i, name in enumerate(names) if name in old] for names, old in _both(jobs, nodes, rows, columns)
-    )
-    from_job = [rows[jobs[i].name] for i in to_job]
-    from_node = [columns[nodes[i]] for i in to_node]
-    if to_job and to_node:
-        states[np.ix_(range(len(states)), to_job, to_node)] = memory.states[
-            np.ix_(range(len(states)), from_job, from_node)
-        ]
+    same_jobs = [(place, rows[job.name]) for place, job in enumerate(jobs) if job.name in rows]
+    same_nodes = [(place, columns[name]) for place, name in enumerate(nodes) if name in columns]
+    if same_jobs and same_nodes:
+        (to_job, from_job), (to_node, from_node) = zip(*same_jobs, strict=True), zip(*same_nodes, strict=True)
+        every = range(len(states))
+        states[np.ix_(every, to_job, to_node)] = memory.states[np.ix_(every, from_job, from_node)]
     return states
-
-
-def _both(jobs: list[Job], nodes: list[str], rows: Any, columns: Any) -> Any:
-    return ([job.name for job in jobs], rows), (nodes, columns)
 
 
 def _checked(snapshot: Snapshot, jobs: list[Job], chosen: list[Workers]) -> Plan:

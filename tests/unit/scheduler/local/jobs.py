@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.local.book import Book
 from elasticdl.scheduler.local.events import Progress, Seen, Submitted
 from elasticdl.scheduler.local.nodes import HERE
+from elasticdl.scheduler.local.rates import rates_of
 from elasticdl.scheduler.local.submission import Submission
 from elasticdl.scheduler.local.turns import Turns
 from elasticdl.scheduler.plan import Allocation, Plan
@@ -23,6 +25,7 @@ class InOrder:
     is_rigid: bool = False
     interval_s: float = 0.0
     asks_at_events: bool = True
+    passes: int = 0  # of a global batch, for jobs whose model and noise are known; 0: as they like
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         free = snapshot.devices
@@ -37,17 +40,27 @@ class InOrder:
                 more = min(free // job.devices, job.maximum - counts[job.name])
                 counts[job.name] += more
                 free -= more * job.devices
-        return Decision(Plan({job.name: _allocation(job, counts[job.name]) for job in queue}))
+        return Decision(Plan({job.name: _allocation(job, counts[job.name], self.passes) for job in queue}))
 
 
-def _allocation(job: Job, count: int) -> Allocation:
-    return Allocation({HERE: count} if count else {}, f"{count} of {job.maximum} in order")
+def _allocation(job: Job, count: int, passes: int) -> Allocation:
+    found = job.rates.batch(count, 1) if job.rates and job.noise and count and passes else None
+    batch = replace(found, passes=passes) if found else None
+    return Allocation({HERE: count} if count else {}, f"{count} of {job.maximum} in order", batch=batch)
 
 
 def submission(
-    name: str, minimum: int = 1, maximum: int = 4, *, at: float = 0.0, priority: int = 0, devices: int = 1
+    name: str,
+    minimum: int = 1,
+    maximum: int = 4,
+    *,
+    at: float = 0.0,
+    priority: int = 0,
+    devices: int = 1,
+    plan: Mapping[str, Any] | None = None,
 ) -> Submission:
-    return Submission(name, at, minimum, maximum, maximum, devices, priority)
+    spec = {"plan": dict(plan)} if plan else {}
+    return Submission(name, at, minimum, maximum, maximum, devices, priority, spec=spec)
 
 
 def submitted(name: str, minimum: int = 1, maximum: int = 4, **more: Any) -> Submitted:
@@ -59,7 +72,7 @@ def seen(name: str, at: float, wished: int, living: int | None = None, phase: st
 
 
 def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> Turns:  # noqa: B008
-    return Turns(policy, Book((Node(HERE, devices),)), interval_s)
+    return Turns(policy, Book((Node(HERE, devices),), rates_of), interval_s)
 
 
 def given(made: Turns) -> dict[str, int]:

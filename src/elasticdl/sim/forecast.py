@@ -1,0 +1,177 @@
+"""What a job would get on a cluster as it stands: decided with it and without it, then simulated until it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler import tiers
+from elasticdl.scheduler.interface import Batch, Policy
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.rate_table import RateTable
+from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.speed import Speeds
+from elasticdl.sim.engine import Engine, Setting
+from elasticdl.sim.interface import Cost, Knowledge, Placement
+from elasticdl.sim.trace import TraceJob
+
+FARTHEST_S = 7 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Of a job that is there: its workers without the newcomer, and with it."""
+
+    job: str
+    without: int
+    with_it: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`wait_s` None: not within a week, or never. `guessed`: jobs of which nobody knows how long they go on."""
+
+    workers: int
+    nodes: Mapping[str, int]
+    wait_s: float | None
+    reason: str
+    is_rejected: bool
+    changes: tuple[Change, ...]  # at the moment it starts
+    guessed: tuple[str, ...]
+
+
+def forecast(policy: Policy, snapshot: Snapshot, job: Job, cost: Cost) -> Forecast:
+    """The job comes now. Others go on as fast as is known of them, and nobody else comes."""
+    if job.name in snapshot.by_name:
+        raise SpecError(f"there is a job {job.name!r} already: give the new one another name")
+    now = _decide(policy, snapshot, job)
+    given = now.allocations[job.name]
+    if given.workers or given.is_rejected:
+        changes = _changes(_decide(policy, snapshot, None), now, snapshot)
+        wait = None if given.is_rejected else 0.0
+        return Forecast(given.count, given.workers, wait, given.reason, given.is_rejected, changes, ())
+    started = _until_start(policy, snapshot, job, cost)
+    guessed = tuple(sorted(one.name for one in snapshot.jobs if one.work_left is None or one.rates is None))
+    if started is None:
+        return Forecast(0, {}, None, given.reason, False, (), guessed)
+    at, before, plan = started
+    then = plan.allocations[job.name]
+    changes = _changes(_decide(policy, before, None), plan, before)
+    return Forecast(then.count, then.workers, at - snapshot.now, given.reason, False, changes, guessed)
+
+
+def _decide(policy: Policy, snapshot: Snapshot, job: Job | None) -> Plan:
+    seen = replace(snapshot, jobs=(*snapshot.jobs, job)) if job else snapshot
+    return tiers.decide(policy, seen, None).plan
+
+
+def _changes(without: Plan, with_it: Plan, snapshot: Snapshot) -> tuple[Change, ...]:
+    found = []
+    for job in sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name)):
+        before, after = without.allocations[job.name].count, with_it.allocations[job.name].count
+        if before != after:
+            found.append(Change(job.name, before, after, with_it.allocations[job.name].reason))
+    return tuple(found)
+
+
+def _until_start(policy: Policy, snapshot: Snapshot, job: Job, cost: Cost) -> tuple[float, Snapshot, Plan] | None:
+    """When it first has workers, the others as they stood, and the plan that gave it some."""
+    speeds = Speeds(snapshot)
+    engine = _Watched(policy, [_told(job, speeds, snapshot.now)], Setting(snapshot.nodes, cost), job.name)
+    engine.take_over(snapshot.now, [(_told(one, speeds, one.submitted_at), one) for one in snapshot.jobs])
+    for _ in engine.run(engine.check):
+        pass
+    return engine.started
+
+
+class _Watched(Engine):
+    """Remembers the plan that first gives one job workers, and ends then, or after `FARTHEST_S`."""
+
+    def __init__(self, policy: Policy, trace: list[TraceJob], setting: Setting, name: str) -> None:
+        super().__init__(policy, trace, setting)
+        self.started: tuple[float, Snapshot, Plan] | None = None
+        self._name = name
+        self._until = trace[0].submitted_at + FARTHEST_S
+        self._seen: Snapshot | None = None
+
+    def snapshot(self, now: float) -> Snapshot:
+        self._seen = super().snapshot(now)
+        return self._seen
+
+    def apply(self, plan: Plan, now: float) -> None:
+        super().apply(plan, now)
+        if self.started is None and plan.workers(self._name) and self._seen is not None:
+            others = tuple(job for job in self._seen.jobs if job.name != self._name)
+            self.started = now, replace(self._seen, jobs=others), plan
+
+    def check(self, now: float, _active: int) -> None:
+        if self.started is not None or now > self._until:
+            self.active.clear()  # nothing after that is asked for
+
+
+def _told(job: Job, speeds: Speeds, at: float) -> TraceJob:
+    return TraceJob(
+        job.name,
+        at,
+        _Remaining(job, speeds),
+        job.wish,
+        job.minimum,
+        job.maximum,
+        job.sizes,
+        job.priority,
+        job.queue,
+        job.devices,
+        job.kinds,
+        job.weight,
+        job.is_guaranteed,
+        job.may_share,
+        job.device_use,
+        job.request,
+        job.demands,
+    )
+
+
+class _Remaining:
+    """Is a Body: what is left of a job, by what is known or believed of it."""
+
+    def __init__(self, job: Job, speeds: Speeds) -> None:
+        self._job = job
+        self._whole = self._left = max(speeds.left(job), 1e-6)
+        self._rates = job.rates or RateTable({"": tuple((n, float(n)) for n in sorted({1, job.maximum}))})
+        self._rate = 0.0
+
+    @property
+    def name(self) -> str:
+        return self._job.name
+
+    @property
+    def is_done(self) -> bool:
+        return self._left <= 0
+
+    def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
+        count = sum(placement)
+        found = self._rates.at(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
+        self._rate = max(float(np.nan_to_num(found)), 0.0)
+
+    def rate(self) -> float:
+        return self._rate
+
+    def to_mark(self) -> float:
+        return self._left
+
+    def advance(self, work: float) -> bool:
+        self._left = 0.0 if work >= self._left - 1e-9 else self._left - work
+        return False
+
+    def known(self) -> Knowledge:
+        job = self._job
+        left = self._left if job.work_left is not None else None
+        return Knowledge(job.speeds, job.noise, job.losses, job.rates, left, job.work_done)
+
+    def alone_s(self, workers: float) -> float:
+        rate = float(self._rates.at(np.array([max(workers, 1.0)]), np.array([1]), "")[0])
+        return self._whole / max(rate, 1e-9)

@@ -1,0 +1,159 @@
+"""`elasticdl simulate --what-if`: on a snapshot in a file, on this machine's scheduler, and on a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.cli import cluster_submit, home
+from elasticdl.kube.kinds import ELASTIC_JOB, NODE, POD
+from elasticdl.launcher import certificates
+from elasticdl.scheduler import snapshot_file
+from elasticdl.scheduler.local.standing import Account, Report, Standing, State
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.scheduler.snapshot_file import Pictured
+from elasticdl.sim.plain import Curve
+from elasticdl.spec import load
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.fake_api import FakeApi
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: mine\nmodel: {definition: m.f}\nworkers: {wish: 4, min: 2, max: 4, threads: 1}\n")
+    return path
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    other = Job("other", 1.0, 6, 6, workers={"n0": 6}, rates=Curve(6, 1.0), work_left=600.0, started_at=1.0)
+    snapshot_file.write(tmp_path / "s.json", Pictured(Snapshot(50.0, (Node("n0", 8),), (other,))))
+    return tmp_path / "s.json"
+
+
+def test_the_answer_says_when_how_many_and_from_whom(elasticdl: Run, job: Path, snapshot: Path, tmp_path: Path) -> None:
+    said = elasticdl(
+        *("simulate", "--what-if", job, "--snapshot", snapshot),
+        *("--policy", "fifo-gang,courteous", "--json", tmp_path / "answer.json"),
+    )
+
+    assert said.exit_code == 0, said.output
+    assert "mine would start in about 10.0 min under fifo-gang, with 4 workers: 4 on n0" in said.output
+    assert "mine would start at once under courteous, with 2 workers of 4 it could use: 2 on n0" in said.output
+    found = json.loads((tmp_path / "answer.json").read_text())
+    assert (found["fifo-gang"]["wait_s"], found["courteous"]["wait_s"]) == (600.0, 0.0)
+
+
+def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, job: Path, tmp_path: Path) -> None:
+    queue = home.queue()
+    spec = load.resolve(
+        {"name": "there", "model": {"definition": "m.f"}, "workers": {"wish": 3, "min": 3, "threads": 1}}
+    )
+    queue.put(Submission.of(spec, 10.0, {}, priority=0, queue=""))
+    account = Account(started_at=10.0, attained_s=300.0, executed_s=100.0, step=100, total_steps=1000)
+    standing = Standing(State.RUNNING, {"here": 3}, 3, "all it wants", account=account)
+    Report(20.0, "fifo-gang", {"here": 4}, "", {"there": standing}).save(queue.plan)
+
+    said = elasticdl("simulate", "--what-if", job, "--write-snapshot", tmp_path / "s.json")
+
+    assert "s.json: 1 nodes, 1 jobs" in said.output
+    # 900 steps are left, at one a second.
+    assert "mine would start in about 15.0 min under fifo-gang, with 4 workers" in said.output
+    assert snapshot_file.read(tmp_path / "s.json").snapshot.jobs[0].work_left == 900
+
+
+def test_where_nothing_is_known_of_a_cluster_it_says_what_to_do(elasticdl: Run, job: Path) -> None:
+    said = elasticdl("simulate", "--what-if", job)
+
+    assert said.exit_code == 2
+    assert "start `elasticdl scheduler`, or give --snapshot FILE, or --on kubernetes" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--trace", "synthetic"), "--trace: is for a trace"),
+        (("--on", "kubernetes"), "expected --snapshot, or a cluster"),
+        (("--priority", "x"), "--priority"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(
+    elasticdl: Run, job: Path, snapshot: Path, words: tuple[str, ...], complaint: str
+) -> None:
+    said = elasticdl("simulate", "--what-if", job, "--snapshot", snapshot, *words)
+
+    assert said.exit_code == 2 and complaint in said.stderr
+
+
+def test_its_options_are_refused_where_a_trace_is_simulated(elasticdl: Run, snapshot: Path) -> None:
+    said = elasticdl("simulate", "--policy", "fifo-gang", "--trace", "synthetic", "--snapshot", snapshot)
+
+    assert said.exit_code == 2 and "--snapshot: is for --what-if" in said.stderr
+
+
+def put(
+    api: FakeApi, kind: Any, name: str, namespace: str = "", labels: dict[str, str] | None = None, **more: Any
+) -> None:
+    metadata: dict[str, Any] = {"name": name, "labels": labels or {}}
+    if namespace:
+        metadata["namespace"] = namespace
+    api.create({"apiVersion": kind.version, "kind": kind.kind, "metadata": metadata, **more})
+
+
+def worker(api: FakeApi, job: str, number: int, node: str) -> None:
+    labels = {"app.kubernetes.io/name": "elasticdl", "elasticdl.org/job": job, "elasticdl.org/role": "worker"}
+    asks = {"resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}
+    spec = {"nodeName": node, "containers": [asks]}
+    put(api, POD, f"{job}-worker-{number}", "default", labels, spec=spec, status={"phase": "Running"})
+
+
+def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: FakeApi, tmp_path: Path) -> None:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4", "memory": "16Gi"}}
+    labels = {"topology.kubernetes.io/zone": "zone-a", "node.kubernetes.io/instance-type": "big"}
+    put(cluster, NODE, "n0", labels=labels, spec={}, status=ready)
+    put(cluster, NODE, "n1", spec={}, status=ready)
+    put(cluster, NODE, "barred", spec={"unschedulable": True}, status=ready)
+    put(cluster, NODE, "sick", spec={}, status=ready | {"conditions": []})
+    asks = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    put(
+        cluster, POD, "alien", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Running"}
+    )
+    put(cluster, POD, "gone", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Failed"})
+    described = {
+        "name": "there",
+        "model": {"definition": "m.f"},
+        "workers": {"wish": 4, "min": 3, "max": 4},
+        "cluster": {"image": "i", "namespace": "default", "worker": {"priority": "high"}},
+    }
+    spec = load.resolve(described)
+    cluster_submit.make(cluster, spec, certificates.make(spec))  # type: ignore[arg-type]
+    for number in range(3):
+        worker(cluster, "there", number, "n0")
+    put(
+        cluster,
+        ELASTIC_JOB,
+        "awaited",
+        "default",
+        spec={"model": {"definition": "m.f"}, "workers": {"wish": 2}, "cluster": {"image": "i"}},
+    )
+
+    said = elasticdl("simulate", "--on", "kubernetes", "--write-snapshot", tmp_path / "s.json")
+
+    assert said.exit_code == 0, said.output
+    found = snapshot_file.read(tmp_path / "s.json")
+    nodes = {node.name: (node.devices, node.kind, node.rack) for node in found.snapshot.nodes}
+    assert nodes == {"n0": (4, "big", "zone-a"), "n1": (2, "", "")}
+    there, awaited = found.snapshot.by_name["there"], found.snapshot.by_name["awaited"]
+    assert (there.minimum, there.wish, there.maximum, there.priority) == (3, 4, 4, 1)
+    assert (dict(there.workers), there.devices, there.request) == ({"n0": 3}, 1, {"memory": 2.0**31})
+    assert (awaited.wish, awaited.count) == (2, 0)
+
+    job = tmp_path / "job.yaml"
+    job.write_text("name: mine\nmodel: {definition: m.f}\nworkers: {wish: 2}\ncluster: {image: i}\n")
+    answer = elasticdl("simulate", "--what-if", job, "--on", "kubernetes", "--policy", "courteous")
+    assert answer.exit_code == 0 and "mine would start" in answer.output

@@ -1,0 +1,24 @@
+"""The page of policies tells of all of them, as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.scheduler import policies
+
+PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
+
+
+@pytest.mark.parametrize("name", policies.KNOWN)
+def test_every_policy_stands_on_the_page_with_its_sizes_and_its_batch(name: str) -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|") and f"`{name}`" in line]
+    policy = policies.named(name)
+
+    assert len(lines) == 1
+    _, _, _, jobs, asked, batch, _ = (cell.strip() for cell in lines[0].split("|"))
+    assert jobs == ("rigid" if policy.is_rigid else "elastic")
+    assert batch == ("adapts" if policy.adapts_batch else "own")
+    assert ("events" in asked) == policy.asks_at_events
+    assert not policy.interval_s or f"{policy.interval_s:,.0f} s" in asked

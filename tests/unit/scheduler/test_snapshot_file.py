@@ -1,0 +1,91 @@
+"""A snapshot that is written and read again is the same, but for rates, which are a table then."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.errors import DataError
+from elasticdl.scheduler import snapshot_file
+from elasticdl.scheduler.rate_table import RateTable
+from elasticdl.scheduler.snapshot import Demand, Job, Node, Noise, Snapshot, SpeedSample, Utility
+from elasticdl.scheduler.snapshot_file import Pictured
+from elasticdl.sim.plain import Curve
+
+NODES = (Node("n0", 4, "a100", "r0", {"memory": 64e9}), Node("n1", 8, "t4"))
+FULL = Job(
+    "full",
+    5.0,
+    2,
+    8,
+    4,
+    (2, 4, 8),
+    3,
+    "team",
+    "resnet",
+    1,
+    {"memory": 1e9},
+    ("a100", "t4"),
+    (Demand(2, "a100", True),),
+    workers={"n0": 2},
+    started_at=6.0,
+    attained_s=12.0,
+    speeds=(SpeedSample(1, 2, 32, 0.1, 0.08, "a100"),),
+    noise=Noise(1.0, 2.0),
+    losses=((1.0, 0.5),),
+    work_left=50.0,
+    utility=Utility(2.0),
+)
+
+
+def test_all_of_it_comes_back(tmp_path: Path) -> None:
+    given = Pictured(Snapshot(10.0, NODES, (FULL, Job("plain", 7.0))), "cpu", 0.1)
+    snapshot_file.write(tmp_path / "s.json", given)
+
+    assert snapshot_file.read(tmp_path / "s.json") == given
+
+
+def test_rates_become_a_table_of_sizes(tmp_path: Path) -> None:
+    job = replace(FULL, rates=Curve(4, 0.5), sizes=())
+    snapshot_file.write(tmp_path / "s.json", Pictured(Snapshot(10.0, NODES, (job,))))
+    rates = snapshot_file.read(tmp_path / "s.json").snapshot.jobs[0].rates
+
+    assert isinstance(rates, RateTable)
+    sizes = np.arange(0, 9)
+    assert rates.at(sizes, sizes, "t4") == pytest.approx(Curve(4, 0.5).at(sizes, sizes))
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    document = snapshot_file.to_document(Pictured(Snapshot(10.0, NODES, (FULL,))))
+    document["jobs"][0] |= values
+    return document
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        ([], "expected a snapshot of version 1, received 'list'"),
+        ({"version": 2}, "expected a snapshot of version 1, received 2"),
+        ({"version": 1, "now": 1.0, "jobs": []}, "'nodes' is missing"),
+        (changed(minimum=9), "job full: expected minimum <= maximum"),
+        (changed(minimum="2"), "not a snapshot"),
+        (changed(workers={"lost": 1}), "has workers on .'lost'."),
+        (changed(workers={"n0": 1.5}), "workers on n0: expected int, received 1.5"),
+        (changed(colour="red"), "colour"),
+        (changed(rates={"": [[2, 1.0], [1, 1.0]]}), "expected sizes in order"),
+        (changed(rates={"": [[1, float("nan")]]}), "a rate of 0 or more"),
+        (changed(rates=[1]), "received list"),
+        (changed(submitted_at=-1.0), "time of its submission"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused_with_what_is_wrong(tmp_path: Path, document: Any, complaint: str) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(DataError, match=rf"s.json: .*{complaint}"):
+        snapshot_file.read(path)
