@@ -22,7 +22,7 @@ from tests.unit.scheduler.cases import Concave, applied
 from tests.unit.scheduler.policies.rules import QUICK
 
 KINDS = ("", "t4", "a100")
-EXAMPLES = settings(max_examples=30, deadline=None)
+EXAMPLES = settings(max_examples=20, deadline=None)
 POLICIES = pytest.mark.parametrize("name", sorted(KNOWN))
 
 

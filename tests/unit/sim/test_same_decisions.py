@@ -1,7 +1,8 @@
 """The simulator and the plain loop decide alike: the same events, the same states of jobs, the same plans.
 
-Beside the engine stands a cluster that keeps its own books, in a few lines: what the plan says is so at once. It is told
-who comes, who ends and which nodes go and come back, and is asked when the engine was; nothing else passes between them.
+Beside the engine stands a cluster that keeps its own books, in a few lines: what the plan says is so at once. It is
+told who comes, who ends and which nodes go and come back, and is asked when the engine was; nothing else passes between
+them.
 """
 
 from __future__ import annotations
