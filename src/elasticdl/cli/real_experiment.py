@@ -6,16 +6,18 @@ jobs of greater priority that come and end by themselves.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elasticdl.cli import history, story
 from elasticdl.errors import PermanentError
@@ -51,9 +53,10 @@ EXPERIMENTS = {
     "two-jobs": (Submitted("first", 0.0, 300, 1, 5, 5), Submitted("second", 15.0, 300, 1, 5, 5)),
     "mixed": (
         Submitted("training", 0.0, 100_000, 1, 6, SLOTS, is_endless=True),
-        Submitted("service-1", 15.0, 90, 3, 3, 3, priority=10),
-        Submitted("service-2", 25.0, 100, 2, 2, 2, priority=10),
-        Submitted("service-3", 50.0, 90, 4, 4, 4, priority=10),
+        # Never more than 7 slots together, however long they take to start.
+        Submitted("service-1", 35.0, 100, 3, 3, 3, priority=10),
+        Submitted("service-2", 50.0, 100, 2, 2, 2, priority=10),
+        Submitted("service-3", 80.0, 80, 2, 2, 2, priority=10),
     ),
 }
 
@@ -71,22 +74,43 @@ def run(name: str, say: Say) -> list[Course]:
 def _run(policy: str, jobs: tuple[Submitted, ...], root: Path) -> Course:
     queue = Queue(root)
     environ = {**os.environ, HOME: str(root), "OMP_NUM_THREADS": "1"}
+    logs = _Logs(queue)
     with _scheduler(policy, queue, environ):
         began = _submit(jobs[0], queue, environ)
         submitted = {jobs[0].name: began}
         for job in jobs[1:]:
-            time.sleep(max(began + job.after_s - time.time(), 0.0))
+            while time.time() < began + job.after_s:
+                logs.read(submitted)
+                time.sleep(0.05)
             submitted[job.name] = _submit(job, queue, environ)
         lasting = {job.name for job in jobs if job.is_endless}
-        _wait(lambda: set(queue.names()) <= lasting, "the jobs to end")
+        _wait(lambda: logs.read(submitted) and set(queue.names()) <= lasting, "the jobs to end")
         end = time.time()
         for name in lasting:
             queue.ask_to_stop(name)
-        _wait(lambda: not queue.names(), "the last job to stop")
-    runs = {name: _read(queue, name, at, began, end) for name, at in submitted.items()}
+        _wait(lambda: logs.read(submitted) and not queue.names(), "the last job to stop")
+    runs = {name: _told(logs.of(name), at, began, end) for name, at in submitted.items()}
     if not lasting:
         end = began + max(run.ended_at or 0.0 for run in runs.values())
     return Course(policy, SLOTS, end - began, runs)
+
+
+class _Logs:
+    """All events of jobs: whoever is suspended and goes on later begins its log anew."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._found: dict[str, dict[str, Mapping[str, Any]]] = {}
+
+    def read(self, names: Iterable[str]) -> bool:
+        """Always True."""
+        for name in names:
+            events = history.read_events(self._queue.directory_of(name))
+            self._found.setdefault(name, {}).update({json.dumps(one, sort_keys=True): one for one in events})
+        return True
+
+    def of(self, name: str) -> list[Mapping[str, Any]]:
+        return sorted(self._found.get(name, {}).values(), key=lambda one: float(one.get("at") or 0.0))
 
 
 @contextmanager
@@ -129,9 +153,9 @@ def _submit(job: Submitted, queue: Queue, environ: dict[str, str]) -> float:
     return found.submitted_at
 
 
-def _read(queue: Queue, name: str, submitted_at: float, began: float, end: float) -> Run:
-    """By its event log: a worker has its slot from its launch to its end."""
-    lives = story.spans(history.read_events(queue.directory_of(name)))
+def _told(events: list[Mapping[str, Any]], submitted_at: float, began: float, end: float) -> Run:
+    """A worker has its slot from its launch to its end."""
+    lives = story.spans(events)
     spans = tuple(
         (life.started_at - began, min(life.ended_at or end, end) - began, 1) for life in lives if life.started_at < end
     )
