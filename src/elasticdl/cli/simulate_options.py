@@ -101,7 +101,7 @@ _WHAT_IF: dict[str, dict[str, Any]] = {
         "type": _FILE,
         "help": "The cluster as it stands. Default: the jobs of this machine's scheduler.",
     },
-    "--write-snapshot": {"metavar": "FILE", "type": _FILE, "help": "Write the cluster as it stands, and end."},
+    "--write-snapshot": {"metavar": "FILE", "type": _FILE, "help": "Write the cluster as it stands."},
     "--on": {"type": click.Choice(PLACES), "default": None, "help": "kubernetes: the cluster of the context."},
     "--context": {"metavar": "NAME", "help": "Context of the kubeconfig. Default: the current one."},
     "--namespace": {"metavar": "NAME", "help": "Namespace. Default: that of the context."},

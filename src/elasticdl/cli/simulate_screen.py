@@ -54,19 +54,44 @@ def opened(policies: Sequence[str], total: int) -> Iterator[Screen]:
 
 
 def table(outcomes: Sequence[Outcome], console: Console) -> None:
-    """One row a policy; then what else there is to say about each."""
+    """One row a policy, or one column where a terminal is narrow; then what else there is to say about each."""
     if not console.is_terminal:
-        console.width = 200  # a file, or a pipe: one line a policy
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    made.add_column("policy")
-    for column in COLUMNS:
-        made.add_column(column.title, justify="right")
-    for one in outcomes:
-        made.add_row(escape(one.policy), *cells(one))
-    console.print(made)
+        console.width = max(console.width, 200)  # a file, or a pipe: one line a policy
+    titles = ["policy", *(column.title for column in COLUMNS)]
+    rows = [[one.policy, *cells(one)] for one in outcomes]
+    if _width([titles, *rows]) <= console.width:
+        console.print(_made(titles, rows))
+    else:
+        for some in _fitting(titles, rows, console.width):
+            turned = [list(line) for line in zip(titles, *some, strict=True)]
+            console.print(_made(turned[0], turned[1:]))
     for one in outcomes:
         for line in _remarks(one):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _made(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for index, title in enumerate(titles):
+        made.add_column(escape(title), justify="right" if index else "left", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(escape, row))
+    return made
+
+
+def _fitting(titles: Sequence[str], rows: list[list[str]], width: int) -> Iterator[list[list[str]]]:
+    """As many policies at once as fit beside each other, one at least."""
+    rest = rows
+    while rest:
+        count = len(rest)
+        while count > 1 and _width(list(zip(titles, *rest[:count], strict=True))) > width:
+            count -= 1
+        yield rest[:count]
+        rest = rest[count:]
+
+
+def _width(lines: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in zip(*lines, strict=True))
 
 
 def _remarks(one: Outcome) -> Iterator[str]:

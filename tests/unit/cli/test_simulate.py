@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,9 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
+from elasticdl.cli import simulate_screen
 from elasticdl.cli.simulate import policy_names
 from elasticdl.scheduler import policies
+from elasticdl.sim import cluster, running, source
+from elasticdl.sim.engine import Setting
 from tests.unit.cli.conftest import Run
 
 SMALL = ("--trace", "synthetic:jobs=8,per_hour=60,scale=0.05", "--nodes", "2", "--processes", "1")
@@ -47,6 +52,23 @@ def test_jobs_that_never_fit_are_told_with_the_reason(elasticdl: Run, tmp_path: 
 
     assert "fifo-gang: 1 jobs never ran:" in result.output
     assert "huge: can never run here: needs 99 workers" in result.output
+
+
+def test_a_narrow_terminal_has_a_column_for_each_policy() -> None:
+    setting = Setting(cluster.nodes(2, 4))
+    trace = source.opened("synthetic:jobs=4,scale=0.01")
+    outcomes = [
+        running.simulate(name, trace, setting, lambda _: None, lambda: False)
+        for name in ("fifo-gang", "courteous", "elastic-first-come")
+    ]
+    console = Console(file=io.StringIO(), width=50, force_terminal=True, color_system=None)
+
+    simulate_screen.table(outcomes, console)
+
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[0].split() == ["policy", "fifo-gang", "courteous"]
+    assert ["policy", "elastic-first-come"] in [line.split() for line in lines]
+    assert all(len(line) <= 50 for line in lines) and not any("…" in line for line in lines)
 
 
 def test_parameters_of_a_policy_stay_with_it() -> None:
