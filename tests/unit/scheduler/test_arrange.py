@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from elasticdl.scheduler.arrange import arrange, enlarge, fit, go_round, in_order, next_size
+from elasticdl.scheduler.arrange import arrange, by_change, go_round
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import enlarge, fit, next_size
 from elasticdl.scheduler.snapshot import Job, Workers
 from tests.unit.scheduler.policies.rules import cluster
 
@@ -52,7 +53,7 @@ def test_nobody_waits_beside_a_free_device() -> None:
 
 
 def test_the_particular_choose_before_the_indifferent() -> None:
-    order = in_order([(job("any"), 8), (job("picky", kinds=("a",)), 1)])
+    order = by_change([(job("any"), 8), (job("picky", kinds=("a",)), 1)])
 
     assert [one.name for one, _ in order] == ["picky", "any"]
 
