@@ -14,6 +14,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden, NotThere
 from elasticdl.kube.kinds import ELASTIC_JOB
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.scheduler.cluster.resource import REASON
 from elasticdl.spec import WorkersSpec
 from elasticdl.spec.directory import JobDirectory
 
@@ -40,6 +41,11 @@ def resource(api: Api, namespace: str, name: str) -> Document | None:
         return api.get(ELASTIC_JOB, name, namespace)
     except Forbidden:
         return None
+
+
+def scheduled(found: Document) -> str:
+    """Why the scheduler gives it so many workers, or none; "": none has said anything."""
+    return str((found["metadata"].get("annotations") or {}).get(REASON, ""))
 
 
 def wish(api: Api, namespace: str, name: str, workers: int, ps: int) -> None:
@@ -74,7 +80,7 @@ class AwaitedJob:
             name=self.name,
             kind=str(spec.get("kind") or "training"),
             phase=str(said.get("phase") or "pending").lower(),
-            reason=str(said.get("reason") or ("" if said else UNSEEN)),
+            reason=scheduled(self._resource) or str(said.get("reason") or ("" if said else UNSEEN)),
             wished_workers=wished,
             min_workers=int(workers.get("min") or 1),
             max_workers=int(workers.get("max") or wished),

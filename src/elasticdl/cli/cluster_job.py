@@ -36,7 +36,9 @@ def find(api: Api, namespace: str, name: str) -> Job:
     """The job called `name`; an error with the nearest name if there is none."""
     found = api.get(STATEFUL_SET, f"{name}-master", namespace)
     if found is not None and found["metadata"].get("labels", {}).get(JOB_LABEL) == name:
-        return ClusterJob(api, namespace, name, Standing.read(api, namespace, name))
+        resource = awaited_job.resource(api, namespace, name) if _resource_name(found) else None
+        scheduled = awaited_job.scheduled(resource) if resource else ""
+        return ClusterJob(api, namespace, name, Standing.read(api, namespace, name), scheduled)
     if (resource := awaited_job.resource(api, namespace, name)) is not None:
         return AwaitedJob(api, namespace, resource)
     known = [job.name for job in all_of(api, namespace)]
@@ -52,7 +54,9 @@ def all_of(api: Api, namespace: str) -> list[Job]:
     written = {one["metadata"]["name"]: one.get("data") or {} for one in held}
     jobs: list[Job] = []
     masters = {master["metadata"]["labels"][JOB_LABEL] for master in found}
-    asked = [one for one in awaited_job.resources(api, namespace) if one["metadata"]["name"] not in masters]
+    resources = awaited_job.resources(api, namespace)
+    scheduled = {one["metadata"]["name"]: awaited_job.scheduled(one) for one in resources}
+    asked = [one for one in resources if one["metadata"]["name"] not in masters]
     by_age = sorted(
         [*found, *asked], key=lambda one: (one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"])
     )
@@ -62,8 +66,16 @@ def all_of(api: Api, namespace: str) -> list[Job]:
             continue
         name = master["metadata"]["labels"][JOB_LABEL]
         pod = newest([pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == name])
-        jobs.append(ClusterJob(api, namespace, name, Standing(written.get(f"{name}-status", {}), master, pod)))
+        standing = Standing(written.get(f"{name}-status", {}), master, pod)
+        why = scheduled.get(_resource_name(master) or "", "")
+        jobs.append(ClusterJob(api, namespace, name, standing, why))
     return jobs
+
+
+def _resource_name(master: dict[str, Any]) -> str | None:
+    """Of the ElasticJob it came from, if it did."""
+    owners = master["metadata"].get("ownerReferences", [])
+    return next((one["name"] for one in owners if one["kind"] == ELASTIC_JOB.kind), None)
 
 
 def _some(names: list[str]) -> str:
@@ -71,11 +83,12 @@ def _some(names: list[str]) -> str:
 
 
 class ClusterJob:
-    def __init__(self, api: Api, namespace: str, name: str, standing: Standing) -> None:
+    def __init__(self, api: Api, namespace: str, name: str, standing: Standing, scheduled: str = "") -> None:
         self.name = name
         self.standing = standing  # when it was found
         self._api = api
         self._namespace = namespace
+        self._scheduled = scheduled  # what the scheduler says of it
 
     @property
     def where(self) -> str:
@@ -91,7 +104,7 @@ class ClusterJob:
                     reach(self._api, self._namespace, self.name) as directory,
                     MasterClient.connect(directory, timeout_s) as client,
                 ):
-                    return client.status()
+                    return self._explained(client.status())
             except ElasticDLError:
                 self.standing = Standing.read(self._api, self._namespace, self.name)
         return self.glance()
@@ -105,11 +118,11 @@ class ClusterJob:
             told.phase, told.reason = SUSPENDED, standing.why_away
             del told.workers[:], told.ps[:]
         if told is not None:
-            return told
+            return self._explained(told)
         spec = spec_of(self._api, self._namespace, self.name)
         waits = SUSPENDED if standing.is_suspended else "pending"
         phase, reason, exit_code = standing.end if standing.is_over else (waits, standing.why_away, 0)
-        return history.asked(
+        asked = history.asked(
             spec,
             phase=phase,
             reason=reason,
@@ -117,6 +130,14 @@ class ClusterJob:
             now=time.time(),
             exit_code=exit_code,
         )
+        return self._explained(asked)
+
+    def _explained(self, status: pb.JobStatus) -> pb.JobStatus:
+        """With the scheduler's reason, where the job waits or has fewer workers than it could use."""
+        is_shrunk = status.phase not in words.OVER and status.wished_workers < status.max_workers
+        if self._scheduled and (is_shrunk or status.phase == SUSPENDED):
+            status.reason = self._scheduled
+        return status
 
     def events(self) -> list[pb.EventStatus]:
         return [history.event(one) for one in history.parse_events(self.standing.events)]
@@ -182,9 +203,7 @@ class ClusterJob:
 
     @property
     def _resource_name(self) -> str | None:
-        """Of the ElasticJob it came from, if it did."""
-        owners = (self.standing.master or {"metadata": {}})["metadata"].get("ownerReferences", [])
-        return next((one["name"] for one in owners if one["kind"] == ELASTIC_JOB.kind), None)
+        return _resource_name(self.standing.master or {"metadata": {}})
 
     @contextmanager
     def files(self) -> Iterator[JobDirectory]:

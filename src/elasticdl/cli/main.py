@@ -31,6 +31,7 @@ VERBS = {
     "stop": "Stop a job, with a checkpoint.",
     "scheduler": "Share this machine among queued jobs: start, grow, shrink and preempt them.",
     "simulate": "Try scheduling policies on a trace of jobs, and what a job would get.",
+    "experiment": "Repeat the original's experiments, simulated or real.",
     "logs": "Show what the processes of a job wrote.",
     "timeline": "Draw who worked when, and the loss, as a PNG.",
     "doctor": "Check a cluster and this installation, and say how to fix each.",

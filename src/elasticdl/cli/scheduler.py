@@ -10,6 +10,7 @@ import click
 
 from elasticdl.cli import home
 from elasticdl.cli.command import Command
+from elasticdl.cli.place import KUBERNETES, Place, on_option
 from elasticdl.errors import SpecError
 
 POLICY = "goodput"
@@ -20,6 +21,7 @@ elasticdl scheduler
 elasticdl scheduler --budget 320 --policy goodput
 elasticdl train job.yaml --queue --num_workers=2 --max_workers=8
 elasticdl train job.yaml --queue --priority=10
+elasticdl scheduler --on kubernetes --namespace training
 """
 
 
@@ -40,13 +42,49 @@ elasticdl train job.yaml --queue --priority=10
     metavar="SECONDS",
     help="Decide so often though nothing happened; 0: never. Default: as the policy likes.",
 )
-def command(policy: str | None, budget: int | None, nodes: str | None, interval: float | None) -> None:
-    """Share this machine among the jobs of `elasticdl train --queue`.
+@on_option("What is shared. Default: this machine.")
+@click.option("--namespace", "-n", metavar="NAME", help="Of the ElasticJobs. Default: that of the context.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
+@click.option(
+    "--device",
+    metavar="RESOURCE",
+    help="On Kubernetes: what is shared. Default: nvidia.com/gpu where nodes have it, else cpu.",
+)
+def command(
+    policy: str | None,
+    budget: int | None,
+    nodes: str | None,
+    interval: float | None,
+    on: str | None,
+    namespace: str | None,
+    context: str | None,
+    device: str | None,
+) -> None:
+    """Share this machine among the jobs of `elasticdl train --queue`, or a cluster among its ElasticJobs.
 
     Jobs start at once with what is free, grow when others end, shrink or wait when others come; those of greater
     priority go first. A worker takes as many devices as it has threads. Ctrl-C ends the scheduler and no job: the next
     one finds them all again.
+
+    On Kubernetes it writes how many workers each ElasticJob of a namespace wishes for, as `kubectl scale` does, and
+    suspends those that wait. Run one for a namespace.
     """
+    if on == KUBERNETES:
+        if budget is not None or nodes is not None:
+            raise click.UsageError("--budget and --nodes are of this machine; a cluster says itself what it has")
+        from elasticdl.cli import cluster_scheduler
+        from elasticdl.scheduler import policies
+
+        chosen = policies.named(policy or default_policy())
+        cluster_scheduler.serve(chosen, Place(on, namespace or "", context or ""), device, interval)
+        return
+    if namespace or context or device:
+        raise click.UsageError("--namespace, --context and --device are of Kubernetes; use --on kubernetes")
+    serve_here(policy, budget, nodes, interval)
+
+
+def serve_here(policy: str | None, budget: int | None, nodes: str | None, interval: float | None) -> None:
+    """The queue of this machine, until a signal comes."""
     from elasticdl.cli.scheduler_screen import Screen
     from elasticdl.scheduler import policies
     from elasticdl.scheduler.local.book import Book

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from elasticdl.errors import SpecError
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 from elasticdl.spec.job import JobSpec
 
 _FOLLOWED = ("workers", "ps")  # their wishes; the master hears of them itself

@@ -19,7 +19,7 @@ from elasticdl.launcher import certificates, last_word, manifest, naming
 from elasticdl.operator import changes, holding, phases
 from elasticdl.operator.holding import Ending
 from elasticdl.operator.place import Document, Place, Say, Waiting
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 from elasticdl.spec.job import JobSpec
 
 

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of ElasticJobs, made of the schema of `JobSpec`; and the way back.
+"""The CustomResourceDefinition of ElasticJobs, made of the schema of `JobSpec`. The way back: `spec.elastic_job`.
 
 `python -m elasticdl.operator.schema` prints it; deploy/crd/elasticjobs.yaml is that output.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 import yaml
@@ -15,7 +14,8 @@ import yaml
 from elasticdl import __version__
 from elasticdl.operator import rules
 from elasticdl.operator.status import STATUS
-from elasticdl.spec import load, options
+from elasticdl.spec import options
+from elasticdl.spec.elastic_job import QUANTITIES
 from elasticdl.spec.job import JobSpec
 
 Schema = dict[str, Any]
@@ -25,7 +25,6 @@ GROUP, VERSION, PLURAL = "elasticdl.org", "v1", "elasticjobs"
 # Places of the JobSpec that are no choice of a person on Kubernetes: the resource's own name and namespace say the
 # first two, the pod and its Secret the others. A field that would be ignored is no field.
 _SET_ELSEWHERE = ("name", "cluster.namespace", "security", "workers.address")
-_QUANTITIES = ("requests", "limits")
 _MOST_RESOURCES, _MOST_VOLUMES, _LONGEST_QUANTITY = 16, 32, 32
 
 _COLUMNS = (
@@ -122,7 +121,7 @@ def spec_schema() -> Schema:
     for role in ("master", "worker", "ps"):
         one = properties["cluster"]["properties"][role]
         one["x-kubernetes-validations"] = rules.ROLE
-        for name in _QUANTITIES:
+        for name in QUANTITIES:
             one["properties"][name] |= {
                 "additionalProperties": {"x-kubernetes-int-or-string": True, "maxLength": _LONGEST_QUANTITY},
                 "maxProperties": _MOST_RESOURCES,
@@ -181,29 +180,6 @@ def _description(path: str, schema: Schema) -> str:
     """In the words of the option of the same place, or of the class."""
     option = options.at(path) if path else None
     return option.help if option else " ".join(str(schema.get("description", "")).split())
-
-
-def job_of(resource: Mapping[str, Any]) -> JobSpec:
-    """The job an ElasticJob describes. SpecErrors name places as they stand in the resource's spec."""
-    metadata = resource["metadata"]
-    document = deepcopy(dict(resource.get("spec") or {}))
-    document.pop("suspend", None)
-    cluster = document.get("cluster")
-    if isinstance(cluster, dict):
-        document["cluster"] = {**cluster, "namespace": metadata.get("namespace", "default")}
-        for role in ("master", "worker", "ps"):
-            _spell_quantities(cluster.get(role))
-    else:
-        document["cluster"] = {}  # an ElasticJob is never a job of processes: say that cluster.image is missing
-    return load.resolve({**document, "name": metadata["name"]}, f"ElasticJob {metadata['name']}")
-
-
-def _spell_quantities(role: object) -> None:
-    """`cpu: 1` is an integer in a resource; a quantity is text."""
-    for name in _QUANTITIES:
-        amounts = role.get(name) if isinstance(role, dict) else None
-        if isinstance(amounts, dict):
-            amounts.update({key: str(value) for key, value in amounts.items() if type(value) is int})
 
 
 def text() -> str:

@@ -14,7 +14,7 @@ import pytest
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Invalid
 from elasticdl.kube.kinds import ELASTIC_JOB
-from elasticdl.operator import schema
+from elasticdl.spec.elastic_job import job_of
 from tests.integration.kube.apiserver import ApiServer, programs
 from tests.integration.kube.elastic_job import install, resource
 
@@ -63,7 +63,7 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
     kept = jobs.create(deepcopy(given))
 
     assert kept["spec"]["model"]["params"] == {"hidden": 128, "layers": [1, {"wide": True}]}
-    assert schema.job_of(kept) == schema.job_of({**given, "metadata": kept["metadata"]})
+    assert job_of(kept) == job_of({**given, "metadata": kept["metadata"]})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.launcher import access, certificates, manifest, naming
 from elasticdl.operator import health
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 from tests.integration.kube.apiserver import NOBODY, ApiServer, programs
 from tests.integration.kube.conftest import Connect
 from tests.integration.kube.elastic_job import install, resource

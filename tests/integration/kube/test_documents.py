@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from elasticdl.kube.api import Api
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 from tests.integration.kube.elastic_job import install, resource
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.launcher import last_word, manifest, naming
 from elasticdl.operator.holding import FINALIZER
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 from tests.integration.kube.conftest import Start
 from tests.integration.kube.elastic_job import resource
 from tests.integration.kube.looking import begun, phase, read, replicas

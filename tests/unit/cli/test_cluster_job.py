@@ -192,6 +192,31 @@ def test_the_elastic_job_wishes_what_its_master_was_asked_for(
     assert [one.workers for one in master.asked] == [3]
 
 
+def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
+    elasticdl: Run, cluster: FakeApi, status: pb.JobStatus
+) -> None:
+    for name in ("digits", "waits"):
+        elastic_job(cluster, name, phase="Suspended", reason="spec.suspend is true")
+        metadata = cluster.objects[ELASTIC_JOB, "default", name]["metadata"]
+        metadata["annotations"] = {"elasticdl.org/scheduling": "others were first"}
+    owner = {"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
+    of_master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
+    of_master["metadata"]["ownerReferences"] = [owner]
+    status.wished_workers, status.max_workers = 2, 4
+    cluster.tell("digits", status_json=MessageToJson(status))
+
+    def reasons() -> list[str]:
+        listed = json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)
+        told = json.loads(elasticdl("status", "digits", "--json").stdout)
+        return [told["reason"], *(one["reason"] for one in listed)]
+
+    assert reasons() == ["others were first"] * 3
+    of_master["spec"]["replicas"] = 0
+    assert reasons() == ["others were first"] * 3
+    cluster.end_job("digits", RESULT)
+    assert "others" not in reasons()[0]
+
+
 def test_jobs_of_both_places_are_listed_together(
     elasticdl: Run, cluster: FakeApi, spec: JobSpec, status: pb.JobStatus
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from elasticdl.operator.changes import unfollowed
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 
 
 def resource(**spec: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from elasticdl.operator import phases
-from elasticdl.operator.schema import job_of
+from elasticdl.spec.elastic_job import job_of
 
 NOW, BEFORE = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 

@@ -8,6 +8,7 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.operator import schema
+from elasticdl.spec.elastic_job import job_of
 from elasticdl.spec.job import JobSpec
 
 ROOT = Path(__file__).parents[3]
@@ -73,7 +74,7 @@ def test_a_value_of_any_kind_is_kept_as_it_is() -> None:
 
 
 def test_name_and_namespace_of_the_resource_are_those_of_the_job() -> None:
-    job = schema.job_of(resource(suspend=True))
+    job = job_of(resource(suspend=True))
 
     assert (job.name, job.cluster and job.cluster.namespace) == ("mnist", "team")
 
@@ -81,7 +82,7 @@ def test_name_and_namespace_of_the_resource_are_those_of_the_job() -> None:
 def test_a_whole_number_is_a_quantity() -> None:
     given = resource(cluster={"image": "i:1", "worker": {"requests": {"cpu": 2, "memory": "1Gi"}}})
 
-    job = schema.job_of(given)
+    job = job_of(given)
 
     assert job.cluster is not None
     assert job.cluster.worker.requests == {"cpu": "2", "memory": "1Gi"}
@@ -101,7 +102,7 @@ def test_a_whole_number_is_a_quantity() -> None:
 )
 def test_what_is_wrong_is_said_with_its_place(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError) as caught:
-        schema.job_of(resource(**spec))
+        job_of(resource(**spec))
 
     assert words in str(caught.value)
     assert str(caught.value).startswith("ElasticJob mnist: ")

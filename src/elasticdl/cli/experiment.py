@@ -1,0 +1,142 @@
+"""`elasticdl experiment`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elasticdl.cli.command import Command
+
+if TYPE_CHECKING:
+    from elasticdl.sim.course import Course
+
+EXAMPLES = """
+elasticdl experiment two-jobs
+elasticdl experiment mixed --output results
+elasticdl experiment two-jobs --real
+"""
+
+TWO_JOBS, MIXED = "two-jobs", "mixed"
+
+
+@click.command("experiment", cls=Command, examples=EXAMPLES)
+@click.argument("name", type=click.Choice((TWO_JOBS, MIXED)))
+@click.option(
+    "--real",
+    is_flag=True,
+    help="Scaled down, with real processes on this machine and its scheduler; takes minutes. Default: simulated.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    metavar="DIR",
+    help="Where NAME.png and NAME.json go. Default: here.",
+)
+def command(name: str, real: bool, output: Path) -> None:
+    """Repeat an experiment of the original ElasticDL, in gangs and elastic, beside what it claims.
+
+    two-jobs: two jobs that do not fit at once, the second some time after the first. mixed: training below a service of
+    greater priority whose load goes up and down.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    if real:
+        from elasticdl.cli import real_experiment
+
+        courses = real_experiment.run(name, click.echo)
+    else:
+        from elasticdl.sim import experiment
+
+        courses = list(experiment.all_of(name))
+    stem = f"{name}-real" if real else name
+    show(name, courses, real, output / f"{stem}.png")
+    document = {
+        "command": shlex.join(["elasticdl", *sys.argv[1:]]),
+        "claim": _claim(name),
+        "courses": [one.document() for one in courses],
+    }
+    (output / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n")
+    click.echo(f"{output / stem}.png and .json")
+
+
+def show(name: str, courses: Sequence[Course], real: bool, path: Path) -> None:
+    """The table, and the picture."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = [_two_jobs_row(one) if name == TWO_JOBS else _mixed_row(one) for one in courses]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("policy")
+    for title in rows[0]:
+        table.add_column(title, justify="right")
+    for one, row in zip(courses, rows, strict=True):
+        table.add_row(one.policy, *row.values())
+    console = Console()
+    console.print(table)
+    console.print(_claim(name), markup=False, highlight=False, soft_wrap=True)
+    _draw(name, courses, [", ".join(f"{key} {value}" for key, value in row.items()) for row in rows], real, path)
+
+
+def _two_jobs_row(one: Course) -> dict[str, str]:
+    first, second = one.runs["first"], one.runs["second"]
+    return {
+        "first ends": _seconds(first.ended_at),
+        "second waits": _seconds(second.waited_s),
+        "both end": _seconds(one.end_s),
+        "in use": f"{one.utilisation:.0%}",
+    }
+
+
+def _mixed_row(one: Course) -> dict[str, str]:
+    waits = [run.waited_s for name, run in one.runs.items() if _is_service(name)]
+    trained = sum((e - s) * n for name, run in one.runs.items() if not _is_service(name) for s, e, n in run.spans)
+    served = one.utilisation - trained / (one.devices * one.end_s)
+    return {
+        "in use": f"{one.utilisation:.1%}",
+        "by the service": f"{served:.1%}",
+        "service waits at most": "for ever" if None in waits else _seconds(max(w for w in waits if w is not None)),
+    }
+
+
+def _draw(name: str, courses: Sequence[Course], notes: Sequence[str], real: bool, path: Path) -> None:
+    from elasticdl.sim import course_picture, experiment
+
+    claims: dict[str, tuple[float, str]] = {}
+    groups: list[Any] = []
+    where = "real processes on one machine, scaled down" if real else "simulated, 320 CPUs"
+    if name == TWO_JOBS:
+        groups = [{"first job": ["first"], "second job": ["second"]} for _ in courses]
+        for one in courses if not real else ():
+            at = experiment.CLAIMED_S.get(one.policy, experiment.CLAIMED_ELASTIC_S)
+            claims[one.policy] = at, f"the original: {at:.0f} s"
+        title = f"Two jobs that do not fit at once ({where})"
+    else:
+        for one in courses:
+            service = [job for job in one.runs if _is_service(job)]
+            groups.append({"service": service, "training": [job for job in one.runs if job not in service]})
+        title = f"Training below an online service ({where})"
+    level = experiment.CLAIMED_USE if name == MIXED else None
+    course_picture.draw(path, title, courses, groups, notes, claims, level)
+
+
+def _claim(name: str) -> str:
+    if name == TWO_JOBS:
+        return (
+            "the original, on 320 CPUs: in gangs the first job ends at 650 s and both at 1300 s, the second waits; "
+            "elastic, both end at 1100 s and hardly anybody waits"
+        )
+    return "the original: more than 90 % of the cluster in use, and the service never waits"
+
+
+def _is_service(name: str) -> bool:
+    return name.startswith("service")
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.0f} s"

@@ -1,0 +1,1 @@
+"""The scheduler of a Kubernetes cluster: ElasticJobs in, their wishes out."""

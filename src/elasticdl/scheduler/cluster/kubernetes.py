@@ -1,0 +1,135 @@
+"""A namespace of ElasticJobs as the `Cluster` of the loop: read whole for every decision, written by patches.
+
+Nothing is remembered but accounts: what a job is given stands in its resource, what it has are its pods.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.json_format import Parse, ParseError
+
+from elasticdl.kube.api import EVERYWHERE, Api
+from elasticdl.kube.errors import ApiError, NotThere
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, NODE, POD
+from elasticdl.launcher.naming import JOB_LABEL, ROLE_LABEL, STATUS
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.scheduler.cluster import capacity
+from elasticdl.scheduler.cluster.resource import Resource, read
+from elasticdl.scheduler.local.entry import Entry
+from elasticdl.scheduler.local.measured import progress
+from elasticdl.scheduler.local.rates import rates_of
+from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.plan import Plan
+from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+
+_log = logging.getLogger(__name__)
+
+
+class Namespace:
+    """ElasticJobs whose workers take the resource `device`; all others are left alone."""
+
+    def __init__(self, api: Api, namespace: str, device: str) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.device = device
+        self.resources: dict[str, Resource] = {}  # of the last snapshot
+        self._entries: dict[str, Entry] = {}  # by uid
+        self._left_alone: set[str] = set()
+
+    def snapshot(self, now: float) -> Snapshot:
+        documents, _ = self.api.list(ELASTIC_JOB, self.namespace)
+        self.resources = {one.name: one for one in map(read, documents) if one is not None and self._takes_part(one)}
+        pods, _ = self.api.list(POD, EVERYWHERE)
+        ours = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
+        others = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
+        unit = capacity.unit_of([one.request() for one in self.resources.values()], self.device)
+        # Workers of another namespace are others, whatever their job is called.
+        theirs = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in others]
+        nodes = capacity.nodes(self.api.list(NODE)[0], [*ours, *theirs], self.resources.keys(), self.device, unit)
+        placed, told = capacity.placed(ours), self._told()
+        entries = {one.uid: self._entry(one, told.get(one.name), unit, now) for one in self.resources.values()}
+        self._entries = entries
+        jobs = [self._job(one, entries[one.uid], placed.get(one.name, {}), nodes) for one in self.resources.values()]
+        return Snapshot(now, nodes, tuple(jobs))
+
+    def apply(self, plan: Plan, now: float) -> None:
+        """Who gets less first: those who get more wait for their room as pending pods."""
+        allocations = plan.allocations
+
+        def growth(name: str) -> int:
+            return allocations[name].count - (0 if self.resources[name].is_suspended else self.resources[name].wish)
+
+        for name in sorted(allocations, key=lambda name: (growth(name), name)):
+            resource, given = self.resources[name], allocations[name]
+            self._entries[resource.uid].give(given, now)
+            change = resource.change(given)
+            if not change:
+                continue
+            if "spec" in change:
+                words = f"{given.count} workers" if given.count else "waits"
+                _log.info("%s/%s: %s: %s", self.namespace, name, words, given.reason)
+            try:
+                self.api.patch(ELASTIC_JOB, name, change, self.namespace)
+            except NotThere:
+                continue  # it was deleted meanwhile
+            except ApiError as exc:
+                _log.warning("%s/%s: not written, it will be at the next turn: %s", self.namespace, name, exc)
+
+    def _takes_part(self, one: Resource) -> bool:
+        if capacity.milli(one.request().get(self.device, 0.0)) > 0:
+            return True
+        if one.uid not in self._left_alone:
+            self._left_alone.add(one.uid)
+            _log.warning("%s/%s is left alone: its workers request no %s", self.namespace, one.name, self.device)
+        return False
+
+    def _told(self) -> Mapping[str, pb.JobStatus]:
+        """What masters wrote down last, by job."""
+        held, _ = self.api.list(CONFIG_MAP, self.namespace, f"{ROLE_LABEL}={STATUS}")
+        found = {}
+        for one in held:
+            name, text = (
+                one["metadata"].get("labels", {}).get(JOB_LABEL, ""),
+                (one.get("data") or {}).get("status.json"),
+            )
+            if name in self.resources and text:
+                try:
+                    found[name] = Parse(text, pb.JobStatus(), ignore_unknown_fields=True)
+                except ParseError as exc:
+                    _log.warning("%s: its status is not understood: %s", name, exc)
+        return found
+
+    def _entry(self, one: Resource, told: pb.JobStatus | None, unit: int, now: float) -> Entry:
+        submission = self._submission(one, unit)
+        entry = self._entries.get(one.uid) or Entry(submission, counted_at=now)
+        entry.submission = submission
+        entry.count_up_to(now)
+        if told is not None and told.phase not in ("pending", "starting"):
+            entry.progress = progress(told).after(entry.progress)
+        return entry
+
+    def _submission(self, one: Resource, unit: int) -> Submission:
+        """Without its rule for batches: nobody can ask a master for another from here."""
+        workers, queue = one.spec.workers, one.spec.cluster.queue if one.spec.cluster else ""
+        requested = min(max(one.requested, workers.min), workers.max)
+        devices = capacity.milli(one.request()[self.device]) // unit
+        spec: dict[str, Any] = {"plan": {"logical_ranks": one.spec.plan.logical_ranks}}
+        return Submission(
+            one.name, one.created_at, workers.min, workers.max, requested, devices, one.priority, queue, spec
+        )
+
+    def _job(self, one: Resource, entry: Entry, placed: Mapping[str, int], nodes: tuple[Node, ...]) -> Job:
+        """Where it was given workers, or where Kubernetes really put as many."""
+        known = {node.name for node in nodes}
+        here = {name: count for name, count in placed.items() if name in known}
+        is_first = entry.account.started_at is None
+        if not one.is_suspended and here and (sum(here.values()) == entry.count or is_first):
+            count = sum(here.values())
+            entry.given = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
+        entry.given = {name: count for name, count in entry.given.items() if name in known}
+        others = {name: quantity for name, quantity in one.request().items() if name != self.device}
+        return replace(entry.job(rates_of), request=others)

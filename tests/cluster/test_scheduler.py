@@ -1,0 +1,125 @@
+"""ElasticJobs that share four slots of a real cluster under `elasticdl scheduler --on kubernetes`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import host_operator
+from tests.cluster.elastic_job import SMALL, ElasticJob
+from tests.cluster.kube import ROOT, SLOT, Kube
+from tests.integration.job import STEPS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NAMESPACE = "scheduler-suite"
+HERE = ("--on=kubernetes", f"--namespace={NAMESPACE}")
+PRIORITY, REASON = "elasticdl.org/priority", "elasticdl.org/scheduling"
+
+
+class Scheduled(ElasticJob):
+    """Each of its workers takes a slot."""
+
+    priority = 0
+
+    def document(self, wish: int, **spec: Any) -> dict[str, Any]:
+        made = super().document(wish, **spec)
+        worker = {"requests": {**SMALL["requests"], SLOT: "1"}}
+        made["spec"]["cluster"] |= {"worker": worker}
+        made["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "steps": 5}
+        made["metadata"]["annotations"] = {PRIORITY: str(self.priority)}
+        return made
+
+    def resource(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "elasticjob", self.name, "--output=json"))
+        return found
+
+    def wish(self) -> int:
+        """0: it waits."""
+        spec = self.resource()["spec"]
+        return 0 if spec.get("suspend") else int(spec["workers"]["wish"])
+
+
+@pytest.fixture(scope="module")
+def four_slots(kube: Kube) -> Iterator[Kube]:
+    if not kube.is_ours:
+        pytest.skip("slots can be set only on a cluster of our own")
+    with host_operator.running(kube):
+        kube.kubectl("create", "namespace", NAMESPACE)
+        kube.starter("slots", "node-2", "0")
+        yield kube
+        kube.starter("slots", "node-2", "4")
+        kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
+
+
+@pytest.fixture
+def scheduler(four_slots: Kube, tmp_path: Path) -> Iterator[Kube]:
+    argv = [sys.executable, "-m", "elasticdl.cli", "scheduler", *HERE, f"--device={SLOT}"]
+    environ = {**four_slots.environ, "PYTHONPATH": str(ROOT / "src")}
+    with (tmp_path / "scheduler.log").open("wb") as log:
+        process = subprocess.Popen(argv, env=environ, stdout=log, stderr=log)
+    yield four_slots
+    process.terminate()
+    assert process.wait(30) == 0
+    print((tmp_path / "scheduler.log").read_text())
+
+
+@pytest.fixture
+def make(scheduler: Kube, tmp_path: Path) -> Iterator[Callable[[str], Scheduled]]:
+    made: list[Scheduled] = []
+
+    def one(name: str) -> Scheduled:
+        made.append(Scheduled(scheduler, name, tmp_path, NAMESPACE))
+        return made[-1]
+
+    yield one
+    for job in made:
+        job.delete()
+    for job in made:
+        job.wait(lambda job=job: not job.left(), "the end of everything")  # type: ignore[misc]
+
+
+def test_a_second_job_starts_since_the_first_shrinks_and_it_grows_back(make: Callable[[str], Scheduled]) -> None:
+    first, second = make("first"), make("second")
+    first.apply(4, slow=True)
+    first.wait_members(4, step=1)
+    second.apply(4, slow=True)
+
+    second.wait(lambda: second.resource_status().get("step", 0) >= 1, "its first step")
+    said = first.status()
+    assert first.wish() < 4 and first.wish() + second.wish() <= 4
+    assert said["phase"] == "running" and f"{first.wish()} of 4 workers" in said["reason"]
+    assert first.resource()["metadata"]["annotations"][REASON] == said["reason"]
+
+    second.hurry()
+    second.wait_phase("Succeeded")
+    first.wait_members(4)
+    first.hurry()
+    assert first.wait_phase("Succeeded")["step"] == STEPS
+
+
+def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: Callable[[str], Scheduled]) -> None:
+    low, high = make("low"), make("high")
+    high.priority = 5
+    low.apply(2, slow=True)
+    low.wait_members(4, step=6)
+    high.apply(4, slow=True, workers={"wish": 4, "min": 4, "max": 4, "threads": 1})
+
+    high.wait_members(4, step=1)
+    assert low.wish() == 0
+    low.wait_phase("Suspended")
+    said = low.status()
+    assert said["phase"] == "suspended" and "waits" in said["reason"]
+
+    high.hurry()
+    high.wait_phase("Succeeded")
+    low.wait_members(4)
+    low.hurry()
+    assert low.wait_phase("Succeeded")["step"] == STEPS
+    assert low.resource()["metadata"]["annotations"]["elasticdl.org/requested-workers"] == "2"

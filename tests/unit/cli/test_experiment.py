@@ -1,0 +1,42 @@
+"""`elasticdl experiment`: a table, a picture and numbers beside the original's claim."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elasticdl.cli import real_experiment
+from elasticdl.sim.course import Course, Run
+from tests.unit.cli.conftest import Run as Elasticdl
+
+
+@pytest.mark.parametrize(("name", "claim"), [("two-jobs", "both at 1300 s"), ("mixed", "the service never waits")])
+def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
+    elasticdl: Elasticdl, tmp_path: Path, name: str, claim: str
+) -> None:
+    said = elasticdl("experiment", name, "--output", tmp_path / "out")
+
+    assert said.exit_code == 0, said.output
+    assert all(policy in said.output for policy in ("fifo-gang", "elastic-first-come", "courteous"))
+    assert claim in said.output
+    assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+    assert [one["policy"] for one in found["courses"]] == ["fifo-gang", "elastic-first-come", "courteous"]
+
+
+def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(0.0, 1.0, 11.0, ((1.0, 11.0, 4),))
+    course = Course("courteous", 8, 11.0, {"first": run, "second": run})
+    monkeypatch.setattr(real_experiment, "run", lambda name, say: [course])
+
+    said = elasticdl("experiment", "two-jobs", "--real")
+
+    assert said.exit_code == 0, said.output
+    assert Path("two-jobs-real.png").exists()
+    assert course.utilisation == pytest.approx(80 / 88)
+
+
+def test_an_unknown_one_is_refused(elasticdl: Elasticdl) -> None:
+    assert elasticdl("experiment", "three-jobs").exit_code == 2
