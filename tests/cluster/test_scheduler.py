@@ -32,6 +32,7 @@ class Scheduled(ElasticJob):
         made = super().document(wish, **spec)
         worker = {"requests": {**SMALL["requests"], SLOT: "1"}}
         made["spec"]["cluster"] |= {"worker": worker}
+        made["spec"]["model"]["params"]["pause_s"] = 1.0  # with four workers it takes two minutes, unless it may hurry
         made["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "steps": 5}
         made["metadata"]["annotations"] = {PRIORITY: str(self.priority)}
         return made

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import enlarge, fit, next_size
 from elasticdl.scheduler.snapshot import Job, Node, Workers
 
 Wanted = tuple[Job, int]
@@ -34,7 +34,7 @@ def arrange(nodes: Iterable[Node], wanted: Sequence[Wanted], found: Mapping[str,
     return given
 
 
-def in_order(wanted: Iterable[Wanted]) -> list[Wanted]:
+def by_change(wanted: Iterable[Wanted]) -> list[Wanted]:
     """Who stays as it is, who shrinks, who grows, who starts; among these the larger and the more particular first."""
 
     def key(one: Wanted) -> tuple[int, int, int, float, str]:
@@ -43,32 +43,6 @@ def in_order(wanted: Iterable[Wanted]) -> list[Wanted]:
         return change, len(job.kinds) or 1 << 30, -count * job.devices, job.submitted_at, job.name
 
     return sorted(wanted, key=key)
-
-
-def fit(room: Room, job: Job, most: int) -> Workers:
-    """Up to `most` workers, where they are if possible; {}: not even its least. Takes nothing."""
-    size = job.largest(min(most, room.fits_in_all(job)))
-    while size:
-        if (workers := keep(room, job, size)) is not None:
-            return workers
-        size = job.largest(size - 1)
-    return {}
-
-
-def next_size(job: Job, count: int) -> int:
-    """The least allowed size above `count`; 0: there is none."""
-    if job.sizes:
-        return min((size for size in job.sizes if size > count and job.allows(size)), default=0)
-    size = max(count + 1, job.minimum)
-    return size if size <= job.maximum else 0
-
-
-def enlarge(room: Room, job: Job, workers: Workers, size: int) -> Workers | None:
-    """Takes room for `size` workers in place of these, beside them if possible. None: no room, and nothing changed."""
-    room.give_back(job, workers)
-    grown = keep(room, replace(job, workers=workers) if workers else job, size)
-    room.take(job, workers if grown is None else grown)
-    return grown
 
 
 def go_round(room: Room, queue: Sequence[Job], given: dict[str, Workers]) -> None:
@@ -91,7 +65,7 @@ def _take_a_step(room: Room, job: Job, given: dict[str, Workers]) -> bool:
 def _in_turn(nodes: Iterable[Node], wanted: Sequence[Wanted]) -> dict[str, Workers]:
     room = Room(nodes)
     given: dict[str, Workers] = {}
-    for job, count in in_order(wanted):
+    for job, count in by_change(wanted):
         given[job.name] = fit(room, job, count) if count else {}
         room.take(job, given[job.name])
     return given

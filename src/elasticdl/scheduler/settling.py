@@ -34,22 +34,22 @@ def settle(room: Room, jobs: Iterable[Job], sizes: Mapping[str, int], *, is_rigi
             give(job, job.workers if room.holds(job, job.workers) and meets_demands(room, job, job.workers) else None)
     changed = [job for job in jobs if sizes.get(job.name, 0) and job.name not in given]
     for job in sorted(changed, key=lambda job: _turn(job, sizes[job.name])):
-        give(job, fitting(room, job, sizes[job.name], is_rigid=is_rigid))
+        size = sizes[job.name]
+        give(job, keep(room, job, size) if is_rigid else fit(room, job, size))
     for job in jobs:
         if job.name not in given and room.free:
             give(job, keep(room, job, job.wish if is_rigid else job.least))
     return given
 
 
-def fitting(room: Room, job: Job, size: int, *, is_rigid: bool = False) -> Workers | None:
-    """Nodes for this many workers, or for fewer if so many do not fit."""
-    workers = keep(room, job, size)
-    if workers is not None or is_rigid:
-        return workers
-    for smaller in reversed(job.allowed(min(size - 1, room.fits_in_all(job)))):
-        if (workers := keep(room, job, smaller)) is not None:
+def fit(room: Room, job: Job, most: int) -> Workers:
+    """Up to `most` workers, where they are if possible; {}: not even its least. Takes nothing."""
+    size = job.largest(min(most, room.fits_in_all(job)))
+    while size:
+        if (workers := keep(room, job, size)) is not None:
             return workers
-    return None
+        size = job.largest(size - 1)
+    return {}
 
 
 def staying(room: Room, job: Job) -> Workers:
@@ -74,16 +74,24 @@ def can_all_stay(nodes: Iterable[Node], jobs: Iterable[Job]) -> bool:
     return True
 
 
+def enlarge(room: Room, job: Job, workers: Workers, size: int) -> Workers | None:
+    """Takes room for `size` workers in place of these, beside them if possible. None: no room, and nothing changed."""
+    room.give_back(job, workers)
+    grown = keep(room, with_workers(job, workers) if workers else job, size)
+    room.take(job, workers if grown is None else grown)
+    return grown
+
+
 def with_workers(job: Job, workers: Workers) -> Job:
     """As if it had these."""
     return job if workers == job.workers else replace(job, workers=workers)
 
 
 def next_size(job: Job, count: int) -> int:
-    """The allowed number of workers after `count`; 0: there is none."""
-    if not job.sizes:
-        return 0 if count >= job.maximum else max(count + 1, job.minimum)
-    return next((size for size in job.allowed(job.maximum) if size > count), 0)
+    """The least allowed number of workers above `count`; 0: there is none."""
+    if job.sizes:
+        return min((size for size in job.sizes if size > count and job.allows(size)), default=0)
+    return 0 if count >= job.maximum else max(count + 1, job.minimum)
 
 
 def is_plain(job: Job) -> bool:

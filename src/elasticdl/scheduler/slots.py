@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from elasticdl.scheduler.arrange import arrange, fit, go_round, in_order
+from elasticdl.scheduler.arrange import arrange, by_change, go_round
 from elasticdl.scheduler.plan import Allocation
 from elasticdl.scheduler.reservations import Calendar, Reservation
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import fit
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 
@@ -26,7 +27,7 @@ def answers(
     """Who has reserved this slot gets that; what is left goes round to the others, in the order of `queue`."""
     due = {job.name: _due(job, reserved, slot) for job in queue}
     room, scratch = Room(snapshot.nodes), dict[str, Workers]()
-    for job, count in in_order((replace(one, workers={}), count) for one, count in due.values() if count):
+    for job, count in by_change((replace(one, workers={}), count) for one, count in due.values() if count):
         scratch[job.name] = fit(room, job, count)
         room.take(job, scratch[job.name])
     # Other resources than devices are not reserved: who finds no place on its kind is everybody's guest.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from elasticdl.scheduler.arrange import Wanted, fit, next_size
+from elasticdl.scheduler.arrange import Wanted
 from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import fit, next_size
 from elasticdl.scheduler.snapshot import Job, Node, Workers
 
 

@@ -16,6 +16,7 @@ from elasticdl.scheduler.snapshot import Job, Snapshot
 from elasticdl.scheduler.speed import Speeds
 from elasticdl.sim.engine import Engine, Setting
 from elasticdl.sim.interface import Cost, Knowledge, Placement
+from elasticdl.sim.steady import Steady
 from elasticdl.sim.trace import TraceJob
 
 FARTHEST_S = 7 * 86400.0
@@ -135,37 +136,22 @@ def _told(job: Job, speeds: Speeds, at: float) -> TraceJob:
     )
 
 
-class _Remaining:
+class _Remaining(Steady):
     """Is a Body: what is left of a job, by what is known or believed of it."""
 
     def __init__(self, job: Job, speeds: Speeds) -> None:
+        super().__init__(max(speeds.left(job), 1e-6))
         self._job = job
-        self._whole = self._left = max(speeds.left(job), 1e-6)
         self._rates = job.rates or RateTable({"": tuple((n, float(n)) for n in sorted({1, job.maximum}))})
-        self._rate = 0.0
 
     @property
     def name(self) -> str:
         return self._job.name
 
-    @property
-    def is_done(self) -> bool:
-        return self._left <= 0
-
     def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
         count = sum(placement)
         found = self._rates.at(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
         self._rate = max(float(np.nan_to_num(found)), 0.0)
-
-    def rate(self) -> float:
-        return self._rate
-
-    def to_mark(self) -> float:
-        return self._left
-
-    def advance(self, work: float) -> bool:
-        self._left = 0.0 if work >= self._left - 1e-9 else self._left - work
-        return False
 
     def known(self) -> Knowledge:
         job = self._job

@@ -16,6 +16,7 @@ from elasticdl.errors import DataError
 from elasticdl.scheduler.interface import Batch, Floats
 from elasticdl.sim.gavel_table import Table
 from elasticdl.sim.interface import Knowledge, Placement
+from elasticdl.sim.steady import Steady
 from elasticdl.sim.synthetic import Arrivals, drawn
 from elasticdl.sim.trace import TraceJob
 
@@ -42,43 +43,28 @@ class Measured:
         return None
 
 
-class Typed:
+class Typed(Steady):
     """Is a Body. Its work is steps."""
 
     def __init__(self, table: Table, job_type: str, steps: float, home: str) -> None:
+        super().__init__(steps)
         self._rates = Measured(table, job_type)
-        self._steps = self._left = steps
         self._home = home  # the kind that `alone_s` is about
-        self._rate = 0.0
 
     @property
     def name(self) -> str:
         return self._rates.job_type
 
-    @property
-    def is_done(self) -> bool:
-        return self._left <= 0
-
     def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
         self._rate = self._rates.one(sum(placement), len(placement), kind or self._home)
 
-    def rate(self) -> float:
-        return self._rate
-
-    def to_mark(self) -> float:
-        return self._left
-
-    def advance(self, work: float) -> bool:
-        self._left = 0.0 if work >= self._left - 1e-9 else self._left - work
-        return False
-
     def known(self) -> Knowledge:
-        return Knowledge(rates=self._rates, work_left=self._left, work_done=self._steps - self._left)
+        return Knowledge(rates=self._rates, work_left=self._left, work_done=self._whole - self._left)
 
     def alone_s(self, workers: float) -> float:
         """On the fastest kind; less than one worker: in turns."""
         rate = self._rates.one(max(int(workers), 1), 1, self._home) * min(workers, 1.0)
-        return self._steps / rate
+        return self._whole / rate
 
 
 def jobs(table: Table, arrivals: Arrivals) -> Iterator[TraceJob]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from elasticdl.errors import DataError, SpecError
 from elasticdl.scheduler.interface import Batch, Floats
 from elasticdl.sim.interface import Knowledge, Placement
+from elasticdl.sim.steady import Steady
 from elasticdl.sim.trace import TraceJob
 
 
@@ -52,44 +53,29 @@ class Curve:
         return None
 
 
-class Plain:
+class Plain(Steady):
     """Is a Body. Its work is what it takes with its recorded size, in seconds."""
 
     def __init__(self, name: str, size: int, duration_s: float, scaling: Scaling) -> None:
         if not 0 < duration_s < math.inf:
             raise DataError(f"job of {name}: expected a duration above 0 s, received {duration_s}")
+        super().__init__(duration_s)
         self._name = name
-        self._duration_s = self._left = duration_s
         self._curve = Curve(size, scaling.efficiency)
         self._most = scaling.most(size)
-        self._rate = 0.0
 
     @property
     def name(self) -> str:
         return self._name
 
-    @property
-    def is_done(self) -> bool:
-        return self._left <= 0
-
     def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
         self._rate = self._curve.one(sum(placement))
 
-    def rate(self) -> float:
-        return self._rate
-
-    def to_mark(self) -> float:
-        return self._left
-
-    def advance(self, work: float) -> bool:
-        self._left = 0.0 if work >= self._left - 1e-9 else self._left - work
-        return False
-
     def known(self) -> Knowledge:
-        return Knowledge(rates=self._curve, work_left=self._left, work_done=self._duration_s - self._left)
+        return Knowledge(rates=self._curve, work_left=self._left, work_done=self._whole - self._left)
 
     def alone_s(self, workers: float) -> float:
-        return self._duration_s / self._curve.one(min(workers, self._most))
+        return self._whole / self._curve.one(min(workers, self._most))
 
 
 def job(name: str, at: float, family: str, size: int, duration_s: float, scaling: Scaling) -> TraceJob:

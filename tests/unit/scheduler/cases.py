@@ -26,7 +26,8 @@ class Concave:
     def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         count, many = np.broadcast_arrays(np.asarray(workers, float), np.asarray(nodes, float))
         speed = dict(self.kinds).get(kind, 1.0)
-        found: Floats = speed * np.power(count, self.power) * np.where(many > 1, self.apart, 1.0)
+        alone = np.where(count > 0, np.maximum(count, 1.0) ** self.power, 0.0)
+        found: Floats = speed * alone * np.where(many > 1, self.apart, 1.0)
         return found
 
     def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
@@ -48,8 +49,7 @@ def running(name: str, workers: Workers, minimum: int = 1, maximum: int = 0, at:
 
 
 def counts(decision: Decision | Plan) -> dict[str, int]:
-    plan = decision.plan if isinstance(decision, Decision) else decision
-    return {name: given.count for name, given in plan.allocations.items()}
+    return {name: sum(workers.values()) for name, workers in workers_of(decision).items()}
 
 
 def applied(snapshot: Snapshot, plan: Plan, later_s: float = 0.0) -> Snapshot:
@@ -83,5 +83,6 @@ def decided(policy: Policy, cluster: tuple[Node, ...], *jobs: Job, memory: Any =
     return decision
 
 
-def workers_of(decision: Decision) -> Mapping[str, Workers]:
-    return {name: dict(given.workers) for name, given in decision.plan.allocations.items()}
+def workers_of(decision: Decision | Plan) -> Mapping[str, Workers]:
+    plan = decision.plan if isinstance(decision, Decision) else decision
+    return {name: dict(given.workers) for name, given in plan.allocations.items()}

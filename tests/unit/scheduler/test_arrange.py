@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.scheduler.arrange import arrange, enlarge, fit, go_round, in_order, next_size
+from elasticdl.scheduler.arrange import arrange, by_change, go_round
 from elasticdl.scheduler.room import Room
 from elasticdl.scheduler.snapshot import Job, Workers
 from tests.unit.scheduler.policies.rules import cluster
@@ -52,30 +52,9 @@ def test_nobody_waits_beside_a_free_device() -> None:
 
 
 def test_the_particular_choose_before_the_indifferent() -> None:
-    order = in_order([(job("any"), 8), (job("picky", kinds=("a",)), 1)])
+    order = by_change([(job("any"), 8), (job("picky", kinds=("a",)), 1)])
 
     assert [one.name for one, _ in order] == ["picky", "any"]
-
-
-def test_the_largest_allowed_size_that_fits() -> None:
-    room = Room(cluster(1))
-
-    assert fit(room, job("a", sizes=(1, 3, 8)), 8) == {"n0": 3}
-    assert fit(room, job("a", sizes=(8,)), 8) == {}
-
-
-def test_the_next_size_is_the_least_allowed_one_above() -> None:
-    assert [next_size(Job("a", 0.0, 3, 4), count) for count in (0, 3, 4)] == [3, 4, 0]
-    assert [next_size(job("a", sizes=(2, 6)), count) for count in (0, 2, 6)] == [2, 6, 0]
-
-
-def test_enlarging_without_room_changes_nothing() -> None:
-    room, one = Room(cluster(1)), job("a")
-    room.take(one, {"n0": 2})
-
-    assert enlarge(room, one, {"n0": 2}, 5) is None
-    assert room.free == 2
-    assert enlarge(room, one, {"n0": 2}, 4) == {"n0": 4}
 
 
 def test_leftovers_go_round_one_step_each() -> None:

@@ -27,7 +27,6 @@ FULL = Job(
     (2, 4, 8),
     3,
     "team",
-    "resnet",
     1,
     {"memory": 1e9},
     ("a100", "t4"),

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from elasticdl.scheduler.interface import Batch, Floats
 from elasticdl.scheduler.snapshot import Job, Snapshot
 from elasticdl.scheduler.speed import UNKNOWN_S, Speeds, few_sizes
-from tests.unit.scheduler.policies.rules import Curve, cluster
+from tests.unit.scheduler.cases import Concave
+from tests.unit.scheduler.policies.rules import cluster
 
 SPEEDS = Speeds(Snapshot(0.0, (*cluster(1, 8, "a"), *cluster(4, 4, "b")), ()))
 
@@ -29,7 +30,7 @@ def test_a_job_nobody_measured_does_a_unit_a_second_with_each_worker() -> None:
 
 
 def test_rates_are_those_of_the_fewest_nodes_of_the_kind() -> None:
-    job = Job("a", 0.0, rates=Curve(1.0, far=0.5), devices=2)
+    job = Job("a", 0.0, rates=Concave(1.0, apart=0.5), devices=2)
 
     assert SPEEDS.at(job, [2, 4], "b").tolist() == [2.0, 2.0]
     assert SPEEDS.at(job, [2, 4], "a").tolist() == [2.0, 4.0]

@@ -1,4 +1,4 @@
-"""The process: decide when ElasticJobs or nodes change, and every so often."""
+"""The process: decide when ElasticJobs or nodes change or pods end, and every so often."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from elasticdl.errors import ElasticDLError
-from elasticdl.kube.kinds import ELASTIC_JOB, NODE, Kind
-from elasticdl.kube.watching import follow
+from elasticdl.kube.kinds import ELASTIC_JOB, NODE, POD, Kind
+from elasticdl.kube.watching import Change, Document, follow
+from elasticdl.scheduler.cluster.capacity import is_alive
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.cluster.resource import read
 from elasticdl.scheduler.interface import Policy
@@ -19,7 +19,9 @@ from elasticdl.scheduler.loop import Loop
 SETTLE_S = 0.2  # what comes together is decided together
 RETRY_S = 2.0  # after a call that failed
 TROUBLE_S = 5.0  # after a policy that failed; the loop has said why
-INTERVAL_S = 10.0  # of policies that need none: other pods come and go, and nobody tells us of them
+INTERVAL_S = 10.0  # of policies that need none: pods of others come and go, and nobody tells us of them
+
+OURS = "app.kubernetes.io/name=elasticdl"
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +44,10 @@ class Server:
         self._news.set()
 
     def run(self) -> None:
-        for kind, namespace, key in ((ELASTIC_JOB, self._cluster.namespace, _of_job), (NODE, "", _of_node)):
-            threading.Thread(target=self._watch, args=(kind, namespace, key), name=kind.plural, daemon=True).start()
+        namespace = self._cluster.namespace
+        watched = ((ELASTIC_JOB, namespace, "", is_news_of_job), (NODE, "", "", is_news_of_node))
+        for one in (*watched, (POD, namespace, OURS, is_end_of_pod)):
+            threading.Thread(target=self._watch, args=one, name=f"watch-{one[0].plural}", daemon=True).start()
         while not self._stopped.is_set():
             self._news.wait(self._turn())
             if self._news.is_set():
@@ -59,19 +63,34 @@ class Server:
             return RETRY_S
         return TROUBLE_S if self.loop.trouble else self._interval_s or None
 
-    def _watch(self, kind: Kind, namespace: str, key: Callable[[Any], Any]) -> None:
-        for changes in follow(self._cluster.api, kind, namespace, "", self._stopped):
-            sides = ((change.before and key(change.before), change.after and key(change.after)) for change in changes)
-            if self._asks_at_events and any(before != after for before, after in sides):
+    def _watch(self, kind: Kind, namespace: str, labels: str, is_news: Callable[[Change], bool]) -> None:
+        for changes in follow(self._cluster.api, kind, namespace, labels, self._stopped):
+            if self._asks_at_events and any(map(is_news, changes)):
                 self._news.set()
 
 
-def _of_job(document: Any) -> Any:
-    found = read(document)
+def is_news_of_job(change: Change) -> bool:
+    return _of_job(change.before) != _of_job(change.after)
+
+
+def is_news_of_node(change: Change) -> bool:
+    return _of_node(change.before) != _of_node(change.after)
+
+
+def is_end_of_pod(change: Change) -> bool:
+    """What it had is free: a job is over before its pods are."""
+    before, after = change
+    return before is not None and is_alive(before) and (after is None or not is_alive(after))
+
+
+def _of_job(document: Document | None) -> object:
+    found = read(document) if document is not None else None
     return None if found is None else found.key
 
 
-def _of_node(document: Any) -> Any:
+def _of_node(document: Document | None) -> object:
+    if document is None:
+        return None
     spec, status = document.get("spec", {}), document.get("status", {})
     ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"]
-    return spec.get("unschedulable"), str(spec.get("taints")), str(status.get("allocatable")), ready
+    return spec.get("unschedulable"), spec.get("taints"), status.get("allocatable"), ready

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.scheduler.arrange import arrange, enlarge, next_size
+from elasticdl.scheduler.arrange import arrange
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import enlarge, next_size
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 from elasticdl.scheduler.speed import Speeds
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order, next_size, settle, staying, with_workers
+from elasticdl.scheduler.settling import enlarge, in_order, next_size, settle, staying, with_workers
 from elasticdl.scheduler.snapshot import Job, Node, Snapshot, Workers
 
 
@@ -110,10 +109,7 @@ def _grown(room: Room, job: Job, workers: Workers) -> Workers | None:
     size = next_size(job, sum(workers.values()))
     if not size or (size - sum(workers.values())) * job.devices > room.free:
         return None
-    room.give_back(job, workers)
-    grown = keep(room, with_workers(job, workers), size)
-    room.take(job, workers if grown is None else grown)
-    return grown
+    return enlarge(room, with_workers(job, workers), workers, size)
 
 
 def _answer(job: Job, workers: Mapping[str, int], level: float) -> Allocation:

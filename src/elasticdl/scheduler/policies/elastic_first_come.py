@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order, is_plain, next_size, staying, with_workers
+from elasticdl.scheduler.settling import enlarge, in_order, is_plain, next_size, staying, with_workers
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 
@@ -76,9 +75,7 @@ def _place(room: Room, queue: list[Job], given: dict[str, Workers], sizes: Mappi
         before = given.get(job.name, {})
         if sizes[job.name] == sum(before.values()):
             continue
-        room.give_back(job, before)
-        workers = keep(room, with_workers(job, before), sizes[job.name])
-        room.take(job, before if workers is None else workers)
+        workers = enlarge(room, with_workers(job, before), before, sizes[job.name])
         if workers is None:
             return False
         given[job.name] = workers

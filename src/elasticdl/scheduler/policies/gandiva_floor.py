@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from elasticdl.scheduler.placement import fewer, keep, meets_demands, place
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import fitting, with_workers
+from elasticdl.scheduler.settling import fit, with_workers
 from elasticdl.scheduler.snapshot import Job, Node, Workers
 
 
@@ -48,9 +48,9 @@ class Floor:
         tried: dict[str, Workers] = {}
         for job in line:
             home = with_workers(job, homes.get(job.name, {}))
-            if workers := fitting(scratch, home, bases[job.name]):
-                scratch.take(job, workers)
-                tried[job.name] = workers
+            if seats := fit(scratch, home, bases[job.name]):
+                scratch.take(job, seats)
+                tried[job.name] = seats
         sizes = {name: sum(workers.values()) for name, workers in tried.items()}
         chosen = [job for job in line if job.name in tried]
         rest = [job for job in chosen if not self._stays(job, homes.get(job.name, {}), sizes[job.name])]
@@ -72,7 +72,7 @@ class Floor:
             if not self.room.free or sum(before.values()) >= bases[job.name]:
                 continue
             self.leave(job)
-            if workers := fitting(self.room, with_workers(job, before), bases[job.name]):
+            if workers := fit(self.room, with_workers(job, before), bases[job.name]):
                 self.seat(job, workers)
 
     def gather(self, jobs: Iterable[Job]) -> None:

@@ -25,7 +25,7 @@ from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies import genetic
 from elasticdl.scheduler.policies.genetic import Problem, States
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import can_all_stay, fitting
+from elasticdl.scheduler.settling import can_all_stay, fit
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 
@@ -102,7 +102,7 @@ def _checked(snapshot: Snapshot, jobs: list[Job], chosen: list[Workers]) -> Plan
     given: dict[str, Workers] = {}
     for job, workers in zip(jobs, chosen, strict=True):
         if workers and not (room.holds(job, workers) and meets_demands(room, job, workers)):
-            workers = fitting(room, job, sum(workers.values())) or {}
+            workers = fit(room, job, sum(workers.values()))
         room.take(job, workers)
         given[job.name] = workers
     for job in jobs:

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.scheduler.arrange import fit, go_round, in_order
+from elasticdl.scheduler.arrange import by_change, go_round
 from elasticdl.scheduler.interface import Decision, Floats
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import fit
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 from elasticdl.scheduler.speed import Speeds, few_sizes
 
@@ -72,13 +73,13 @@ class Themis:
         }
         book = _Book(snapshot, self.lease_s)
         room, given = Room(snapshot.nodes), {}
-        for job, count in in_order((job, leases[job.name].count) for job in snapshot.jobs if job.name in leases):
+        for job, count in by_change((job, leases[job.name].count) for job in snapshot.jobs if job.name in leases):
             given[job.name] = fit(room, job, count)
             room.take(job, given[job.name])
         free = [job for job in book.worst_first(leases) if not given.get(job.name)]
         bidders = free[: math.ceil((1 - self.fairness) * len(free))]
         won = auction([book.bid(job, room) for job in bidders], room.free)
-        for job, count in in_order((job, won[job.name]) for job in bidders):
+        for job, count in by_change((job, won[job.name]) for job in bidders):
             given[job.name] = fit(room, job, count) if count else {}
             room.take(job, given[job.name])
         names = {job.name for job in bidders}

@@ -7,13 +7,14 @@ import pytest
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.afs import Afs
 from elasticdl.scheduler.snapshot import Job, Snapshot
-from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts
+from tests.unit.scheduler.cases import Concave, applied, counts
+from tests.unit.scheduler.policies.rules import check, cluster
 
 AFS_P = Afs("afs-p", knows_length=False)
 
 
 def job(name: str, left: float | None = None, power: float = 0.8, **more: object) -> Job:
-    return Job(name, 0.0, maximum=8, rates=Curve(power, far=1.0), work_left=left, **more)  # type: ignore[arg-type]
+    return Job(name, 0.0, maximum=8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
 
 
 def decide(policy: Afs, *jobs: Job, devices: int = 4, memory: object = None) -> dict[str, int]:
@@ -79,8 +80,8 @@ def test_when_not_all_can_run_the_least_executed_take_turns() -> None:
     jobs = (job("a", executed_s=50.0), job("b", executed_s=10.0), job("c", executed_s=30.0))
     seen = Snapshot(0.0, cluster(1, 2), jobs)
     first = AFS_P.decide(seen, None)
-    within = AFS_P.decide(carried_out(seen, first.plan, 7100.0), first.memory)
-    after = AFS_P.decide(carried_out(seen, first.plan, 7300.0), first.memory)
+    within = AFS_P.decide(applied(seen, first.plan, 7100.0), first.memory)
+    after = AFS_P.decide(applied(seen, first.plan, 7300.0), first.memory)
 
     assert counts(first.plan) == {"a": 0, "b": 1, "c": 1}
     assert counts(within.plan) == {"a": 0, "b": 1, "c": 1}

@@ -7,7 +7,8 @@ from dataclasses import replace
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.aonline import AOnline
 from elasticdl.scheduler.snapshot import Job, Snapshot
-from tests.unit.scheduler.policies.rules import carried_out, check, cluster, counts
+from tests.unit.scheduler.cases import applied, counts
+from tests.unit.scheduler.policies.rules import check, cluster
 
 SLOT = 600.0
 
@@ -45,7 +46,7 @@ def test_of_equal_weights_the_one_that_needs_less_is_accepted() -> None:
 def test_a_job_too_long_for_this_interval_is_accepted_in_a_longer_one() -> None:
     seen = Snapshot(0.0, cluster(1, 1), (job("a", 2.0),))
     first = AOnline().decide(seen, None)
-    second = AOnline().decide(carried_out(seen, first.plan, SLOT), first.memory)
+    second = AOnline().decide(applied(seen, first.plan, SLOT), first.memory)
 
     assert (set(first.memory.reserved), set(second.memory.reserved)) == (set(), {"a"})
     assert counts(first.plan) == {"a": 1}, "nobody reserved the device"
@@ -54,8 +55,8 @@ def test_a_job_too_long_for_this_interval_is_accepted_in_a_longer_one() -> None:
 def test_a_job_that_comes_within_an_interval_waits_for_the_next() -> None:
     seen = Snapshot(0.0, cluster(1, 1), (job("a", 0.9),))
     first = AOnline().decide(seen, None)
-    both = replace(seen, now=1.0, jobs=(*seen.jobs, job("new", 0.1, 100.0)))
-    second = AOnline().decide(carried_out(both, first.plan, 1.0), first.memory)
+    later = applied(seen, first.plan, 1.0)
+    second = AOnline().decide(replace(later, jobs=(*later.jobs, job("new", 0.1, 100.0))), first.memory)
 
     assert counts(second.plan) == {"a": 1, "new": 0}
 

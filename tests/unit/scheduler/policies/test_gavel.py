@@ -11,13 +11,14 @@ from elasticdl.errors import SpecError
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.gavel import Gavel
 from elasticdl.scheduler.snapshot import Demand, Job, Snapshot
-from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts, workers
+from tests.unit.scheduler.cases import Concave, applied, counts, workers_of
+from tests.unit.scheduler.policies.rules import check, cluster
 
 MIXED = (*cluster(1, 1, "fast"), *cluster(1, 1, "slow"))
 
 
 def job(name: str, fast: float, slow: float = 1.0, **more: object) -> Job:
-    return Job(name, 0.0, rates=Curve(kinds={"fast": fast, "slow": slow}), **more)  # type: ignore[arg-type]
+    return Job(name, 0.0, rates=Concave(kinds=(("fast", fast), ("slow", slow))), **more)  # type: ignore[arg-type]
 
 
 def rounds(policy: Gavel, snapshot: Snapshot, count: int) -> Counter[str]:
@@ -26,14 +27,14 @@ def rounds(policy: Gavel, snapshot: Snapshot, count: int) -> Counter[str]:
     for _ in range(count):
         decision = policy.decide(seen, memory)
         had.update(name for name, given in decision.plan.allocations.items() if given.workers)
-        seen, memory = carried_out(seen, decision.plan, seen.now + 360.0), decision.memory
+        seen, memory = applied(seen, decision.plan, 360.0), decision.memory
     return had
 
 
 def test_the_job_that_gains_most_by_the_fast_device_gets_it() -> None:
     seen = Snapshot(0.0, MIXED, (job("a", 1.2, work_left=1e4), job("b", 1.0, 0.1, work_left=1e4)))
 
-    assert workers(Gavel(objective="makespan").decide(seen, None).plan) == {"a": {"slown0": 1}, "b": {"fastn0": 1}}
+    assert workers_of(Gavel(objective="makespan").decide(seen, None).plan) == {"a": {"slown0": 1}, "b": {"fastn0": 1}}
 
 
 def test_two_alike_take_turns_on_one_device() -> None:
@@ -70,7 +71,7 @@ def test_a_job_gets_all_its_workers_or_none() -> None:
 def test_within_a_round_nobody_is_preempted_and_free_devices_are_used() -> None:
     seen = Snapshot(0.0, cluster(1, 2), (job("a", 1.0), job("b", 1.0)))
     first = Gavel().decide(seen, None)
-    later = carried_out(seen, first.plan, 100.0)
+    later = applied(seen, first.plan, 100.0)
     one_left = replace(later, jobs=(later.by_name["a"], job("c", 1.0, weight=100.0), job("d", 1.0)))
 
     assert counts(Gavel().decide(one_left, first.memory).plan) == {"a": 1, "c": 1, "d": 0}
@@ -79,13 +80,13 @@ def test_within_a_round_nobody_is_preempted_and_free_devices_are_used() -> None:
 def test_who_runs_on_stays_on_its_node() -> None:
     seen = Snapshot(0.0, cluster(3, 1), (replace(job("a", 1.0), workers={"n2": 1}),))
 
-    assert workers(Gavel().decide(seen, None).plan) == {"a": {"n2": 1}}
+    assert workers_of(Gavel().decide(seen, None).plan) == {"a": {"n2": 1}}
 
 
 def test_a_job_too_large_for_each_kind_alone_spans_both() -> None:
     wide = Job("wide", 0.0, maximum=2)
 
-    assert workers(Gavel().decide(Snapshot(0.0, MIXED, (wide,)), None).plan) == {"wide": {"fastn0": 1, "slown0": 1}}
+    assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (wide,)), None).plan) == {"wide": {"fastn0": 1, "slown0": 1}}
 
 
 @pytest.mark.parametrize("name", ["gavel", "gavel-makespan", "gavel-fairness"])
@@ -97,7 +98,7 @@ def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
 def test_a_job_that_demands_a_kind_of_each_gets_both() -> None:
     asks = Job("asks", 0.0, 2, 2, demands=(Demand(1, "slow"), Demand(1, "fast")))
 
-    assert workers(Gavel().decide(Snapshot(0.0, MIXED, (asks,)), None).plan) == {"asks": {"fastn0": 1, "slown0": 1}}
+    assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (asks,)), None).plan) == {"asks": {"fastn0": 1, "slown0": 1}}
 
 
 def test_an_unknown_objective_is_refused() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.oasis import Oasis
 from elasticdl.scheduler.snapshot import Job, Snapshot, Utility
-from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts
+from tests.unit.scheduler.cases import Concave, applied, counts
+from tests.unit.scheduler.policies.rules import check, cluster
 
 SLOT = 1200.0
 POLICY = Oasis(horizon=12)
@@ -29,7 +30,7 @@ def test_a_job_on_a_free_cluster_is_accepted_until_its_work_is_done() -> None:
 def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -> None:
     ends = {}
     for name, utility in (("urgent", Utility(100.0, 1.0, 2.5 * SLOT)), ("patient", Utility(100.0, 0.0))):
-        one = job(name, 4.0, rates=Curve(0.5), utility=utility)
+        one = job(name, 4.0, rates=Concave(0.5), utility=utility)
         reserved = POLICY.decide(Snapshot(0.0, cluster(1), (one,)), None).memory.reserved[name]
         ends[name] = reserved.last, max(reserved.workers.values())
 
@@ -57,7 +58,7 @@ def test_a_refused_job_uses_what_nobody_reserved() -> None:
 def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
     seen = Snapshot(0.0, cluster(1), (job("first", 8.0, minimum=4, utility=Utility(10.0, 1.0, 2.5 * SLOT)),))
     first = POLICY.decide(seen, None)
-    later = carried_out(seen, first.plan, SLOT)
+    later = applied(seen, first.plan, SLOT)
     worthier = replace(job("worthier", 4.0, utility=Utility(1e4, 0.0)), submitted_at=SLOT)
     second = POLICY.decide(replace(later, jobs=(*later.jobs, worthier)), first.memory)
 
@@ -69,7 +70,7 @@ def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
 def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
     seen = Snapshot(0.0, cluster(1), (Job("a", 0.0),))
     first = POLICY.decide(seen, None)
-    later = POLICY.decide(carried_out(seen, first.plan, 5 * SLOT), first.memory)
+    later = POLICY.decide(applied(seen, first.plan, 5 * SLOT), first.memory)
 
     assert first.memory.reserved["a"].last == 0
     assert later.memory.reserved["a"].last >= 5

@@ -10,11 +10,12 @@ import pytest
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.sia import Sia, restart_factor
 from elasticdl.scheduler.snapshot import Demand, Job, Snapshot
-from tests.unit.scheduler.policies.rules import Curve, carried_out, check, cluster, counts, workers
+from tests.unit.scheduler.cases import Concave, applied, counts, workers_of
+from tests.unit.scheduler.policies.rules import check, cluster
 
 
 def job(name: str, power: float = 0.8, maximum: int = 16, **more: object) -> Job:
-    return Job(name, 0.0, maximum=maximum, rates=Curve(power, kinds={"fast": 4.0}), **more)  # type: ignore[arg-type]
+    return Job(name, 0.0, maximum=maximum, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
 
 
 def after(snapshot: Snapshot, rounds: int) -> Snapshot:
@@ -22,7 +23,7 @@ def after(snapshot: Snapshot, rounds: int) -> Snapshot:
     seen, memory = snapshot, None
     for _ in range(rounds):
         decision = Sia().decide(seen, memory)
-        seen, memory = carried_out(seen, decision.plan, seen.now + 60.0), decision.memory
+        seen, memory = applied(seen, decision.plan, 60.0), decision.memory
     return seen
 
 
@@ -50,9 +51,9 @@ def test_the_job_that_scales_better_gets_more() -> None:
 
 def test_of_two_jobs_the_one_that_gains_by_it_gets_the_fast_kind() -> None:
     nodes = (*cluster(1, 1, "fast"), *cluster(1, 1, "slow"))
-    same = Job("same", 0.0, rates=Curve())
+    same = Job("same", 0.0, rates=Concave())
 
-    assert workers(Sia().decide(Snapshot(0.0, nodes, (same, job("gains"))), None).plan) == {
+    assert workers_of(Sia().decide(Snapshot(0.0, nodes, (same, job("gains"))), None).plan) == {
         "same": {"slown0": 1},
         "gains": {"fastn0": 1},
     }
@@ -71,7 +72,7 @@ def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> N
     """Three devices are free on two nodes; the two small ones are put together."""
     small = [job(f"s{i}", maximum=1, workers={f"n{i}": 1}, started_at=0.0) for i in range(2)]
     wide = Job("wide", 0.0, minimum=4, maximum=4)
-    given = workers(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
+    given = workers_of(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
 
     assert len(given["wide"]) == 1
     assert given["s0"].keys() == given["s1"].keys() != given["wide"].keys()
@@ -92,7 +93,7 @@ def test_a_job_that_demands_two_kinds_gets_both() -> None:
     nodes = (*cluster(1, 4, "a"), *cluster(1, 4, "b"))
     both = Job("both", 0.0, minimum=3, maximum=3, demands=(Demand(2, "a"), Demand(1, "b")))
 
-    assert workers(Sia().decide(Snapshot(0.0, nodes, (both,)), None).plan) == {"both": {"an0": 2, "bn0": 1}}
+    assert workers_of(Sia().decide(Snapshot(0.0, nodes, (both,)), None).plan) == {"both": {"an0": 2, "bn0": 1}}
 
 
 def test_serving_another_job_is_worth_more_than_the_last_worker_of_one() -> None:
@@ -106,7 +107,7 @@ def test_asked_again_within_a_round_it_says_the_same() -> None:
     seen = Snapshot(0.0, cluster(2), (job("a"),))
     first = Sia().decide(seen, None)
 
-    assert counts(Sia().decide(carried_out(seen, first.plan, 30.0), first.memory).plan) == {"a": 1}
+    assert counts(Sia().decide(applied(seen, first.plan, 30.0), first.memory).plan) == {"a": 1}
 
 
 def test_for_p_above_zero_the_sum_of_goodputs_counts() -> None:

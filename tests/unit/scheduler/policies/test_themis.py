@@ -9,7 +9,8 @@ import numpy as np
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.themis import Bid, Themis, auction, proportionally_fair
 from elasticdl.scheduler.snapshot import Job, Snapshot
-from tests.unit.scheduler.policies.rules import carried_out, check, cluster, counts
+from tests.unit.scheduler.cases import applied, counts
+from tests.unit.scheduler.policies.rules import check, cluster
 
 
 def job(name: str, submitted_at: float = 0.0, left: float = 1e4, maximum: int = 8) -> Job:
@@ -59,7 +60,7 @@ def test_leftovers_of_payments_are_given_out_too() -> None:
 def test_who_holds_a_lease_keeps_it_though_a_worse_off_job_comes() -> None:
     seen = Snapshot(0.0, cluster(1), (job("a"),))
     first = Themis().decide(seen, None)
-    later = carried_out(seen, first.plan, 300.0)
+    later = applied(seen, first.plan, 300.0)
     second = Themis().decide(replace(later, jobs=(*later.jobs, job("b", 300.0))), first.memory)
 
     assert counts(second.plan) == {"a": 4, "b": 0}
@@ -69,7 +70,7 @@ def test_who_holds_a_lease_keeps_it_though_a_worse_off_job_comes() -> None:
 def test_after_its_lease_a_job_makes_room_for_one_that_is_worse_off() -> None:
     seen = Snapshot(0.0, cluster(1), (job("a", left=1e6),))
     first = Themis().decide(seen, None)
-    later = carried_out(seen, first.plan, 601.0)
+    later = applied(seen, first.plan, 601.0)
     short = job("short", 1.0, left=10.0, maximum=1)
     second = Themis().decide(replace(later, jobs=(*later.jobs, short)), first.memory)
 

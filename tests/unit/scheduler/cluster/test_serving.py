@@ -1,0 +1,102 @@
+"""What makes the scheduler decide anew, and what of it fails."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from elasticdl.kube.errors import ApiAway
+from elasticdl.kube.kinds import ELASTIC_JOB, NODE, Kind
+from elasticdl.kube.watching import Change
+from elasticdl.scheduler.cluster import serving
+from elasticdl.scheduler.cluster.kubernetes import Namespace
+from elasticdl.scheduler.cluster.resource import REQUESTED
+from elasticdl.scheduler.policies.goodput import GoodputPolicy
+from tests.unit.scheduler.cluster.test_capacity import SLOT, node
+from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic, spec, worker
+
+
+def test_a_job_that_comes_ends_or_asks_for_other_sizes_is_news() -> None:
+    job = elastic("j")
+
+    assert serving.is_news_of_job(Change(None, job))
+    assert serving.is_news_of_job(Change(job, None))
+    assert serving.is_news_of_job(Change(job, elastic("j", phase="Succeeded")))
+    assert serving.is_news_of_job(Change(job, elastic("j", high=8)))
+    assert not serving.is_news_of_job(Change(job, elastic("j", phase="Running")))
+    ours = elastic("j", wish=4, annotations={REQUESTED: "2"})
+    assert not serving.is_news_of_job(Change(job, ours))
+
+
+def test_a_node_that_comes_goes_or_has_more_is_news_and_its_heartbeat_is_not() -> None:
+    beat = copy.deepcopy(node("a"))
+    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "now"
+
+    assert not serving.is_news_of_node(Change(node("a"), beat))
+    for other in (None, node("a", slots="8"), node("a", unschedulable=True), node("a", ready="Unknown")):
+        assert serving.is_news_of_node(Change(node("a"), other))
+
+
+def test_the_end_of_a_pod_is_news_and_its_beginning_is_not() -> None:
+    pod = worker("j", 0, "a")
+    over = {**pod, "status": {"phase": "Succeeded"}}
+
+    assert serving.is_end_of_pod(Change(pod, over)) and serving.is_end_of_pod(Change(pod, None))
+    assert not serving.is_end_of_pod(Change(None, pod)) and not serving.is_end_of_pod(Change(over, None))
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    made = Memory()
+    made.objects[NODE] = [node("a")]
+    made.objects[ELASTIC_JOB] = [elastic("j")]
+    news = threading.Event()
+
+    def follow(api: Any, kind: Kind, namespace: str, labels: str, stopped: threading.Event) -> Iterator[list[Change]]:
+        """One newcomer, when the test says so."""
+        while kind == ELASTIC_JOB and not stopped.wait(0.01):
+            if news.is_set():
+                news.clear()
+                yield [Change(None, made.objects[ELASTIC_JOB][-1])]
+
+    monkeypatch.setattr(serving, "follow", follow)
+    monkeypatch.setattr(serving, "RETRY_S", 0.05)
+    made.news = news  # type: ignore[attr-defined]
+    return made
+
+
+def wait(is_so: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_it_decides_at_once_goes_on_after_an_error_and_when_a_job_comes(memory: Memory) -> None:
+    cluster = Namespace(memory, "here", SLOT)  # type: ignore[arg-type]
+    errors = [ApiAway("away")]
+    real = cluster.snapshot
+
+    def snapshot(now: float) -> Any:
+        if errors:
+            raise errors.pop()
+        return real(now)
+
+    cluster.snapshot = snapshot  # type: ignore[method-assign]
+    server = serving.Server(GoodputPolicy(), cluster, 0.0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait(lambda: spec(memory, "j")[0] == 4)
+
+    memory.objects[ELASTIC_JOB].append(elastic("k"))
+    memory.news.set()  # type: ignore[attr-defined]
+    wait(lambda: spec(memory, "j")[0] < 4)
+    server.stop()
+    thread.join(20)
+
+    assert not thread.is_alive() and not errors
