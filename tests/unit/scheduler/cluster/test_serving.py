@@ -14,8 +14,8 @@ from elasticdl.kube.errors import ApiAway
 from elasticdl.kube.kinds import ELASTIC_JOB, NODE, Kind
 from elasticdl.kube.watching import Change
 from elasticdl.scheduler.cluster import serving
+from elasticdl.scheduler.cluster.annotations import REQUESTED
 from elasticdl.scheduler.cluster.kubernetes import Namespace
-from elasticdl.scheduler.cluster.resource import REQUESTED
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node
 from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic, spec, worker
