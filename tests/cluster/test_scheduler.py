@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED
 from tests.cluster import host_operator
 from tests.cluster.elastic_job import SMALL, ElasticJob
 from tests.cluster.kube import ROOT, SLOT, Kube
@@ -20,7 +21,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NAMESPACE = "scheduler-suite"
 HERE = ("--on=kubernetes", f"--namespace={NAMESPACE}")
-PRIORITY, REASON = "elasticdl.org/priority", "elasticdl.org/scheduling"
 
 
 class Scheduled(ElasticJob):
@@ -123,4 +123,4 @@ def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: C
     low.wait_members(4)
     low.hurry()
     assert low.wait_phase("Succeeded")["step"] == STEPS
-    assert low.resource()["metadata"]["annotations"]["elasticdl.org/requested-workers"] == "2"
+    assert low.resource()["metadata"]["annotations"][REQUESTED] == "2"

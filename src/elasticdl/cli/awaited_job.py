@@ -14,7 +14,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import Forbidden, NotThere
 from elasticdl.kube.kinds import ELASTIC_JOB
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.scheduler.cluster.resource import REASON
+from elasticdl.scheduler.cluster.annotations import REASON
 from elasticdl.spec import WorkersSpec
 from elasticdl.spec.directory import JobDirectory
 

@@ -8,18 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from elasticdl.errors import SpecError
+from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED, SUSPENDED, US
 from elasticdl.scheduler.plan import Allocation
 from elasticdl.spec import JobSpec
 from elasticdl.spec.cluster import amount
 from elasticdl.spec.elastic_job import job_of
 
 Document = Mapping[str, Any]
-
-PRIORITY = "elasticdl.org/priority"  # an integer, by its owner
-REQUESTED = "elasticdl.org/requested-workers"  # the owner's wish, before the scheduler wrote its own there
-REASON = "elasticdl.org/scheduling"  # why it has so many workers, or waits
-SUSPENDED = "elasticdl.org/suspended-by"  # ours is "scheduler"; else it was a person
-US = "scheduler"
 
 _OVER = ("Succeeded", "Stopped", "Failed")
 

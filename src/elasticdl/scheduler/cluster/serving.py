@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.kinds import ELASTIC_JOB, NODE, POD, Kind
 from elasticdl.kube.watching import Change, Document, follow
+from elasticdl.launcher.naming import JOB_LABEL
 from elasticdl.scheduler.cluster.capacity import is_alive
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.cluster.resource import read
@@ -46,7 +47,7 @@ class Server:
     def run(self) -> None:
         namespace = self._cluster.namespace
         watched = ((ELASTIC_JOB, namespace, "", is_news_of_job), (NODE, "", "", is_news_of_node))
-        for one in (*watched, (POD, namespace, OURS, is_end_of_pod)):
+        for one in (*watched, (POD, namespace, OURS, self._is_room)):
             threading.Thread(target=self._watch, args=one, name=f"watch-{one[0].plural}", daemon=True).start()
         while not self._stopped.is_set():
             self._news.wait(self._turn())
@@ -68,6 +69,9 @@ class Server:
             if self._asks_at_events and any(map(is_news, changes)):
                 self._news.set()
 
+    def _is_room(self, change: Change) -> bool:
+        return is_end_of_pod(change, self._cluster.resources)
+
 
 def is_news_of_job(change: Change) -> bool:
     return _of_job(change.before) != _of_job(change.after)
@@ -77,10 +81,11 @@ def is_news_of_node(change: Change) -> bool:
     return _of_node(change.before) != _of_node(change.after)
 
 
-def is_end_of_pod(change: Change) -> bool:
-    """What it had is free: a job is over before its pods are."""
+def is_end_of_pod(change: Change, jobs: Collection[str]) -> bool:
+    """Whether it was of none of `jobs`: a job is over before its pods are. Those who shrink were planned with."""
     before, after = change
-    return before is not None and is_alive(before) and (after is None or not is_alive(after))
+    is_end = before is not None and is_alive(before) and (after is None or not is_alive(after))
+    return is_end and before is not None and before["metadata"]["labels"].get(JOB_LABEL) not in jobs
 
 
 def _of_job(document: Document | None) -> object:

@@ -11,8 +11,9 @@ import pytest
 from elasticdl.kube.api import EVERYWHERE
 from elasticdl.kube.errors import Call, Forbidden, NotThere
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, NODE, POD, Kind
+from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED, SUSPENDED
 from elasticdl.scheduler.cluster.kubernetes import Namespace
-from elasticdl.scheduler.cluster.resource import PRIORITY, REASON, REQUESTED, SUSPENDED, read
+from elasticdl.scheduler.cluster.resource import read
 from elasticdl.scheduler.loop import Loop
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies.goodput import GoodputPolicy

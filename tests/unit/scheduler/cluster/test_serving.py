@@ -14,8 +14,8 @@ from elasticdl.kube.errors import ApiAway
 from elasticdl.kube.kinds import ELASTIC_JOB, NODE, Kind
 from elasticdl.kube.watching import Change
 from elasticdl.scheduler.cluster import serving
+from elasticdl.scheduler.cluster.annotations import REQUESTED
 from elasticdl.scheduler.cluster.kubernetes import Namespace
-from elasticdl.scheduler.cluster.resource import REQUESTED
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node
 from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic, spec, worker
@@ -42,12 +42,13 @@ def test_a_node_that_comes_goes_or_has_more_is_news_and_its_heartbeat_is_not() -
         assert serving.is_news_of_node(Change(node("a"), other))
 
 
-def test_the_end_of_a_pod_is_news_and_its_beginning_is_not() -> None:
+def test_the_end_of_a_pod_is_news_unless_its_job_goes_on_and_its_beginning_is_not() -> None:
     pod = worker("j", 0, "a")
     over = {**pod, "status": {"phase": "Succeeded"}}
 
-    assert serving.is_end_of_pod(Change(pod, over)) and serving.is_end_of_pod(Change(pod, None))
-    assert not serving.is_end_of_pod(Change(None, pod)) and not serving.is_end_of_pod(Change(over, None))
+    for end in (Change(pod, over), Change(pod, None)):
+        assert serving.is_end_of_pod(end, {"k"}) and not serving.is_end_of_pod(end, {"j", "k"})
+    assert not serving.is_end_of_pod(Change(None, pod), set()) and not serving.is_end_of_pod(Change(over, None), set())
 
 
 @pytest.fixture
