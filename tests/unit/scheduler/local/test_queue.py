@@ -81,7 +81,7 @@ def test_only_one_serves_a_queue(queue: Queue) -> None:
 
 def test_a_report_comes_back_as_it_was(queue: Queue) -> None:
     standing = Standing(
-        State.SUSPENDING, {}, 4, "others", 12.5, 9.0, 5.0, 1, "team", 2, Account(started_at=1.0, launches=2)
+        State.SUSPENDING, {}, 4, "others", 12.5, 9.0, 5.0, 1, "team", 2, 3, Account(started_at=1.0, launches=2)
     )
     report = Report(10.0, "goodput", {"here": 8}, "", {"a": standing})
     queue.root.mkdir(parents=True)
