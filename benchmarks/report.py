@@ -3,7 +3,7 @@
     python benchmarks/report.py rescale=rescale.json overhead=overhead.json --into README.md benchmarks/README.md
 
 Each NAME=FILE replaces what lies between `<!-- NAME -->` and `<!-- /NAME -->` by the table of FILE (`--json` of the
-benchmark). A document without these marks stays as it is.
+benchmark). A document without these marks stays as it is. NAME=FILE#WORDS takes only rows whose measure matches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     for document in options.into:
         text = document.read_text()
         for name, _, file in (table.partition("=") for table in options.tables):
-            text = replaced(text, name, markdown(json.loads(Path(file).read_text())))
+            path, _, words = file.partition("#")
+            rows = [row for row in json.loads(Path(path).read_text()) if re.search(words, row["measure"])]
+            text = replaced(text, name, markdown(rows))
         document.write_text(text)
     return 0
 
