@@ -30,7 +30,7 @@ def consolidate(
     ]  # fmt: skip
     for job in spread[:MOST_MOVES]:
         room.give_back(job, found[job.name])
-        better = place(room, job, sum(found[job.name].values()))
+        better = _together(room, job, found[job.name])
         if better is not None and len(better) < len(found[job.name]) and _pays(job, found[job.name], better, lasts_s):
             found[job.name] = better
             room.take(job, better)
@@ -40,13 +40,23 @@ def consolidate(
     return found
 
 
+def _together(room: Room, job: Job, workers: Workers) -> Workers | None:
+    """On one of its own nodes if one has room for all: some need not move then. Else wherever it takes fewest."""
+    count = sum(workers.values())
+    own = [name for name in sorted(workers, key=lambda name: -workers[name]) if room.fits(job, name) >= count]
+    return {own[0]: count} if own else place(room, job, count)
+
+
 def _make_way(room: Room, job: Job, found: dict[str, Workers], by_name: Mapping[str, Job], lasts_s: float) -> None:
     """Onto one node, whose smallest other jobs go where there is room; nothing happens if that does not pay."""
     count = sum(found[job.name].values())
     if count * job.devices > max(room.nodes[name].devices for name in found[job.name]):
         return
     node = max(found[job.name], key=lambda name: (found[job.name][name], name))
-    others = [one for one, workers in found.items() if one != job.name and node in workers and len(workers) == 1]
+    others = [
+        one for one, workers in found.items()
+        if one != job.name and node in workers and len(workers) == 1 and not by_name[one].demands
+    ]  # fmt: skip
     others.sort(key=lambda one: (sum(found[one].values()) * by_name[one].devices, one))
     before = dict(found)
     room.give_back(job, found[job.name])
