@@ -20,10 +20,11 @@ def end(job: Job, phase: Outcome, reason: str, exit_code: int, now: float, *, ki
     job.ledger.phase = Over(phase, reason, exit_code, now)
     kind = {"succeeded": "finished", "stopped": "stopped", "failed": "failed"}[phase]
     actions: Actions = [job.note(now, kind, reason=reason)]
-    for worker in job.ledger.membership.here():
+    for worker in list(job.ledger.membership.here()):
         if kill:
             actions.append(SignalWorker(worker.id, signal.SIGKILL))
         elif worker.state is WorkerState.LAUNCHING:
+            worker.become(WorkerState.LEAVING, now, "the job is over")
             actions.append(SignalWorker(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
         else:
             actions.append(send(worker.id, release=pb.Release()))
