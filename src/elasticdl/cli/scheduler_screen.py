@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from elasticdl.cli import scheduler_view
-from elasticdl.cli.screen import keys_unseen
+from elasticdl.cli.screen import draw, keys_unseen, say
 from elasticdl.scheduler.local.events import Ended
 from elasticdl.scheduler.local.standing import Report
 
@@ -57,13 +57,7 @@ class Screen:
         report, notice = self._report, self._notice
         most = max(self._console.height - FRAME, 3)
         picture = scheduler_view.picture(report, list(self._ended), notice, most) if report else Text(notice)
-        try:
-            self._live.update(picture, refresh=True)
-        except OSError:
-            self._console.quiet = True
+        draw(self._live, picture)
 
     def _print(self, line: str) -> None:
-        try:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-        except OSError:
-            self._console.quiet = True
+        say(self._console, line)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -72,16 +72,26 @@ class Screen:
         is_over = self._status is not None and self._status.phase in words.OVER
         notice = "" if is_over else "\n".join(part for part in (self._away, self._notice) if part)
         picture = view.job(self._status, notice) if self._status is not None else Text(notice or "starting…")
-        try:
-            self._live.update(picture, refresh=True)
-        except OSError:
-            self._console.quiet = True
+        draw(self._live, picture)
 
     def _print(self, line: str) -> None:
-        try:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-        except OSError:
-            self._console.quiet = True
+        say(self._console, line)
+
+
+def draw(live: Live, picture: RenderableType) -> None:
+    """Nothing, from now on, on a terminal that is gone."""
+    try:
+        live.update(picture, refresh=True)
+    except OSError:
+        live.console.quiet = True
+
+
+def say(console: Console, line: str) -> None:
+    """As `draw`, a line as it is."""
+    try:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    except OSError:
+        console.quiet = True
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from elasticdl.scheduler.interface import Rates
 Workers = Mapping[str, int]
 """How many workers on which node, by its name. Nodes without any do not stand in it."""
 
-NOTHING: Mapping[str, float] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class Node:

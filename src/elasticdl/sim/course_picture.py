@@ -11,8 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from elasticdl.sim.course import Course
+from elasticdl.sim.picture import INK, clean
 
-INK, FAINT, GRID, CLAIM = "#1f2933", "#9aa5b1", "#e4e7eb", "#d64545"
+CLAIM = "#d64545"
 COLOURS = ("#2f6fb5", "#d98324", "#3e9a6b", "#8b6fc0")
 
 Groups = Mapping[str, Sequence[str]]
@@ -37,7 +38,7 @@ def draw(
     rows = figure.subplots(len(courses), 1, sharex=True, squeeze=False)[:, 0]
     last = max([one.end_s for one in courses] + [at for at, _ in claims.values()])
     for axes, course, grouped, note in zip(rows, courses, groups, notes, strict=True):
-        _clean(axes)
+        clean(axes)
         _areas(axes, course, grouped)
         axes.axhline(course.devices, color=INK, linewidth=1)
         axes.set_ylim(0, course.devices * 1.18)
@@ -86,13 +87,3 @@ def _areas(axes: Any, course: Course, groups: Groups) -> None:
             label=label,
         )
         below = below + height
-
-
-def _clean(axes: Any) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(FAINT)
-    axes.tick_params(colors=INK, labelsize=9)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)

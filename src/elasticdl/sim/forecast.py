@@ -12,6 +12,7 @@ from elasticdl.scheduler import tiers
 from elasticdl.scheduler.interface import Batch, Policy
 from elasticdl.scheduler.plan import Plan
 from elasticdl.scheduler.rate_table import RateTable
+from elasticdl.scheduler.settling import in_order
 from elasticdl.scheduler.snapshot import Job, Snapshot
 from elasticdl.scheduler.speed import Speeds
 from elasticdl.sim.engine import Engine, Setting
@@ -72,7 +73,7 @@ def _decide(policy: Policy, snapshot: Snapshot, job: Job | None) -> Plan:
 
 def _changes(without: Plan, with_it: Plan, snapshot: Snapshot) -> tuple[Change, ...]:
     found = []
-    for job in sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name)):
+    for job in in_order(snapshot.jobs):
         before, after = without.allocations[job.name].count, with_it.allocations[job.name].count
         if before != after:
             found.append(Change(job.name, before, after, with_it.allocations[job.name].reason))

@@ -116,6 +116,12 @@ def _figure(width: float, height: float) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    clean(axes)
+    return figure, axes
+
+
+def clean(axes: Any) -> None:
+    """Two sides, and a faint grid behind what is drawn."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -123,7 +129,6 @@ def _figure(width: float, height: float) -> tuple[Figure, Any]:
     axes.tick_params(colors=INK, labelsize=9)
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    return figure, axes
 
 
 def _name(axes: Any, outcomes: Sequence[Outcome], names: Sequence[str]) -> None:

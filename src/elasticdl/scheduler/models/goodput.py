@@ -72,9 +72,7 @@ class Goodput:
 
     def batch_of(self, local: int, passes: int, workers: int) -> Batch:
         """With the learning rate of AdaScale."""
-        scale = local * passes * workers / self.limits.initial
-        rest = self.noise.variance / scale + self.noise.square
-        return Batch(local, passes, (self.noise.variance + self.noise.square) / rest if rest > 0 else 1.0)
+        return Batch(local, passes, float(gain(self.noise, local * passes * workers / self.limits.initial)))
 
     def _best(self, workers: Floats, nodes: Floats) -> tuple[Floats, Floats, Floats]:
         """Goodput, local batch and passes for each."""

@@ -25,7 +25,7 @@ from elasticdl.scheduler.arrange import arrange
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import enlarge, next_size
+from elasticdl.scheduler.settling import enlarge, in_order, next_size
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 from elasticdl.scheduler.speed import Speeds
 
@@ -70,7 +70,7 @@ class Afs:
         """`memory`: when the turn of each running job began."""
         began: Mapping[str, float] = memory or {}
         speeds, room = Speeds(snapshot), Room(snapshot.nodes)
-        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        queue = in_order(snapshot.jobs)
         shares = {job.name: self._share(snapshot, speeds, room, job) for job in queue}
         if self.knows_length:
             _hand_out(room, list(shares.values()))

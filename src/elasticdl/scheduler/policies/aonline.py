@@ -25,6 +25,7 @@ from elasticdl.scheduler.configurations import Configurations
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.plan import Plan
 from elasticdl.scheduler.reservations import Bounds, Calendar, Reservation, best
+from elasticdl.scheduler.settling import in_order
 from elasticdl.scheduler.slots import answers, carried
 from elasticdl.scheduler.snapshot import Job, Snapshot
 
@@ -52,7 +53,7 @@ class AOnline:
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
-        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        queue = in_order(snapshot.jobs)
         is_anew = not past.known & snapshot.by_name.keys()
         begins = is_anew or slot >= past.until
         until, slots = past.until, past.slots

@@ -31,6 +31,7 @@ from elasticdl.scheduler.models.time_fractions import Needs, fractions, isolated
 from elasticdl.scheduler.placement import keep
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.settling import in_order
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 from elasticdl.scheduler.speed import Speeds
 
@@ -70,7 +71,7 @@ class Gavel:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past = _remembered(snapshot, memory or _NOTHING)
-        queue = sorted((job.rigid() for job in snapshot.jobs), key=lambda job: (job.submitted_at, job.name))
+        queue = in_order(job.rigid() for job in snapshot.jobs)
         is_new_round = snapshot.now >= past.round_at + self.round_s - _EARLY_S
         times = self._fractions(snapshot, queue)
         kinds = _chosen(snapshot, queue, times, past, {} if is_new_round else past.running)

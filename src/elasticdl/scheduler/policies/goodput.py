@@ -32,7 +32,7 @@ from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies import knapsack
 from elasticdl.scheduler.policies.offers import Offer, offers
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import can_all_stay
+from elasticdl.scheduler.settling import can_all_stay, in_order
 from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
 
 EXACT_DEVICES = 512
@@ -63,7 +63,7 @@ class GoodputPolicy:
     patience_s: float = 600.0  # after which one who waits is worth twice as much
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        jobs = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        jobs = in_order(snapshot.jobs)
         if not snapshot.nodes:
             return Decision(Plan({job.name: Allocation({}, "waits: there is no node") for job in jobs}))
         found = offers(snapshot, jobs)
@@ -78,9 +78,9 @@ class GoodputPolicy:
             ):
                 given = now
             given = consolidate(snapshot.nodes, jobs, given, self.horizon_s)
-        answers = (_answer(job, given[job.name], snapshot, some) for job, some in zip(jobs, found, strict=True))
-        plan = Plan({job.name: answer for job, answer in zip(jobs, answers, strict=True)})
-        return Decision(plan, Memory(snapshot.now, {name: workers for name, workers in given.items()}))
+        both = zip(jobs, found, strict=True)
+        plan = Plan({job.name: _answer(job, given[job.name], snapshot, some) for job, some in both})
+        return Decision(plan, Memory(snapshot.now, dict(given)))
 
     def _values(self, now: float, jobs: Sequence[Job], found: Sequence[list[Offer]]) -> list[list[Floats]]:
         """Of each size of each offer. That one more job runs outweighs any size of another."""

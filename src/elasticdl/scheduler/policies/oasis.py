@@ -25,6 +25,7 @@ from elasticdl.scheduler.configurations import Configurations
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.plan import Plan
 from elasticdl.scheduler.reservations import Bounds, Calendar, Reservation, best
+from elasticdl.scheduler.settling import in_order
 from elasticdl.scheduler.slots import answers, carried
 from elasticdl.scheduler.snapshot import Job, Snapshot, Utility
 
@@ -51,7 +52,7 @@ class Oasis:
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
-        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        queue = in_order(snapshot.jobs)
         calendar = Calendar(Configurations(snapshot), slot, self.horizon, self.slot_s)
         reserved = carried(past.reserved, snapshot, calendar)
         refused = {name: at for name, at in past.refused.items() if at == slot and name in snapshot.by_name}

@@ -28,6 +28,7 @@ from elasticdl.scheduler.configurations import Configuration, Configurations
 from elasticdl.scheduler.interface import Decision, Floats
 from elasticdl.scheduler.models.choice import choose
 from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.settling import in_order
 from elasticdl.scheduler.snapshot import Job, Node, Snapshot, Workers
 from elasticdl.scheduler.whole_nodes import lay_out
 
@@ -61,7 +62,7 @@ class Sia:
         is_new = past is None or snapshot.now >= past.at + self.interval_s - _EARLY_S
         if past and not is_new and set(past.had) == set(snapshot.by_name) and past.nodes == snapshot.node_of:
             return Decision(past.plan, past)
-        queue = sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.name))
+        queue = in_order(snapshot.jobs)
         old = past.had if past and not is_new else {}
         had = {job.name: old.get(job.name, job.count) for job in queue}
         chosen = self._chosen(snapshot, queue, had)
