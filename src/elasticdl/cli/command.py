@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +25,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 def one_spelling(token: str) -> str:
     """`--model_def` and `--model-def` are the same option."""
     return token.replace("_", "-")
+
+
+def typed() -> str:
+    """The command that runs now, as a person would type it again."""
+    return shlex.join(["elasticdl", *click.get_current_context().find_root().obj])
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.cli.command import Command
+from elasticdl.cli.command import Command, typed
 
 if TYPE_CHECKING:
     from elasticdl.sim.course import Course
@@ -57,7 +55,7 @@ def command(name: str, real: bool, output: Path) -> None:
     stem = f"{name}-real" if real else name
     show(name, courses, real, output / f"{stem}.png")
     document = {
-        "command": shlex.join(["elasticdl", *sys.argv[1:]]),
+        "command": typed(),
         "claim": _claim(name),
         "courses": [one.document() for one in courses],
     }

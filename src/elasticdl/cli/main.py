@@ -69,7 +69,7 @@ class Root(click.Group):
     def main(self, args: Sequence[str] | None = None, *unused: Any, **extra: Any) -> NoReturn:
         words = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in takewhile(lambda word: word.startswith("-"), words)
-        extra |= {"prog_name": "elasticdl", "standalone_mode": False}
+        extra |= {"prog_name": "elasticdl", "standalone_mode": False, "obj": words}
         try:
             code = super().main(words, **extra)
         except click.ClickException as exc:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from elasticdl.cli import simulate_options
-from elasticdl.cli.command import Command
+from elasticdl.cli.command import Command, typed
 from elasticdl.errors import SpecError
 
 if TYPE_CHECKING:
@@ -88,7 +86,7 @@ def _simulate(given: dict[str, Any]) -> None:
 def _write(outcomes: list[Outcome], given: dict[str, Any], setting: Setting, total: int) -> None:
     from elasticdl.sim import page, results
 
-    made_by = shlex.join(["elasticdl", *sys.argv[1:]])
+    made_by = typed()
     if given["json"]:
         nodes = [
             {"name": one.name, "devices": one.devices, "kind": one.kind, "rack": one.rack} for one in setting.nodes

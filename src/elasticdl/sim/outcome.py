@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
 
-from elasticdl.sim.interface import Record
+from elasticdl.sim.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class Outcome:
 
     policy: str
     devices: int
-    ended: tuple[Record, ...]
-    never: tuple[Record, ...]  # with their reason
+    ended: Records
+    never: Records  # with their reason
     unfinished: int  # when somebody stopped it
     used: tuple[tuple[float, float], ...]  # devices in use, from when
     device_s: float
@@ -56,27 +55,24 @@ class Outcome:
 
     @cached_property
     def numbers(self) -> Numbers:
-        times = [one.jct_s for one in self.ended if one.jct_s is not None]
-        if not times:
+        if not self.ended:
             return Numbers(0, *[float("nan")] * (len(fields(Numbers)) - 1))
-        first = min(one.submitted_at for one in (*self.ended, *self.never))
-        last = max(one.finished_at or 0.0 for one in self.ended) if self.stopped_at is None else self.stopped_at
-        fairness = [one.fairness for one in self.ended if one.fairness is not None]
+        submitted, finished = self.ended.column("submitted_at"), self.ended.column("finished_at")
+        first = float(min(submitted.min(), self.never.column("submitted_at").min(initial=np.inf)))
+        last = float(finished.max()) if self.stopped_at is None else self.stopped_at
+        times, fairness = finished - submitted, self.ended.column("fairness")
+        fairness = fairness[~np.isnan(fairness)]
         p50, p90, p99 = (float(one) for one in np.percentile(times, [50, 90, 99]))
         return Numbers(
             len(times),
-            _mean(times),
+            float(times.mean()),
             p50,
             p90,
             p99,
             last - first,
-            _mean([one.waited_s for one in self.ended]),
+            float(self.ended.column("waited_s").mean()),
             self.device_s / max(self.devices * (last - first), 1e-9),
-            _mean([one.restarts for one in self.ended]),
-            max(fairness),
-            _mean(fairness),
+            float(self.ended.column("restarts").mean()),
+            float(fairness.max()),
+            float(fairness.mean()),
         )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))

@@ -13,8 +13,8 @@ from typing import Any
 
 from elasticdl.scheduler import policies
 from elasticdl.sim.engine import Engine, Setting
-from elasticdl.sim.interface import Record
 from elasticdl.sim.outcome import Outcome, Timing
+from elasticdl.sim.records import Records
 from elasticdl.sim.source import Source
 
 TOLD_S = 0.1  # between two words about progress
@@ -40,8 +40,7 @@ def simulate(policy: str, source: Source, setting: Setting, tell: Tell, is_stopp
     rule = policies.named(policy)
     jobs = source.jobs(adapts_batch=rule.adapts_batch, needs_oracle=rule.needs_oracle)
     engine = Engine(rule, jobs, setting)
-    ended: list[Record] = []
-    never: list[Record] = []
+    ended, never = Records(), Records()
     stopped_at: float | None = None
 
     def progress(now: float, _active: int) -> None:
@@ -63,8 +62,8 @@ def simulate(policy: str, source: Source, setting: Setting, tell: Tell, is_stopp
     return Outcome(
         policy,
         sum(node.devices for node in setting.nodes),
-        tuple(ended),
-        tuple(never),
+        ended,
+        never,
         len(engine.active) if stopped_at is not None else 0,
         tuple(engine.used),
         engine.device_s,
