@@ -1,0 +1,1 @@
+"""Columns to features: statistics, transformations, treatments, and the front that binds them."""
