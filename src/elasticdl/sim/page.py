@@ -18,10 +18,11 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 1180px; 
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
 pre { background: #f5f7fa; padding: .7rem 1rem; overflow-x: auto; border-radius: 4px; font-size: 13px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13.5px; }
-th, td { padding: .35rem .5rem; white-space: nowrap; text-align: right; border-bottom: 1px solid #e4e7eb; vertical-align: bottom; }
-th { color: #52606d; font-weight: 600; white-space: normal; } th:first-child, td:first-child { text-align: left; }
-td.best { font-weight: 700; color: #1d6f42; } td.left { text-align: left; white-space: normal; } img { max-width: 100%; height: auto; }
-.wide { overflow-x: auto; } .note { color: #52606d; }
+th, td { padding: .35rem .5rem; text-align: right; border-bottom: 1px solid #e4e7eb; vertical-align: bottom; }
+td { white-space: nowrap; }
+th { color: #52606d; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+td.best { font-weight: 700; color: #1d6f42; } img { max-width: 100%; height: auto; }
+td.left { text-align: left; white-space: normal; } .wide { overflow-x: auto; } .note { color: #52606d; }
 """
 
 

@@ -1,0 +1,163 @@
+"""features.yaml: a treatment for every column. `elasticdl features analyze` writes it, a person edits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import SpecError
+from elasticdl.features import treatments
+from elasticdl.features.statistics import Kind, Statistics
+from elasticdl.features.treatments import Cross, Drop, Treatment
+from elasticdl.spec.text import parse_yaml
+
+VERSION = 1
+_KEYS = ("version", "label", "statistics", "columns", "crosses", "groups")
+
+
+@dataclass(frozen=True)
+class FeaturesFile:
+    """Columns keep the order of the data set."""
+
+    label: str
+    statistics: str  # a file beside this one
+    columns: Mapping[str, tuple[Treatment, ...]]
+    crosses: tuple[Cross, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def override(self, changes: Mapping[str, Any], where: str) -> FeaturesFile:
+        """With other treatments for some columns: by name, by a pattern as `C*`, by a group; later ones win."""
+        columns = dict(self.columns)
+        crosses = self.crosses
+        for key, text in changes.items():
+            place = f"{where}.{key}"
+            if key == "crosses":
+                crosses = _crosses(text, place)
+                continue
+            for name in self._meant(key, place):
+                columns[name] = _treatments(text, place)
+        changed = replace(self, columns=columns, crosses=crosses)
+        changed._check(where)
+        return changed
+
+    def _meant(self, key: str, place: str) -> list[str]:
+        if key in self.columns:
+            return [key]
+        if key in self.groups:
+            return list(self.groups[key])
+        found = [name for name in self.columns if fnmatchcase(name, key)]
+        if not found:
+            raise SpecError(f"{place}: no column, group or pattern of columns" + _near(key, self.columns))
+        return found
+
+    def _check(self, where: str) -> None:
+        for cross in self.crosses:
+            for name in cross.columns:
+                if name not in self.columns:
+                    raise SpecError(f"{where}: {cross}: no column {name!r}" + _near(name, self.columns))
+        for group, names in self.groups.items():
+            for name in names:
+                if name not in self.columns:
+                    raise SpecError(f"{where}.groups.{group}: no column {name!r}" + _near(name, self.columns))
+        if self.label in self.columns:
+            raise SpecError(f"{where}: {self.label!r} is the label and cannot be a feature; take it out of columns")
+
+    def check_against(self, statistics: Statistics, where: str) -> None:
+        """SpecError where the statistics are of another data set, or a treatment does not fit a column's kind."""
+        absent = [name for name in self.columns if name not in statistics.columns]
+        if absent:
+            raise SpecError(
+                f"{where}: no statistics of {', '.join(absent[:5])}: the file is of another data set than "
+                f"{statistics.source}; run `elasticdl features analyze` on this one"
+            )
+        for name, chosen in self.columns.items():
+            kind = statistics.columns[name].kind
+            for one in chosen:
+                if one.takes == "number" and kind is not Kind.NUMBER:
+                    raise SpecError(
+                        f"{where}.columns.{name}: {one} takes numbers, and this column has {kind}; e.g. hash(bins=1000)"
+                    )
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Columns that something becomes of."""
+        crossed = {name for cross in self.crosses for name in cross.columns}
+        return tuple(
+            name
+            for name, chosen in self.columns.items()
+            if name in crossed or any(not isinstance(one, Drop) for one in chosen)
+        )
+
+
+def load(path: Path) -> FeaturesFile:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as exc:
+        raise SpecError(f"{path}: expected a features.yaml: {exc.strerror}") from exc
+    return parse(text, str(path))
+
+
+def parse(text: str, where: str) -> FeaturesFile:
+    found = parse_yaml(text, where)
+    if not isinstance(found, dict) or not isinstance(found.get("columns"), dict):
+        raise SpecError(
+            f"{where}: expected the keys {', '.join(_KEYS)}; `elasticdl features analyze` writes such a file"
+        )
+    for key in found:
+        if key not in _KEYS:
+            raise SpecError(f"{where}: no key {key!r}" + _near(str(key), _KEYS))
+    if found.get("version") != VERSION:
+        raise SpecError(f"{where}: expected version: {VERSION}, received {found.get('version')!r}; analyze again")
+    groups = found.get("groups") or {}
+    if not isinstance(groups, dict) or not all(isinstance(names, list) for names in groups.values()):
+        raise SpecError(f"{where}.groups: expected lists of columns by name")
+    made = FeaturesFile(
+        label=str(found.get("label") or ""),
+        statistics=str(found.get("statistics") or "statistics.json"),
+        columns={str(name): _treatments(given, f"{where}.columns.{name}") for name, given in found["columns"].items()},
+        crosses=_crosses(found.get("crosses") or [], f"{where}.crosses"),
+        groups={str(name): tuple(str(one) for one in names) for name, names in groups.items()},
+    )
+    if not made.label:
+        raise SpecError(f"{where}: expected label: the column to predict")
+    made._check(where)
+    return made
+
+
+def _treatments(given: Any, where: str) -> tuple[Treatment, ...]:
+    """One, or a list of them."""
+    texts = given if isinstance(given, list) else [given]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise SpecError(f"{where}: expected a transformation such as hash(bins=1000), or a list of them")
+    made = []
+    for text in texts:
+        try:
+            made.append(treatments.parse(text))
+        except SpecError as exc:
+            raise SpecError(f"{where}: {exc}") from exc
+    if any(isinstance(one, Cross) for one in made):
+        raise SpecError(f"{where}: a cross is of several columns; it belongs into `crosses`")
+    if len(set(made)) < len(made):
+        raise SpecError(f"{where}: the same transformation stands twice")
+    return tuple(made)
+
+
+def _crosses(given: Any, where: str) -> tuple[Cross, ...]:
+    if not isinstance(given, list):
+        raise SpecError(f'{where}: expected a list such as ["cross(C1, C2)"]')
+    made = []
+    for text in given:
+        one = treatments.parse(text) if isinstance(text, str) else None
+        if not isinstance(one, Cross):
+            raise SpecError(f"{where}: expected crosses such as cross(C1, C2), received {text!r}")
+        made.append(one)
+    return tuple(made)
+
+
+def _near(name: str, known: Any) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(list(known)[:12])}"

@@ -1,0 +1,78 @@
+"""features.yaml: read whole, changed by names, patterns and groups, refused with the place."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.features import file
+from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features.treatments import Cross, Discretize, Drop, Hash, Lookup, Normalize
+
+TEXT = """
+version: 1
+label: clicked
+columns:
+  I1: [normalize(log=true), discretize(quantiles=20)]
+  I2: normalize()
+  C1: lookup(min_count=2)
+  C2: drop
+crosses: ["cross(C1, C2)"]
+groups: {user: [C1, C2]}
+"""
+
+
+def test_a_file_is_read_in_the_order_of_its_columns() -> None:
+    found = file.parse(TEXT, "features.yaml")
+
+    assert found.label == "clicked"
+    assert list(found.columns) == ["I1", "I2", "C1", "C2"]
+    assert found.columns["I1"] == (Normalize(log=True), Discretize(quantiles=20))
+    assert found.crosses == (Cross(columns=("C1", "C2")),)
+    assert found.used == ("I1", "I2", "C1", "C2")  # C2 is dropped by itself, but crossed
+
+
+def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> None:
+    found = file.parse(TEXT, "features.yaml")
+
+    changed = found.override({"I*": "drop", "user": "hash(bins=9)", "C2": "lookup", "crosses": []}, "ctr.yaml")
+
+    assert changed.columns == {"I1": (Drop(),), "I2": (Drop(),), "C1": (Hash(bins=9),), "C2": (Lookup(),)}
+    assert changed.used == ("C1", "C2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("version: 1", "version: 3", "expected version: 1, received 3"),
+        ("label: clicked", "", "expected label: the column to predict"),
+        ("label: clicked", "label: I1", "'I1' is the label and cannot be a feature"),
+        ("crosses: [", "croses: [", "no key 'croses'; did you mean 'crosses'?"),
+        ("cross(C1, C2)", "cross(C1, C9)", "cross(C1, C9, bins=1000000): no column 'C9'; did you mean 'C1'?"),
+        ("[C1, C2]", "[C3]", "features.yaml.groups.user: no column 'C3'"),
+        ("I2: normalize()", "I2: normalise()", "features.yaml.columns.I2: 'normalise()': no transformation"),
+        ("I2: normalize()", "I2: [drop, drop]", "the same transformation stands twice"),
+        ("I2: normalize()", "I2: cross(I1, I2)", "it belongs into `crosses`"),
+        ("I2: normalize()", "I2: 7", "expected a transformation such as hash(bins=1000)"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(old: str, new: str, complaint: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        file.parse(TEXT.replace(old, new), "features.yaml")
+    assert complaint in str(refused.value)
+
+
+def test_a_change_of_nothing_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"ctr.yaml.X1: no column, group or pattern of columns; did you mean 'I1'\?"):
+        file.parse(TEXT, "features.yaml").override({"X1": "drop"}, "ctr.yaml")
+
+
+def test_statistics_of_another_data_set_are_refused() -> None:
+    one = ColumnStatistics(kind=Kind.TEXT, missing=0, distinct=1)
+    found = file.parse(TEXT, "features.yaml")
+
+    with pytest.raises(SpecError, match="no statistics of I2, C1, C2: the file is of another data set than x.csv"):
+        found.check_against(Statistics(source="x.csv", rows=1, columns={"I1": one}), "features.yaml")
+    every = Statistics(source="x.csv", rows=1, columns={name: one for name in found.columns})
+    with pytest.raises(SpecError, match=r"columns.I1: normalize\(log=true\) takes numbers, and this column has text"):
+        found.check_against(every, "features.yaml")
