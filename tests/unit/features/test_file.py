@@ -48,7 +48,7 @@ def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> N
         ("label: clicked", "", "expected label: the column to predict"),
         ("label: clicked", "label: I1", "'I1' is the label and cannot be a feature"),
         ("crosses: [", "croses: [", "no key 'croses'; did you mean 'crosses'?"),
-        ("cross(C1, C2)", "cross(C1, C9)", "cross(C1, C9, bins=1000000): no column 'C9'; did you mean 'C1'?"),
+        ("cross(C1, C2)", "cross(C1, C9)", "cross(C1, C9, bins=1000000): no column 'C9'"),
         ("[C1, C2]", "[C3]", "features.yaml.groups.user: no column 'C3'"),
         ("I2: normalize()", "I2: normalise()", "features.yaml.columns.I2: 'normalise()': no transformation"),
         ("I2: normalize()", "I2: [drop, drop]", "the same transformation stands twice"),
@@ -63,7 +63,9 @@ def test_what_is_wrong_is_told_with_its_place(old: str, new: str, complaint: str
 
 
 def test_a_change_of_nothing_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"ctr.yaml.X1: no column, group or pattern of columns; did you mean 'I1'\?"):
+    with pytest.raises(
+        SpecError, match=r"ctr.yaml.X1: no column, group or pattern of columns; there are I1, I2, C1, C2"
+    ):
         file.parse(TEXT, "features.yaml").override({"X1": "drop"}, "ctr.yaml")
 
 
@@ -71,7 +73,7 @@ def test_statistics_of_another_data_set_are_refused() -> None:
     one = ColumnStatistics(kind=Kind.TEXT, missing=0, distinct=1)
     found = file.parse(TEXT, "features.yaml")
 
-    with pytest.raises(SpecError, match="no statistics of I2, C1, C2: the file is of another data set than x.csv"):
+    with pytest.raises(SpecError, match=r"no statistics of I2, C1, C2: the file is of another data set than x.csv"):
         found.check_against(Statistics(source="x.csv", rows=1, columns={"I1": one}), "features.yaml")
     every = Statistics(source="x.csv", rows=1, columns={name: one for name in found.columns})
     with pytest.raises(SpecError, match=r"columns.I1: normalize\(log=true\) takes numbers, and this column has text"):
