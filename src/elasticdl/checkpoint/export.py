@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, SpecError
 
 PROGRAM_FILE = "model.pt2"
+OWN_FILES = frozenset({store.MODEL_FILE, output.DESCRIPTION_FILE, PROGRAM_FILE})
 
 
 class Program(NamedTuple):
@@ -32,11 +34,18 @@ class Program(NamedTuple):
     reason: str | None = None
 
 
-def export(model: nn.Module, sample_features: Any | None, target: Path, extra: dict[str, Any]) -> list[Path]:
+def export(
+    model: nn.Module,
+    sample_features: Any | None,
+    target: Path,
+    extra: dict[str, Any],
+    beside: Mapping[str, bytes] = MappingProxyType({}),
+) -> list[Path]:
     """Write `model` into the directory `target`; returns the files written.
 
     `extra` (JSON values) describes it; its `step` and `records` count. `sample_features` is a batch
     for torch.export; without one, or where the model does not allow it, model.json says why there is no program.
+    `beside` are more files by name, e.g. those that make features of raw rows.
     Raises SpecError where `target` is not ours to replace, CheckpointFailed where it cannot be written.
     """
 
@@ -44,11 +53,15 @@ def export(model: nn.Module, sample_features: Any | None, target: Path, extra: d
         reason = _write_program(model, sample_features, place / PROGRAM_FILE)
         return Program((PROGRAM_FILE,) if reason is None else (), reason)
 
-    return export_with(program, model, target, extra)
+    return export_with(program, model, target, extra, beside)
 
 
 def export_with(
-    program: Callable[[Path], Program], model: nn.Module, target: Path, extra: dict[str, Any]
+    program: Callable[[Path], Program],
+    model: nn.Module,
+    target: Path,
+    extra: dict[str, Any],
+    beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[Path]:
     """As `export`, with a program that somebody else writes into the directory it is given."""
     output.check(target)
@@ -57,7 +70,9 @@ def export_with(
         weights = captured.weights()
         files = {store.MODEL_FILE: tensors.write(place / store.MODEL_FILE, weights)}
         written = program(place)
-        files |= {name: _entry(place / name) for name in written.files}
+        for name, content in beside.items():
+            (place / name).write_bytes(content)
+        files |= {name: _entry(place / name) for name in (*written.files, *beside)}
         main = written.files[0] if written.files and written.reason is None else None
         description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)

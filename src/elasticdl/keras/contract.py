@@ -86,7 +86,9 @@ class KerasContract(Contract):
             whole = self._module(IN_MODEL)
             attached.fill(whole, module)
         features = self._spec[0]
-        exports.export_with(lambda place: saving.write(whole.settle(), features, place), whole, target, extra)
+        exports.export_with(
+            lambda place: saving.write(whole.settle(), features, place), whole, target, extra, self.export_files()
+        )
 
     def trainee(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]

@@ -97,7 +97,17 @@ class Contract:
 
     def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
         """Write `module` for others; `sample` are the features of a batch."""
-        exports.export(module, sample, target, extra)
+        exports.export(module, sample, target, extra, self.export_files())
+
+    def export_files(self) -> dict[str, bytes]:
+        """What lies beside the exported model, by file name."""
+        found = self._call(terms.EXPORT_FILES) if self.has(terms.EXPORT_FILES) else {}
+        is_named = isinstance(found, dict) and all(isinstance(name, str) and name == Path(name).name for name in found)
+        if not is_named or not all(isinstance(content, bytes) for content in found.values()):
+            raise self._wrong(terms.EXPORT_FILES, found)
+        if taken := sorted(set(found) & exports.OWN_FILES):
+            raise self._wrong(terms.EXPORT_FILES, f"{taken[0]}, which is a file of the export itself")
+        return dict(found)
 
     def trainee(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]

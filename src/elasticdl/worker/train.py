@@ -154,7 +154,7 @@ def export_model(
     }
     shards = tables.shards()
     if shards is not None:
-        export_with(shards, model, path, extra)
+        export_with(shards, model, path, extra, contract.export_files())
         return
     with tables.whole():
         contract.export(model, sample, path, extra)
