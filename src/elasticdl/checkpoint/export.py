@@ -7,8 +7,6 @@ model.pt2           of a torch model: torch.export.load("model.pt2").module()(fe
 
 from __future__ import annotations
 
-import hashlib
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from torch import nn
 
 from elasticdl.checkpoint import image, manifest, output, staging, store, tensors
 from elasticdl.checkpoint.image import MODEL, Image
-from elasticdl.checkpoint.manifest import FileEntry, Manifest
+from elasticdl.checkpoint.manifest import Manifest
 from elasticdl.errors import CheckpointCorrupt, SpecError
 
 PROGRAM_FILE = "model.pt2"
@@ -72,7 +70,7 @@ def export_with(
         written = program(place)
         for name, content in beside.items():
             (place / name).write_bytes(content)
-        files |= {name: _entry(place / name) for name in (*written.files, *beside)}
+        files |= {name: manifest.entry(place / name) for name in (*written.files, *beside)}
         main = written.files[0] if written.files and written.reason is None else None
         description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
@@ -147,10 +145,3 @@ def _plain(features: Any) -> Any:
         return (torch.cat([leaf, leaf]) if leaf.shape[0] == 1 else leaf).contiguous()
 
     return torch.utils._pytree.tree_map(plain, features)
-
-
-def _entry(path: Path) -> FileEntry:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    return FileEntry(path.stat().st_size, digest)

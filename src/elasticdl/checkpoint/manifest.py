@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -126,3 +127,11 @@ def _render(document: dict[str, Any]) -> str:
     body = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True)
     checksum = hashlib.sha256(body.encode()).hexdigest()
     return json.dumps({**document, "checksum": checksum}, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def entry(path: Path) -> FileEntry:
+    """Of a file that is written; it is on the disk afterwards."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return FileEntry(path.stat().st_size, digest)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from elasticdl.checkpoint import manifest, staging, tensors
@@ -16,6 +17,7 @@ from elasticdl.errors import CheckpointCorrupt, SpecError
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+FILES = "files/"  # so begin the names of what the model file put beside the model
 ROWS = "ps/"  # so begin the names of what parameter servers wrote, see ps/cuts.py
 
 Beside = Callable[[Path], dict[str, FileEntry]]
@@ -30,25 +32,30 @@ def write(
     keep: int,
     best_step: int | None = None,
     beside: Beside = lambda place: {},
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Write `image` as a checkpoint of `directory`, then remove all but the newest `keep` and the best.
 
-    `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files. A
-    checkpoint of the same step is replaced. Raises CheckpointFailed when the disk is full or not writable; then
-    nothing of it stays, and the older ones do.
+    `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files.
+    `files` lie in a folder of it. A checkpoint of the same step is replaced. Raises CheckpointFailed when the disk is
+    full or not writable; then nothing of it stays, and the older ones do.
     """
     target = directory / manifest.name_of(image.step)
     with staging.staged(target) as place:
         parts = {MODEL_FILE: MODEL, OPTIMIZER_FILE: OPTIMIZER}
-        files = {
+        written = {
             name: tensors.write(
                 place / name,
                 {key.removeprefix(prefix): t for key, t in image.tensors.items() if key.startswith(prefix)},
             )
             for name, prefix in parts.items()
         } | beside(place)
+        for name, content in files.items():
+            (place / FILES).mkdir(exist_ok=True)
+            (place / FILES / name).write_bytes(content)
+            written[FILES + name] = manifest.entry(place / FILES / name)
         write_manifest(
-            place / manifest.FILE, Manifest("checkpoint", image.step, image.records, files, image.meta, extra)
+            place / manifest.FILE, Manifest("checkpoint", image.step, image.records, written, image.meta, extra)
         )
     prune(directory, image.step, keep, best_step)
     return target
@@ -74,7 +81,7 @@ def prune(directory: Path, step: int, keep: int, best_step: int | None) -> None:
 def read(path: Path) -> tuple[Image, dict[str, Any]]:
     """The image and the extra of one checkpoint, verified; raises CheckpointCorrupt."""
     document = manifest.read(path / manifest.FILE)
-    if {name for name in document.files if not name.startswith(ROWS)} != {MODEL_FILE, OPTIMIZER_FILE}:
+    if {name for name in document.files if not name.startswith((ROWS, FILES))} != {MODEL_FILE, OPTIMIZER_FILE}:
         raise CheckpointCorrupt(f"{path} is no checkpoint: it holds {', '.join(document.files) or 'no files'}")
     manifest.verify(path, document)
     loaded = {

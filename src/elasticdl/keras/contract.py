@@ -87,7 +87,7 @@ class KerasContract(Contract):
             attached.fill(whole, module)
         features = self._spec[0]
         exports.export_with(
-            lambda place: saving.write(whole.settle(), features, place), whole, target, extra, self.export_files()
+            lambda place: saving.write(whole.settle(), features, place), whole, target, extra, self.model_files()
         )
 
     def trainee(

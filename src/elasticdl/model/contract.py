@@ -97,16 +97,16 @@ class Contract:
 
     def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
         """Write `module` for others; `sample` are the features of a batch."""
-        exports.export(module, sample, target, extra, self.export_files())
+        exports.export(module, sample, target, extra, self.model_files())
 
-    def export_files(self) -> dict[str, bytes]:
-        """What lies beside the exported model, by file name."""
-        found = self._call(terms.EXPORT_FILES) if self.has(terms.EXPORT_FILES) else {}
+    def model_files(self) -> dict[str, bytes]:
+        """What lies beside the model in checkpoints and exports, by file name."""
+        found = self._call(terms.MODEL_FILES) if self.has(terms.MODEL_FILES) else {}
         is_named = isinstance(found, dict) and all(isinstance(name, str) and name == Path(name).name for name in found)
         if not is_named or not all(isinstance(content, bytes) for content in found.values()):
-            raise self._wrong(terms.EXPORT_FILES, found)
+            raise self._wrong(terms.MODEL_FILES, found)
         if taken := sorted(set(found) & exports.OWN_FILES):
-            raise self._wrong(terms.EXPORT_FILES, f"{taken[0]}, which is a file of the export itself")
+            raise self._wrong(terms.MODEL_FILES, f"{taken[0]}, which is a file of the export itself")
         return dict(found)
 
     def trainee(

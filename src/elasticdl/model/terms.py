@@ -53,11 +53,11 @@ METRICS = Term("eval_metrics_fn", (), "dict of name to function or Metric", NEVE
 CALLBACKS = Term("callbacks", (), "list of Callback", NEVER)
 LEARNING_RATE = Term("learning_rate", ("step",), "float", NEVER)
 READER = Term("custom_data_reader", ("data_path",), "RecordSource or map-style dataset", NEVER, "**reader_params")
-EXPORT_FILES = Term("export_files", (), "dict of file name to bytes", NEVER)
+MODEL_FILES = Term("model_files", (), "dict of file name to bytes", NEVER)
 PROCESSOR = Term("PredictionOutputsProcessor", (), "object with process(predictions, worker_id)", NEVER)
 PROCESS = Term("process", ("predictions", "worker_id"), "None", NEVER)
 
-_ALIKE = (DATASET, METRICS, CALLBACKS, LEARNING_RATE, READER, EXPORT_FILES, PROCESSOR)
+_ALIKE = (DATASET, METRICS, CALLBACKS, LEARNING_RATE, READER, MODEL_FILES, PROCESSOR)
 TERMS = {
     Framework.TORCH: (LOSS, OPTIMIZER, *_ALIKE),
     Framework.KERAS: (LOSS, KERAS_OPTIMIZER, *_ALIKE),

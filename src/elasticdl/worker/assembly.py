@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -98,6 +99,7 @@ def assemble(
     evaluator: Evaluator | None = None,
     tables: NoTables,
     device: torch.device,
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Assembly:
     spec = line.spec
     ordered = spec.plan.reproducible
@@ -110,7 +112,7 @@ def assemble(
     directory = line.link.directory.checkpoints(spec)
     saver = Saver(
         training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run),
-        one_at_a_time=tables.has_rows, is_on=spec.keeps_checkpoints,
+        one_at_a_time=tables.has_rows, is_on=spec.keeps_checkpoints, files=files,
     )  # fmt: skip
 
     def after_step(seat: Seat) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from elasticdl.checkpoint import store
@@ -39,13 +40,16 @@ class Saver:
         *,
         one_at_a_time: bool,
         is_on: bool = True,
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """`begin_cut` lets the ps copy their rows, which are then written beside the rest.
 
         `one_at_a_time`: while a checkpoint is written, no other begins; a ps has one copy of its rows at most.
+        `files`: of the model file, for every checkpoint.
         `is_on`: False where nobody could read a checkpoint afterwards; then none is written.
         """
         self._is_on = is_on
+        self._files = files
         self._state = state
         self._begin_cut = begin_cut
         self._link = link
@@ -122,7 +126,9 @@ class Saver:
                 (image, rows, copy_s), self._pending, self._is_writing = self._pending, None, True
             started = time.monotonic()
             try:
-                path = store.write(self._directory, image, self._extra, self._keep, self._best_step(), rows)
+                path = store.write(
+                    self._directory, image, self._extra, self._keep, self._best_step(), rows, self._files
+                )
                 self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
                 self._written += 1
             except TransientError as exc:

@@ -48,6 +48,7 @@ def train(line: Line) -> str:
         callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
         tables=tables,
         device=device,
+        files=contract.model_files(),
     )  # fmt: skip
     engine = assembly.engine
     model.train()
@@ -154,7 +155,7 @@ def export_model(
     }
     shards = tables.shards()
     if shards is not None:
-        export_with(shards, model, path, extra, contract.export_files())
+        export_with(shards, model, path, extra, contract.model_files())
         return
     with tables.whole():
         contract.export(model, sample, path, extra)

@@ -64,7 +64,7 @@ def train_by_leases(line: Line) -> str:
         deeds = Deeds(
             prepare=lambda: _prepare(line, plan, attached, lookups, layout, trainee, first, evaluation.records),
             evaluate=evaluation.run,
-            save=_saving(line, plan, state, clients),
+            save=_saving(line, plan, state, clients, contract.model_files()),
             export=lambda path: export_model(
                 Path(path),
                 spec,
@@ -157,13 +157,15 @@ def _prepare(
     )  # fmt: skip
 
 
-def _saving(line: Line, plan: Plan, state: State, clients: Clients) -> Callable[[int, bytes, bool], None]:
+def _saving(
+    line: Line, plan: Plan, state: State, clients: Clients, files: Mapping[str, bytes]
+) -> Callable[[int, bytes, bool], None]:
     spec = line.spec
     directory = line.link.directory.checkpoints(spec)
     extra = described(spec, plan, run_of(line))
     saver = Saver(
         state, clients.begin_cut, line.link, directory, spec.checkpoint.keep, extra,
-        one_at_a_time=True, is_on=spec.keeps_checkpoints,
+        one_at_a_time=True, is_on=spec.keeps_checkpoints, files=files,
     )  # fmt: skip
 
     def save(step: int, progress: bytes, wait: bool) -> None:

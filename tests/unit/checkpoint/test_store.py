@@ -350,3 +350,13 @@ def test_rows_that_cannot_be_written_leave_no_checkpoint(tmp_path: Path) -> None
     with pytest.raises(CheckpointFailed, match="ps-1"):
         store.write(tmp_path, small_image(2), {}, keep=3, beside=fails)
     assert list(tmp_path.iterdir()) == [first]
+
+
+def test_files_of_the_model_lie_in_the_checkpoint_and_are_verified(tmp_path: Path) -> None:
+    path = store.write(tmp_path, small_image(1), {}, keep=3, files={"front.json": b"{}"})
+
+    assert (path / "files" / "front.json").read_bytes() == b"{}"
+    assert store.read(path)[0].step == 1
+    (path / "files" / "front.json").write_bytes(b"[]")
+    with pytest.raises(CheckpointCorrupt, match=r"front\.json"):
+        store.read(path)

@@ -137,9 +137,9 @@ def test_a_parameter_nobody_takes_does_not_load(tmp_path: Path) -> None:
         ({"x": "def callbacks(): return EarlyStopping('accuracy')"}, "callbacks.*Received: "),
         ({"x": "def callbacks(): return [EarlyStopping('accuracy', patience=0)]"}, "patience: expected 1 or more"),
         ({"x": "class PredictionOutputsProcessor: pass"}, "process"),
-        ({"x": "def export_files(): return {'a.json': 'text'}"}, "export_files.*file name to bytes. Received: "),
-        ({"x": "def export_files(): return {'../a': b''}"}, "export_files.*Received: "),
-        ({"x": "def export_files(): return {'model.json': b''}"}, "model.json, which is a file of the export itself"),
+        ({"x": "def model_files(): return {'a.json': 'text'}"}, "model_files.*file name to bytes. Received: "),
+        ({"x": "def model_files(): return {'../a': b''}"}, "model_files.*Received: "),
+        ({"x": "def model_files(): return {'model.json': b''}"}, "model.json, which is a file of the export itself"),
         ({"dataset_fn": "def dataset_fn(dataset, mode, metadata): return [1]"}, r"dataset_fn.*Received: \[1\]"),
         ({"loss": "def loss(labels, predictions): return predictions"}, r"scalar tensor. Received: float32\[4, 3\]"),
         ({"loss": "def loss(labels, predictions): return 0.5"}, "scalar tensor. Received: 0.5"),
@@ -155,14 +155,14 @@ def test_what_a_function_returns_is_checked(tmp_path: Path, changes: dict[str, A
 def use_all(found: Contract) -> None:
     module = found.build_model()
     found.build_optimizer(module)
-    found.metrics(), found.callbacks(), found.processor(), found.learning_rate(0), found.export_files()
+    found.metrics(), found.callbacks(), found.processor(), found.learning_rate(0), found.model_files()
     batch = found.dataset(MappedSource([1.0, 2.0, 3.0, 4.0], "numbers"), Mode.TRAINING).batch(torch.arange(4).numpy())
     assert batch is not None
     found.loss(batch.labels, module(batch.features))
 
 
 def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(tmp_path: Path) -> None:
-    found = load(tmp_path, x="def export_files(): return {'front.json': b'{}'}")
+    found = load(tmp_path, x="def model_files(): return {'front.json': b'{}'}")
     found.export(found.build_model(), torch.ones(1, 2), tmp_path / "out", {})
 
     assert (tmp_path / "out" / "front.json").read_bytes() == b"{}"
