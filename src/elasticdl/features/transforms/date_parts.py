@@ -1,0 +1,142 @@
+"""Dates to what repeats in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from elasticdl.features.transforms import calendar
+from elasticdl.features.transforms.interface import Array, Ops
+from elasticdl.features.transforms.transformation import Transformation
+
+PARTS = ("year", "month", "day", "yearday", "weekday", "hour", "minute", "second")
+MISSING = -1
+
+_WIDTHS = {"%Y": 4, "%y": 2, "%m": 2, "%d": 2, "%H": 2, "%M": 2, "%S": 2}
+_ISO = "%Y-%m-%dT%H:%M:%S"
+_ISO_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?"
+
+
+class Piece(NamedTuple):
+    """Of a text: the digits of one directive."""
+
+    directive: str
+    start: int
+    width: int
+
+
+@dataclass(frozen=True)
+class DateParts(Transformation):
+    """Parts of a date, int64 with a last axis of one number for each: -1 where there is no date.
+
+    Dates come as text, as dates of NumPy or Arrow, or as seconds since 1970. They are taken as they stand: zones are
+    the business of whoever wrote them. Text is ISO 8601 (2014-10-21, 2014-10-21 07:30, 2014-10-21T07:30:00.5Z), or as
+    `form` says, with the directives %Y %y %m %d %H %M %S; whole numbers are read by `form` too if it has digits only.
+    Text that is no date is an error. The empty text, a null, NaN and a whole number that `form` does not fit are none.
+
+    Parts are year, month and day from 1, yearday from 0, weekday from 0 for Monday, hour, minute and second.
+
+    >>> DateParts(["hour", "weekday"])(["2014-10-21 07:30:00", ""])
+    array([[ 7,  1],
+           [-1, -1]])
+    >>> DateParts(["month", "hour"], form="%y%m%d%H")([14102123])
+    array([[10, 23]])
+    """
+
+    parts: Sequence[str]
+    form: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
+        if not parts or any(part not in PARTS for part in parts):
+            raise ValueError(f"DateParts: expected parts of {', '.join(PARTS)}. Received: {self.parts!r}")
+        object.__setattr__(self, "parts", parts)
+        if self.form is None:
+            return
+        found = [piece.directive for piece in self.pieces]
+        if not {"%m", "%d"} <= set(found) or len({"%Y", "%y"} & set(found)) != 1 or len(set(found)) < len(found):
+            raise ValueError(f"DateParts: expected a form with one year, %m and %d, each once. Received: {self.form!r}")
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """Where the digits of each directive stand."""
+        found, at = [], 0
+        for token in re.findall(r"%.|[^%]|%$", self.form or _ISO):
+            if token.startswith("%") and token not in _WIDTHS:
+                raise ValueError(
+                    f"DateParts: expected directives of {' '.join(_WIDTHS)}. Received: {token} in {self.form!r}"
+                )
+            if token in _WIDTHS:
+                found.append(Piece(token, at, _WIDTHS[token]))
+            elif not token.isascii():
+                raise ValueError(f"DateParts: expected a form of ASCII. Received: {self.form!r}")
+            at += _WIDTHS.get(token, 1)
+        return found
+
+    @property
+    def pattern(self) -> str:
+        """Of all text that may be a date."""
+        if self.form is None:
+            return _ISO_PATTERN
+        tokens = re.findall(r"%.|[^%]", self.form)
+        return "".join(f"[0-9]{{{_WIDTHS[token]}}}" if token in _WIDTHS else re.escape(token) for token in tokens)
+
+    @property
+    def is_digits(self) -> bool:
+        """Whether `form` has digits only, so that whole numbers can be read by it."""
+        return self.form is not None and sum(piece.width for piece in self.pieces) == len(self.template)
+
+    @property
+    def template(self) -> str:
+        """A date of this form: 1970-01-01. A text that ends early goes on like it."""
+        filled = self.form or _ISO
+        for directive, text in {"%Y": "1970", "%y": "70", "%m": "01", "%d": "01"}.items():
+            filled = filled.replace(directive, text)
+        return filled.replace("%H", "00").replace("%M", "00").replace("%S", "00")
+
+    def civil(self, read: Mapping[str, Array], nought: Array) -> list[Array]:
+        """Year, month, day, hour, minute and second, of the number of each directive; `nought` where one has none."""
+        year = read["%Y"] if "%Y" in read else calendar.full_year(read["%y"])
+        return [year, read["%m"], read["%d"], *(read.get(name, nought) for name in ("%H", "%M", "%S"))]
+
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        kind = ops.kind(values)
+        if kind == "text":
+            is_there, year, month, day, hour, minute, second = ops.read_dates(values, self)
+            days = calendar.days_of(year, month, day)
+        elif kind == "whole" and self.is_digits:
+            number = ops.int64(values)
+            year, month, day, hour, minute, second = self.digits_of(number)
+            is_there = (number >= 0) & (number < 10 ** len(self.template))
+            is_there = is_there & calendar.is_date(year, month, day, hour, minute, second)
+            days = calendar.days_of(year, month, day)
+        else:
+            seconds, is_there = _seconds(ops, values, kind)
+            days = seconds // calendar.DAY_S
+            rest = seconds - days * calendar.DAY_S
+            hour, minute, second = rest // 3_600, rest // 60 % 60, rest % 60
+            year, month, day = calendar.date_of(days)
+        found = {"year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second}
+        found |= {"yearday": days - calendar.days_of(year, days * 0 + 1, 1), "weekday": (days + 3) % 7}
+        return ops.stack([ops.where(is_there, found[part], MISSING) for part in self.parts])
+
+    def digits_of(self, number: Array) -> list[Array]:
+        """As `civil`, of whole numbers that stand for the text of their digits."""
+        end = len(self.template)
+        read = {
+            piece.directive: number // 10 ** (end - piece.start - piece.width) % 10**piece.width
+            for piece in self.pieces
+        }
+        return self.civil(read, number * 0)
+
+
+def _seconds(ops: Ops, values: Array, kind: str) -> tuple[Array, Array]:
+    if kind == "whole":
+        whole = ops.int64(values)
+        return whole, whole == whole
+    floats = ops.float64(values)
+    is_there = (floats > -(2.0**62)) & (floats < 2.0**62)
+    return ops.int64(ops.floor(ops.where(is_there, floats, 0.0))), is_there

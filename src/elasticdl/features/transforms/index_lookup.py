@@ -1,0 +1,87 @@
+"""Values to ids, by a vocabulary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elasticdl.errors import DataError
+from elasticdl.features import current
+from elasticdl.features.transforms.interface import Array, Ops
+from elasticdl.features.transforms.transformation import Transformation, expect_bins
+
+if TYPE_CHECKING:
+    from elasticdl.features.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class IndexLookup(Transformation):
+    """The place of a value in the vocabulary, int64. Others are `len(vocabulary) + fingerprint % num_oov_tokens`.
+
+    The vocabulary is a list, or a file in UTF-8 with one value a line. Values are text; a whole number is looked up
+    by its decimal text. A null is the empty text. The fingerprint is that of `Hashing`.
+
+    >>> IndexLookup(["A", "B", "C"])(["B", "A", "unheard of", "C"])
+    array([1, 0, 3, 2])
+    """
+
+    vocabulary: Sequence[str] | str | Path
+    num_oov_tokens: int = 1
+
+    def __post_init__(self) -> None:
+        expect_bins("IndexLookup", "num_oov_tokens", self.num_oov_tokens)
+        is_file = isinstance(self.vocabulary, str | Path)
+        values = _lines(Path(str(self.vocabulary))) if is_file else tuple(self.vocabulary)  # type: ignore[arg-type]
+        if wrong := [value for value in values if not isinstance(value, str)]:
+            raise ValueError(f"IndexLookup: expected a vocabulary of text. Received: {wrong[0]!r} in it")
+        if repeated := [value for value, count in Counter(values).items() if count > 1]:
+            where = f"{self.vocabulary}: " if is_file else ""
+            raise ValueError(f"IndexLookup: {where}expected every value once. Received: {repeated[0]!r} more than once")
+        object.__setattr__(self, "vocabulary", values)
+
+    @classmethod
+    def from_statistics(
+        cls,
+        name: str,
+        *,
+        min_count: int = 1,
+        num_oov_tokens: int = 1,
+        statistics: Statistics | str | Path | None = None,
+    ) -> IndexLookup:
+        """The values of the column that are there `min_count` times or more, most frequent first."""
+        found = current.column(name, statistics)
+        if found.distinct and not found.values:
+            raise DataError(f"column {name!r}: its statistics have no vocabulary; use Hashing, or analyze it as text")
+        if min_count < found.least_count:
+            raise DataError(
+                f"column {name!r}: its statistics have values that are there {found.least_count} times or more only. "
+                f"Received: min_count={min_count}; analyze again with a lower minimum"
+            )
+        counted = zip(found.values, found.counts, strict=True)
+        return cls([value for value, count in counted if count >= min_count], num_oov_tokens)
+
+    def num_bins(self) -> int:
+        """Ids are 0 … num_bins() - 1."""
+        return len(self.places) + self.num_oov_tokens
+
+    @cached_property
+    def places(self) -> dict[bytes, int]:
+        """Of each value's bytes."""
+        return {str(value).encode(): place for place, value in enumerate(self.vocabulary)}  # type: ignore[arg-type]
+
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        place = ops.index(values, self)
+        return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + len(self.places), place)
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise DataError(f"IndexLookup: {path}: expected a file of UTF-8 with one value a line: {exc}") from exc
+    lines = text.split("\n")
+    return tuple(line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines))
