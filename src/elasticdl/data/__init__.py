@@ -2,7 +2,7 @@
 
 from elasticdl.data.collate import Stack, stack_arrays
 from elasticdl.data.dataset import Batch, Dataset, Metadata
-from elasticdl.data.interface import Indices, Progress, Record, RecordSource
+from elasticdl.data.interface import ColumnarSource, Indices, Progress, Record, RecordSource, Schema
 from elasticdl.data.mapped import as_source
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
@@ -12,6 +12,7 @@ from elasticdl.data.shards import shard_count, shards_of
 
 __all__ = [
     "Batch",
+    "ColumnarSource",
     "Dataset",
     "Indices",
     "Metadata",
@@ -21,6 +22,7 @@ __all__ = [
     "Progress",
     "Record",
     "RecordSource",
+    "Schema",
     "Stack",
     "as_source",
     "open_source",

@@ -23,40 +23,46 @@ class StoredFile:
     It holds no descriptor: a source of ten thousand files needs no more of them than a source of one.
     """
 
-    path: str
+    path: str  # as messages call it
     size: int
     version: str  # changes with the content, as far as the file system tells
     filesystem: Any
+    location: str = ""  # where its bytes lie, if not at `path`
 
     @property
     def is_local(self) -> bool:
         return isinstance(self.filesystem, LocalFileSystem)
+
+    @property
+    def stored_at(self) -> str:
+        return self.location or self.path
 
     def read_ranges(self, starts: Indices, stops: Indices) -> list[bytes]:
         """The bytes [start, stop) for each pair."""
         lengths = (stops - starts).tolist()
         if self.is_local:
             with self.open() as file:
-                descriptor = file.fileno()
-                chunks = [os.pread(descriptor, n, at) for at, n in zip(starts.tolist(), lengths, strict=True)]
+                descriptor, pread = file.fileno(), os.pread  # called for each record of a shuffled batch
+                chunks = [pread(descriptor, n, at) for at, n in zip(starts.tolist(), lengths, strict=True)]
         else:
-            self._refuse_change(_version(self.filesystem, self.path))
-            chunks = self.filesystem.cat_ranges([self.path] * len(starts), starts.tolist(), stops.tolist())
-        for chunk, at, length in zip(chunks, starts.tolist(), lengths, strict=True):
-            if len(chunk) != length:
-                raise DataError(f"{self.path}, byte {at}: expected {length} bytes, got {len(chunk)}; {_CHANGED}")
-        return chunks
+            self._refuse_change(_version(self.filesystem, self.stored_at))
+            chunks = self.filesystem.cat_ranges([self.stored_at] * len(starts), starts.tolist(), stops.tolist())
+        if list(map(len, chunks)) == lengths:
+            return chunks
+        found = zip(chunks, starts.tolist(), lengths, strict=True)
+        chunk, at, length = next(entry for entry in found if len(entry[0]) != entry[2])
+        raise DataError(f"{self.path}, byte {at}: expected {length} bytes, got {len(chunk)}; {_CHANGED}")
 
     def open(self) -> IO[bytes]:
         """The file for reading from its start, unbuffered where it is local."""
         try:
             if self.is_local:
-                file: IO[bytes] = open(self.path, "rb", buffering=0)  # noqa: SIM115
+                file: IO[bytes] = open(self.stored_at, "rb", buffering=0)  # noqa: SIM115
                 stat = os.fstat(file.fileno())
                 found = (stat.st_size, str(stat.st_mtime_ns))
             else:
-                found = _version(self.filesystem, self.path)
-                file = self.filesystem.open(self.path, "rb")
+                found = _version(self.filesystem, self.stored_at)
+                file = self.filesystem.open(self.stored_at, "rb")
         except OSError as exc:
             raise DataError(f"{self.path}: cannot be read any more: {exc}") from exc
         try:

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -49,12 +50,13 @@ def offset_index(
     path = directory / f"{_key(file, kind)}.{kind}.i64"
     if not _is_whole(path, file):
         _build(path, file, scan)
+    return OffsetIndex(path.stat().st_size // 8 - 1, partial(_mapped, path))
 
-    # Mapped anew for each read: a mapping holds a descriptor, and there may be thousands of files.
-    def load() -> Indices:
-        return np.memmap(path, dtype="<i8", mode="r")
 
-    return OffsetIndex(path.stat().st_size // 8 - 1, load)
+# A mapping holds a descriptor, and there may be thousands of files: only those read last stay mapped.
+@lru_cache(maxsize=16)
+def _mapped(path: Path) -> Indices:
+    return np.memmap(path, dtype="<i8", mode="r")
 
 
 def _key(file: StoredFile, kind: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -16,6 +16,18 @@ Indices: TypeAlias = NDArray[np.int64]
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with bytes looked at so far and bytes in all while a source is opened."""
+
+Schema: TypeAlias = Mapping[str, Any]
+"""From the name of a column to the Arrow type it is wanted in. Columns that are not in it keep their own."""
+
+
+class Reader(Protocol):
+    """Something read by numbers of records: a source, or a dataset that wants its records as columns."""
+
+    @property
+    def can_read_ahead(self) -> bool: ...
+
+    def read(self, indices: Indices) -> Any: ...
 
 
 @runtime_checkable
@@ -46,6 +58,17 @@ class RecordSource(Protocol):
 
     def close(self) -> None:
         """Free what is held; the source is not read again."""
+
+
+@runtime_checkable
+class ColumnarSource(RecordSource, Protocol):
+    """A source that gives many records at once without making an object of each."""
+
+    def read_columns(self, indices: Indices, schema: Schema) -> Any:
+        """The records of these numbers, in this order, as a pyarrow.RecordBatch with `columns`.
+
+        Columns in `schema` have the types it gives; DataError names the place of a value that cannot have it.
+        """
 
 
 def checked(indices: Indices, records: int, name: str) -> Indices:

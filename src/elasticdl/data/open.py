@@ -8,6 +8,7 @@ from pathlib import Path
 from elasticdl.data import csv_file, paths, several, tfrecord
 from elasticdl.data.files import StoredFile, find
 from elasticdl.data.interface import Progress, RecordSource
+from elasticdl.data.unpack import unpacked
 from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec
 
@@ -32,7 +33,10 @@ def open_source(
     parts: list[RecordSource] = []
     before = 0
     for file in found:
-        parts.append(opener(file, _shifted(progress, before, total)))
+        shown = _shifted(progress, before, total)
+        # A packed file counts as unpacked: finding its records afterwards is quick beside that.
+        stored = unpacked(file, index_directory, data.unpack_bytes, shown)
+        parts.append(opener(stored, shown if stored is file else None))
         before += file.size
         if progress is not None:
             progress(before, total)
@@ -47,7 +51,9 @@ def _opener(
 ) -> Callable[[StoredFile, Progress | None], RecordSource]:
     match chosen:
         case "csv":
-            return lambda file, progress: csv_file.open_csv(file, data.columns, index_directory, progress)
+            return lambda file, progress: csv_file.open_csv(
+                file, data.columns, index_directory, progress, data.delimiter
+            )
         case "tfrecord":
             if data.columns:
                 raise DataError("data.columns: records of TFRecord files are bytes and have no columns; leave it out")

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from elasticdl.data import columns
 from elasticdl.data.files import StoredFile
-from elasticdl.data.interface import Indices, Record, checked
+from elasticdl.data.interface import Indices, Record, Schema, checked
 from elasticdl.errors import DataError
 
 CACHE_BYTES = 256 << 20
@@ -79,6 +80,17 @@ class ParquetSource:
             for place, row in zip(places.tolist(), rows, strict=True):
                 records[place] = row
         return records
+
+    def read_columns(self, indices: Indices, schema: Schema) -> Any:
+        indices = checked(indices, len(self), self.name)
+        owners = np.searchsorted(self.ends, indices, side="right")
+        present = np.unique(owners).tolist() or [0]
+        places = [np.flatnonzero(owners == owner) for owner in present]
+        parts = [
+            columns.one_batch(self._row_group(owner).take(pa.array(indices[rows] - self._start(owner))))
+            for owner, rows in zip(present, places, strict=True)
+        ]
+        return columns.cast(self, columns.in_order(parts, places, len(indices)), indices, schema)
 
     def place(self, index: int) -> str:
         owner = int(np.searchsorted(self.ends, index, side="right"))

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from elasticdl.data import files
+from elasticdl.data.unpack import inner_name
 from elasticdl.errors import DataError
 
 FORMATS = {
@@ -13,12 +14,12 @@ FORMATS = {
     "parquet": (".parquet", ".pq"),
     "tfrecord": (".tfrecord", ".tfrecords"),
 }
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4")
+_COMPRESSED = (".zip", ".lz4")  # that cannot be unpacked here
 
 
 def format_of(path: str) -> str | None:
-    """The format a file's extension stands for, or None."""
-    extension = PurePosixPath(path).suffix.lower()
+    """The format a file's extension stands for, that before the one of a compression, or None."""
+    extension = PurePosixPath(inner_name(path)).suffix.lower()
     return next((name for name, extensions in FORMATS.items() if extension in extensions), None)
 
 
@@ -105,7 +106,8 @@ def _exists(uri: str) -> bool:
 def _why_unknown(path: str) -> str:
     extension = PurePosixPath(path).suffix.lower()
     if extension in _COMPRESSED:
-        return f"{extension} files cannot be read by position; decompress it first"
+        return f"{extension} files are not unpacked here; decompress it first, or compress it as .gz, .bz2, .xz or .zst"
+    extension = PurePosixPath(inner_name(path)).suffix.lower()
     known = ", ".join(extension for extensions in FORMATS.values() for extension in extensions)
     return (
         f"no format is known for the extension {extension or '(none)'!r} (known: {known}); "

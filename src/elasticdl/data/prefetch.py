@@ -10,10 +10,11 @@ import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
-from elasticdl.data.interface import Indices, Record, RecordSource
+from elasticdl.data.interface import Indices, Reader
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class _Wish:
 
     indices: Indices
     is_running: bool = False
-    records: list[Record] | None = None
+    records: Any = None
     error: BaseException | None = None
 
     @property
@@ -38,7 +39,7 @@ class Prefetcher:
     whether they were expected or not.
     """
 
-    def __init__(self, source: RecordSource, depth: int = 4) -> None:
+    def __init__(self, source: Reader, depth: int = 4) -> None:
         self._source = source
         self._depth = depth
         self._wishes: dict[Hashable, _Wish] = {}
@@ -66,8 +67,8 @@ class Prefetcher:
                 self._wishes[key] = known if known is not None and same else _Wish(indices)
             self._changed.notify_all()
 
-    def take(self, key: Hashable, indices: Indices) -> list[Record]:
-        """The records of `indices`. Raises what reading them raised."""
+    def take(self, key: Hashable, indices: Indices) -> Any:
+        """The records of `indices`, as the source gives them. Raises what reading them raised."""
         with self._changed:
             wish = self._wishes.pop(key, None)
             if wish is not None and not np.array_equal(wish.indices, indices):

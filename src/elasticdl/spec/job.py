@@ -52,8 +52,28 @@ class DataSpec(Part):
     prediction: str | None = None
     format: Literal["auto", "csv", "parquet", "tfrecord", "python"] = "auto"
     columns: tuple[str, ...] = ()  # names for a CSV without a header line; or the columns to read
+    delimiter: str = ""  # between the fields of a CSV file; "": by its name; "tab" is one
+    unpack_limit: str = "100Gi"  # the most that one compressed file may become on disk
     reader_params: dict[str, Any] = {}  # keyword arguments of custom_data_reader
     shard_records: Positive = 1024  # the unit that is leased and shuffled
+
+    @field_validator("delimiter")
+    @classmethod
+    def _delimiter_is_a_letter(cls, delimiter: str) -> str:
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+        if delimiter and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+            raise ValueError("use one ASCII character that is neither a quote nor a newline, e.g. ';', '|' or tab")
+        return delimiter
+
+    @field_validator("unpack_limit")
+    @classmethod
+    def _limit_is_a_size(cls, limit: str) -> str:
+        size_of(limit)
+        return limit
+
+    @property
+    def unpack_bytes(self) -> int:
+        return size_of(self.unpack_limit)
 
 
 class WorkersSpec(Part):

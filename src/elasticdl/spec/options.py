@@ -60,6 +60,22 @@ OPTIONS: tuple[Option, ...] = (
         "A,B,…",
     ),
     Option(
+        "delimiter",
+        "data.delimiter",
+        _DATA,
+        "Between the fields of a CSV file, or tab. Default: by the file's name.",
+        MODEL_COMMANDS,
+        metavar="C",
+    ),
+    Option(
+        "unpack_limit",
+        "data.unpack_limit",
+        _DATA,
+        "The most one compressed file may become on disk.",
+        MODEL_COMMANDS,
+        metavar="SIZE",
+    ),
+    Option(
         "shard_records",
         "data.shard_records",
         _DATA,

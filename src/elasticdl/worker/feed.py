@@ -19,7 +19,7 @@ class Feed:
         self._dataset = dataset
         self.plan = plan
         self._device = device
-        self._records = Prefetcher(dataset.source, depth=_AHEAD * plan.logical_ranks)
+        self._records = Prefetcher(dataset, depth=_AHEAD * plan.logical_ranks)
         self._records.__enter__()
         self._early: dict[tuple[int, int], Batch | None] = {}
         self._expected: dict[tuple[int, int], Indices] = {}

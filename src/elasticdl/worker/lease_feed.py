@@ -41,7 +41,7 @@ class LeaseFeed:
         self._dataset = dataset
         self.plan = plan
         self._minibatch = minibatch
-        self._records = Prefetcher(dataset.source, depth=_AHEAD)
+        self._records = Prefetcher(dataset, depth=_AHEAD)
         self._records.__enter__()
         self._left: list[Work] = []
         self._indices = lru_cache(maxsize=4 * _AHEAD)(plan.positions)  # asked for ahead, and again when it is its turn

@@ -78,7 +78,7 @@ def test_the_format_asked_for_goes_before_the_extension(tmp_path: Path) -> None:
         ("empty.csv", DataSpec(), r"empty\.csv: the file is empty \(0 bytes\)"),
         ("header.csv", DataSpec(), r"header\.csv: no records in 1 file"),
         ("notes.txt", DataSpec(), r"notes\.txt: no format is known for the extension '\.txt' .* data\.format: csv"),
-        ("a.csv.gz", DataSpec(format="csv"), r"decompress it first"),
+        ("a.csv.lz4", DataSpec(format="csv"), r"decompress it first"),
         ("a.csv,b.csv", DataSpec(), r"b\.csv: its columns \['y'\] are not the columns \['x'\] of .*a\.csv"),
         ("a.csv,a.csv", DataSpec(), r"a\.csv: named twice"),
         ("a.csv,a.tfrecord", DataSpec(), r"a\.tfrecord is tfrecord but .*a\.csv is csv"),
@@ -93,7 +93,7 @@ def test_a_path_that_leads_to_no_data_is_refused_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, spec: DataSpec, message: str
 ) -> None:
     write(
-        tmp_path, a__csv="x\n1\n", b__csv="y\n1\n", header__csv="x\n", empty__csv="", notes__txt="x\n", a__csv__gz="?"
+        tmp_path, a__csv="x\n1\n", b__csv="y\n1\n", header__csv="x\n", empty__csv="", notes__txt="x\n", a__csv__lz4="?"
     )
     write(tmp_path / "bare", notes__md="?")
     write(tmp_path / "hidden", _SUCCESS="?")
