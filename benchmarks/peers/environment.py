@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+from importlib.metadata import version
 from pathlib import Path
 
 HOME = Path.home() / ".cache" / "elasticdl-bench"
 DEFAULT = HOME / "torchft"
 _TORCHFT = "import numpy, torchft; from torchft.coordination import LighthouseServer"
 _TENSORFLOW = "import tensorflow"
+_FUXICTR = "from fuxictr.preprocess import FeatureProcessor"
 
 
 def torchft(directory: Path = DEFAULT) -> Path:
@@ -21,6 +23,12 @@ def torchft(directory: Path = DEFAULT) -> Path:
 
 def tensorflow(directory: Path = HOME / "tensorflow") -> Path:
     return _environment(directory, _TENSORFLOW, ["tensorflow-cpu==2.21.0"])
+
+
+def fuxictr(directory: Path = HOME / "fuxictr-encoder") -> Path:
+    """Our torch first, which is the one for CPUs: its feature encoder imports torch without using it."""
+    ours = version("torch")
+    return _environment(directory, _FUXICTR, ["torch==" + ours], ["fuxictr==2.3.10", "setuptools<81"])
 
 
 def _environment(directory: Path, check: str, *packages: list[str]) -> Path:
@@ -36,6 +44,4 @@ def _environment(directory: Path, check: str, *packages: list[str]) -> Path:
 
 
 def _our_torch() -> str:
-    from importlib.metadata import version
-
     return version("torch").partition("+")[0]

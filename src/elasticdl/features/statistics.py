@@ -43,6 +43,10 @@ class ColumnStatistics(_Frozen):
     counts: tuple[int, ...] = ()  # how often each of `values` is there
     least_count: int = 1  # values that are rarer are not in the vocabulary
     is_cut: bool = False  # the vocabulary had more values than were allowed
+    separator: str = ""  # text with this inside is a sequence; `values` and `distinct` are of what stands between
+    longest: int | None = None  # of sequences
+    odd: int = 0  # most values are numbers or dates, and so many are not: the column is text
+    odd_examples: tuple[str, ...] = ()
 
 
 class Statistics(_Frozen):

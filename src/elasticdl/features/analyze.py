@@ -1,0 +1,120 @@
+"""One pass over files or a table, to statistics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticdl.data import table_uri
+from elasticdl.data.table_uri import DuckdbTable, MaxComputeTable, PostgresTable
+from elasticdl.errors import DataError
+from elasticdl.features.sql import assemble, files
+from elasticdl.features.sql.interface import Column, Engine, Progress, Question
+from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to analyze, and with how much memory. `columns` and `delimiter` are for files only."""
+
+    uri: str
+    columns: tuple[str, ...] = ()
+    delimiter: str | None = None
+    memory: str = "512MB"
+    temporary: Path | None = None  # where to spill; None: where the system keeps temporary files
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def silent(what: str, done: float) -> None:
+    """Nobody watches."""
+
+
+def analyze(source: Source, question: Question, label: str | None = None, progress: Progress = silent) -> Statistics:
+    """The statistics of all columns. DataError where the data cannot be read, or the label is not 0 or 1."""
+    with opened(source) as engine:
+        columns = engine.columns()
+        _refuse_names(engine.name, columns, label)
+        rows, found = assemble.assemble(engine.summarize(columns, question, progress), columns, question)
+        if rows == 0:
+            raise DataError(f"{engine.name}: no rows; check that the path or table is the one meant")
+        if label is not None:
+            _refuse_label(engine.name, label, found[label])
+        return Statistics(source=engine.name, rows=rows, label=label, sampled=question.sample, columns=found)
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[Engine]:
+    """The engine for the source, closed at the end however it comes."""
+    engine = _open(source)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _open(source: Source) -> Engine:
+    temporary = source.temporary
+    if temporary is not None and not os.access(temporary, os.W_OK | os.X_OK):
+        raise DataError(f"{temporary}: no directory, or none that can be written to; it is for temporary files")
+    if not table_uri.is_table(source.uri):
+        from elasticdl.features.sql.duckdb_engine import DuckdbEngine
+
+        found = files.find(source.uri, source.columns, source.delimiter)
+        if source.columns and isinstance(found, files.ParquetFiles):
+            raise DataError(f"{source.uri}: Parquet files name their columns themselves; leave out --columns")
+        return DuckdbEngine(found, source.uri, source.memory, temporary)
+    if source.columns or source.delimiter:
+        raise DataError("--columns and --delimiter are for files; a table has names of its own")
+    match table_uri.parse(source.uri):
+        case DuckdbTable() as table:
+            from elasticdl.features.sql.duckdb_engine import DuckdbEngine
+
+            return DuckdbEngine(table, str(table), source.memory, temporary)
+        case PostgresTable() as table:
+            from elasticdl.features.sql.postgres import PostgresEngine
+
+            return PostgresEngine(table, source.memory)
+        case MaxComputeTable() as table:
+            from elasticdl.features.sql.maxcompute import MaxComputeEngine
+
+            return MaxComputeEngine.connect(table, source.environ)
+
+
+def _refuse_names(name: str, columns: Sequence[Column], label: str | None) -> None:
+    names = [column.name for column in columns]
+    if not names:
+        raise DataError(f"{name}: no columns")
+    twice = sorted({one for one in names if names.count(one) > 1})
+    if twice:
+        raise DataError(f"{name}: columns are there twice: {', '.join(twice)}; rename them")
+    if label is not None and label not in names:
+        from difflib import get_close_matches
+
+        near = get_close_matches(label, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names[:8])}"
+        raise DataError(f"{name}: no column {label!r} for the label; {hint}")
+
+
+def _refuse_label(name: str, label: str, found: ColumnStatistics) -> None:
+    place = f"{name}: the label {label!r}"
+    if found.missing:
+        raise DataError(f"{place} is missing in {found.missing:,} rows; leave those rows out, they teach nothing")
+    if found.kind is not Kind.NUMBER or not found.is_whole or (found.minimum, found.maximum) not in _BINARY:
+        shown = ", ".join(repr(value) for value in found.odd_examples or found.values[:5])
+        low, high = found.minimum, found.maximum
+        received = (
+            f"values such as {shown}"
+            if shown
+            else f"numbers from {low:g} to {high:g}"
+            if low is not None and high is not None
+            else "others"
+        )
+        raise DataError(f"{place}: expected 0 and 1, received {received}")
+    if found.distinct == 1:
+        raise DataError(f"{place} is {found.minimum:g} in every row: nothing can be learned from it")
+
+
+_BINARY = ((0.0, 1.0), (0.0, 0.0), (1.0, 1.0))

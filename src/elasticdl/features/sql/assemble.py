@@ -1,0 +1,104 @@
+"""The rows of a summary to statistics. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from elasticdl.features.sql.interface import Column, Form, Question, Row
+from elasticdl.features.statistics import ColumnStatistics, Kind
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the rows tell of one column."""
+
+    counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    figures: dict[str, float] = field(default_factory=dict)
+    quantiles: list[tuple[int, float]] = field(default_factory=list)
+    words: list[tuple[int, str]] = field(default_factory=list)
+    odd: list[tuple[int, str]] = field(default_factory=list)
+
+
+def assemble(
+    rows: Iterable[Row], columns: Sequence[Column], question: Question
+) -> tuple[int, dict[str, ColumnStatistics]]:
+    """How many rows there are, and the statistics of each column in the order of `columns`."""
+    gathered = [_Gathered() for _ in columns]
+    for place, what, value, count, number in rows:
+        into = gathered[place]
+        match what:
+            case "quantile":
+                into.quantiles.append((count or 0, number or 0.0))
+            case "value":
+                into.words.append((count or 0, value or ""))
+            case "odd":
+                into.odd.append((count or 0, value or ""))
+            case "minimum" | "maximum" | "mean" | "deviation":
+                if number is not None:
+                    into.figures[what] = number
+            case _:
+                into.counts[what] = count or 0
+    total = max((one.counts["rows"] for one in gathered), default=0)
+    return total, {
+        column.name: _column(column, one, total, question) for column, one in zip(columns, gathered, strict=True)
+    }
+
+
+def _column(column: Column, found: _Gathered, total: int, question: Question) -> ColumnStatistics:
+    counts = found.counts
+    present = counts["present"]
+    is_sequence = present > 0 and counts["separated"] * 2 >= present
+    kind = _kind(column, counts["numbers"], counts["dates"], present)
+    numbers_or_dates = max(counts["numbers"], counts["dates"])
+    is_mixed = kind is Kind.TEXT and not is_sequence and numbers_or_dates * 2 >= present > 0
+    words = sorted(found.words, key=lambda word: (-word[0], word[1]))
+    # A fixed order of columns and words: the same data gives the same file.
+    return ColumnStatistics(
+        kind=kind,
+        missing=total - present,
+        distinct=counts["words"] if is_sequence else counts["kinds"],
+        is_distinct_exact=question.sample == 1,
+        is_whole=kind is Kind.NUMBER and present > 0 and counts["fractions"] == 0,
+        minimum=found.figures.get("minimum"),
+        maximum=found.figures.get("maximum"),
+        mean=found.figures.get("mean"),
+        deviation=found.figures.get("deviation"),
+        quantiles=quantiles(found.quantiles, present, question.steps),
+        values=tuple(value for _, value in words),
+        counts=tuple(count for count, _ in words),
+        least_count=question.least_count,
+        is_cut=counts["frequent"] > len(words),
+        separator=question.separator if is_sequence else "",
+        longest=counts["longest"] if is_sequence else None,
+        odd=present - numbers_or_dates if is_mixed else 0,
+        odd_examples=tuple(value for _, value in sorted(found.odd, key=lambda odd: (-odd[0], odd[1])))
+        if is_mixed
+        else (),
+    )
+
+
+def _kind(column: Column, numbers: int, dates: int, present: int) -> Kind:
+    if present == 0:
+        # Nothing to see: what the database says.
+        native = {Form.WHOLE: Kind.NUMBER, Form.REAL: Kind.NUMBER, Form.TRUTH: Kind.NUMBER}
+        native |= {Form.DATE: Kind.DATE, Form.ZONED: Kind.DATE}
+        return native.get(column.form, Kind.TEXT)
+    if numbers == present:
+        return Kind.NUMBER
+    return Kind.DATE if dates == present else Kind.TEXT
+
+
+def quantiles(reached: Sequence[tuple[int, float]], present: int, steps: int) -> tuple[float, ...]:
+    """At 0/steps … steps/steps, from (how many values are up to here, value): the least value with enough up to it."""
+    ordered = sorted(reached)
+    if not ordered:
+        return ()
+    points: list[float] = []
+    place = 0
+    for step in range(steps + 1):
+        while ordered[place][0] * steps < step * present:
+            place += 1
+        points.append(ordered[place][1])
+    return tuple(points)

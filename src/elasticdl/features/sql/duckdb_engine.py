@@ -1,0 +1,205 @@
+"""Files and DuckDB tables, by DuckDB inside this process. Its memory is bounded, and what does not fit is on disk.
+
+How often the data is read: CSV in any form once, into a temporary file in columns, deleted at the end. Parquet and
+DuckDB tables are in columns already: every column is read once, where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from elasticdl.data.table_uri import DuckdbTable
+from elasticdl.errors import DataError
+from elasticdl.features.sql import generate, stream
+from elasticdl.features.sql.dialect import DuckDb
+from elasticdl.features.sql.files import CsvFiles, ParquetFiles, compression, field_name
+from elasticdl.features.sql.interface import Column, Form, Progress, Question, Row
+
+_DIALECT = DuckDb()
+_POLL_S = 0.1
+_ROWS = 10_000
+_READING = 0.6
+"""Of all the time, about that much goes into reading CSV."""
+
+
+class DuckdbEngine:
+    """Of files or a DuckDB table. `memory` as DuckDB spells it: 512MB."""
+
+    def __init__(
+        self, source: CsvFiles | ParquetFiles | DuckdbTable, name: str, memory: str, temporary: Path | None
+    ) -> None:
+        self.name = name
+        self._source = source
+        self._directory = Path(tempfile.mkdtemp(prefix="elasticdl-analyze-", dir=temporary))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="elasticdl-duckdb")
+        try:
+            self._connection = self._connect(memory)
+            self._relation = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def columns(self) -> Sequence[Column]:
+        if isinstance(self._source, CsvFiles):
+            fields = self._source.columns
+            wanted = self._source.wanted or fields
+            found = [Column(name, stored=field_name(fields.index(name))) for name in wanted]
+            return found + [Column(name) for name in stream.partitions(self._source.paths)]
+        described = self._execute(f"DESCRIBE SELECT * FROM {self._relation}").fetchall()
+        return [Column(str(row[0]), form_of(str(row[1]))) for row in described]
+
+    def summarize(self, columns: Sequence[Column], question: Question, progress: Progress) -> Iterator[Row]:
+        relation, start = self._relation, 0.0
+        if isinstance(self._source, CsvFiles):
+            relation, start = self._stage(self._source, columns, question, progress), _READING
+        elif question.sample < 1:
+            relation = _DIALECT.part(relation, question.sample, question.seed)
+        self._execute("CREATE OR REPLACE TEMP TABLE counted (k INTEGER, v VARCHAR, n BIGINT)")
+        for place, column in enumerate(columns):
+            progress(f"counting {column.name}", start + (0.9 - start) * place / len(columns))
+            self._run("INSERT INTO counted " + generate.counted_one(relation, place, column, question, _DIALECT))
+        progress("summing up", 0.9)
+        result = self._run(generate.summary("counted", columns, question, _DIALECT))
+        while rows := result.fetchmany(_ROWS):
+            yield from rows
+        progress("done", 1.0)
+
+    def close(self) -> None:
+        """Nothing is left on disk."""
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.interrupt()
+        self._thread.shutdown()
+        if connection is not None:
+            connection.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _connect(self, memory: str) -> Any:
+        duckdb = _duckdb()
+        # The staged columns are in a file, not in memory: DuckDB compresses them there.
+        connection = duckdb.connect(str(self._directory / "staged.db"))
+        try:
+            connection.execute("SET memory_limit = " + _DIALECT.literal(memory))
+        except duckdb.Error as exc:
+            connection.close()
+            raise DataError(f"--memory: expected an amount such as 512MB or 4GB, received {memory!r}") from exc
+        settings = {"temp_directory": str(self._directory / "spilled"), "TimeZone": "UTC"}
+        for setting, value in settings.items():
+            connection.execute(f"SET {setting} = {_DIALECT.literal(value)}")
+        for switch, state in (("preserve_insertion_order", False), ("enable_progress_bar", True)):
+            connection.execute(f"SET {switch} = {str(state).lower()}")
+        connection.execute("SET enable_progress_bar_print = false")
+        connection.execute(f"SET threads = {min(len(os.sched_getaffinity(0)), 4)}")
+        return connection
+
+    def _open(self) -> str:
+        """What stands after FROM."""
+        match self._source:
+            case CsvFiles():
+                return "staged"
+            case ParquetFiles(paths):
+                listed = ", ".join(_DIALECT.literal(path) for path in paths)
+                return f"read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false)"
+            case DuckdbTable(path, table, schema):
+                if not Path(path).is_file():
+                    raise DataError(f"{path}: no such DuckDB file")
+                self._execute(f"ATTACH {_DIALECT.literal(path)} AS asked (READ_ONLY)")
+                return f"asked.{_DIALECT.identifier(schema)}.{_DIALECT.identifier(table)}"
+
+    def _stage(self, source: CsvFiles, columns: Sequence[Column], question: Question, progress: Progress) -> str:
+        def told(done: float) -> None:
+            progress("reading", _READING * min(done, 1.0))
+
+        wanted = ", ".join(_DIALECT.identifier(column.key) for column in columns)
+        # DuckDB reads .gz itself, on many cores; what it does not know is decompressed here, a block at a time.
+        if all(compression(path).lower() in ("", ".gz") for path in source.paths):
+            read: Any = None
+            text = _read_csv(source)
+        else:
+            read = stream.open_stream(source, told)
+            self._connection.register("streamed", read)
+            text = "streamed"
+        part = text if question.sample == 1 else _DIALECT.part(text, question.sample, question.seed)
+        try:
+            self._run(f"CREATE OR REPLACE TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
+        finally:
+            if read is not None:
+                self._connection.unregister("streamed")
+        return "staged"
+
+    def _run(self, statement: str, told: Any = None) -> Any:
+        """In a thread, so that a Ctrl-C is heard at once and progress is seen."""
+        running: Future[Any] = self._thread.submit(self._execute, statement)
+        try:
+            while not wait([running], timeout=_POLL_S).done:
+                if told is not None:
+                    told(max(self._connection.query_progress(), 0.0) / 100)
+        except BaseException:
+            self._connection.interrupt()
+            raise
+        return running.result()
+
+    def _execute(self, statement: str) -> Any:
+        duckdb = _duckdb()
+        try:
+            return self._connection.execute(statement)
+        except duckdb.OutOfMemoryException as exc:
+            raise DataError(f"{self.name}: this needs more memory than it may use; give more with --memory") from exc
+        except duckdb.Error as exc:
+            raise DataError(f"{self.name}: {_plain(str(exc))}") from exc
+
+
+def form_of(declared: str) -> Form:
+    """Of a type as DuckDB spells it."""
+    name = declared.upper()
+    if name.endswith("]"):
+        return Form.LIST
+    if re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?", name):
+        return Form.WHOLE
+    if name in ("FLOAT", "DOUBLE") or name.startswith("DECIMAL"):
+        return Form.REAL
+    if name == "BOOLEAN":
+        return Form.TRUTH
+    if name == "TIMESTAMP WITH TIME ZONE":
+        return Form.ZONED
+    return Form.DATE if name == "DATE" or name.startswith("TIMESTAMP") else Form.TEXT
+
+
+def _read_csv(source: CsvFiles) -> str:
+    listed = ", ".join(_DIALECT.literal(path) for path in source.paths)
+    columns = ", ".join(f"{_DIALECT.literal(field_name(place))}: 'VARCHAR'" for place in range(len(source.columns)))
+    options = {
+        "auto_detect": "false",
+        "columns": f"{{{columns}}}",
+        "delim": _DIALECT.literal(source.delimiter),
+        "header": str(source.has_header).lower(),
+        "quote": "'\"'",
+        "escape": "'\"'",
+        "nullstr": "''",
+        "hive_partitioning": str(bool(stream.partitions(source.paths))).lower(),
+        "hive_types_autocast": "false",
+    }
+    return f"read_csv([{listed}], {', '.join(f'{name} = {value}' for name, value in options.items())})"
+
+
+def _plain(message: str) -> str:
+    """What DuckDB says, in a line: the rest of its words are about its own options."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    kept = [line for line in lines[:4] if not line.startswith(("Possible", "LINE", "*"))]
+    return re.sub(r"^\w[\w ]* Error: ", "", " ".join(kept))
+
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ImportError as exc:
+        raise DataError("analysis needs DuckDB: pip install 'elasticdl[features]'") from exc
+    return duckdb

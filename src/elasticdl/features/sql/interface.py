@@ -1,0 +1,66 @@
+"""What every engine can do, and what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+Cell = str | int | float | None
+Row = tuple[int, str, str | None, int | None, float | None]
+"""Of the summary: number of the column, what it tells, and the value, count or number that it tells."""
+
+Progress = Callable[[str, float], None]
+"""What is being done, and how much of all is done, from 0 to 1."""
+
+
+class Form(StrEnum):
+    """How a database holds a column. Text may still be numbers or dates: the values tell."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    REAL = "real"  # may be infinite, or not a number
+    TRUTH = "truth"
+    LIST = "list"
+    DATE = "date"  # text of it is as in ISO 8601
+    ZONED = "zoned"  # a date with a time zone
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    form: Form = Form.TEXT
+    stored: str = ""  # the name under which the engine has it, if that is another
+
+    @property
+    def key(self) -> str:
+        return self.stored or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to find out about columns."""
+
+    least_count: int = 2  # values that are rarer do not come into a vocabulary
+    most_values: int = 200_000  # of a vocabulary
+    separator: str = "|"  # of sequences in text
+    sample: float = 1.0
+    seed: int = 0
+    steps: int = 200  # between quantiles
+
+
+class Engine(Protocol):
+    """A place with one table, open. `close` leaves nothing behind."""
+
+    name: str  # the address, without credentials
+
+    def columns(self) -> Sequence[Column]:
+        """All of the table's, in its order."""
+        ...
+
+    def summarize(self, columns: Sequence[Column], question: Question, progress: Progress) -> Iterator[Row]:
+        """The rows of `generate.summary`, of one scan of the table."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,113 @@
+"""Statistics of tables of a real PostgreSQL server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from psycopg import sql
+
+from elasticdl.errors import DataError
+from elasticdl.features import analyze
+from elasticdl.features.sql.interface import Question
+from elasticdl.features.statistics import Kind
+from tests.integration.postgres import server
+from tests.unit.features import oracle, tables
+
+QUESTION = Question(least_count=1, steps=20, most_values=5)
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    with server() as directory:
+        yield directory
+
+
+def uri(host: str, table: str = "clicks") -> str:
+    return f"postgresql://postgres@/postgres?host={host}&table={table}"
+
+
+def put(host: str, names: list[str], declared: list[str], rows: list[tuple[Any, ...]], table: str = "clicks") -> None:
+    with psycopg.connect(host=host, user="postgres", dbname="postgres") as connection:
+        fields = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(d)) for n, d in zip(names, declared, strict=True)]
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier(table)))
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(table), sql.SQL(", ").join(fields)))
+        with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(table))) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+
+@settings(max_examples=15)
+@given(columns=tables.columns())
+def test_postgresql_agrees_with_numpy(host: str, columns: list[list[str | None]]) -> None:
+    names = tables.NAMES[: len(columns)]
+    put(host, names, ["text"] * len(names), list(zip(*columns, strict=True)))
+
+    found = analyze.analyze(analyze.Source(uri(host)), QUESTION)
+
+    assert list(found.columns) == names
+    assert found.rows == len(columns[0])
+    for name, values in zip(names, columns, strict=True):
+        oracle.close(found.of(name), oracle.expected(values, QUESTION))
+
+
+def test_columns_with_types_have_their_kinds(host: str) -> None:
+    names = ["whole", "real", "price", "seen", "at", "day", "tags", "empty"]
+    declared = ["bigint", "double precision", "numeric(10,2)", "boolean", "timestamptz", "date", "text[]", "real"]
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    rows = [
+        (1, 1e300, "1.50", True, at, date(2026, 1, 1), ["a", "b"], None),
+        (3, float("inf"), "2.50", False, at, date(2026, 1, 3), ["a", "c"], None),
+        (None, float("nan"), None, None, None, None, None, None),
+    ]
+    put(host, names, declared, rows)
+
+    found = analyze.analyze(analyze.Source(uri(host)), QUESTION).columns
+
+    kinds = [Kind.NUMBER] * 4 + [Kind.DATE] * 2 + [Kind.TEXT, Kind.NUMBER]
+    assert [column.kind for column in found.values()] == kinds
+    assert (found["whole"].is_whole, found["whole"].mean, found["whole"].missing) == (True, 2.0, 1)
+    assert (found["real"].maximum, found["real"].missing) == (1e300, 2)
+    assert (found["price"].minimum, found["price"].maximum) == (1.5, 2.5)
+    assert (found["seen"].minimum, found["seen"].maximum) == (0.0, 1.0)
+    assert found["at"].minimum == at.timestamp()
+    assert (found["tags"].separator, found["tags"].values) == ("|", ("a", "b", "c"))
+    assert found["empty"].missing == 3
+
+
+def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str) -> None:
+    put(host, ["x"], ["int"], [(value,) for value in range(4000)])
+    with psycopg.connect(host=host, user="postgres", dbname="postgres") as connection:
+        connection.execute("CREATE VIEW seen AS SELECT * FROM clicks")
+    question = Question(sample=0.25)
+
+    table = analyze.analyze(analyze.Source(uri(host)), question)
+    view = analyze.analyze(analyze.Source(uri(host, "seen")), question)
+
+    # Five standard deviations of a binomial count.
+    assert abs(table.rows - 1000) < 140
+    assert abs(view.rows - 1000) < 140
+    assert table.sampled == 0.25
+    assert not table.of("x").is_distinct_exact
+
+
+def test_nothing_is_written_and_the_source_has_no_user(host: str) -> None:
+    put(host, ["x"], ["int"], [(1,)])
+
+    found = analyze.analyze(analyze.Source(uri(host)), QUESTION)
+
+    assert "postgres@" not in found.source
+    with psycopg.connect(host=host, user="postgres", dbname="postgres") as connection:
+        tables_there = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert tables_there == [("clicks",)]
+
+
+def test_a_table_that_is_not_there_and_a_server_that_is_not_there_are_told(host: str, tmp_path: Any) -> None:
+    with pytest.raises(DataError, match="no such table or view"):
+        analyze.analyze(analyze.Source(uri(host, "clikcs")), QUESTION)
+    with pytest.raises(DataError, match="connection"):
+        analyze.analyze(analyze.Source(uri(str(tmp_path))), QUESTION)

@@ -1,0 +1,95 @@
+"""Statistics in plain NumPy, for comparison: small tables only."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from elasticdl.features.sql.interface import Question
+from elasticdl.features.statistics import ColumnStatistics, Kind
+
+_NUMBER = re.compile(r" *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[12]?[0-9]?[0-9])? *")
+
+
+def expected(values: Sequence[str | None], question: Question) -> ColumnStatistics:
+    """Of one column that was read from text."""
+    present = [value for value in values if value is not None and value.strip(" ")]
+    numbers = [float(value) for value in present if _NUMBER.fullmatch(value)]
+    dates = [seconds for value in present if (seconds := _seconds(value)) is not None]
+    sequences = [value for value in present if question.separator in value]
+    is_sequence = bool(present) and len(sequences) * 2 >= len(present)
+    kind = Kind.TEXT
+    if present and len(numbers) == len(present):
+        kind = Kind.NUMBER
+    elif present and len(dates) == len(present):
+        kind = Kind.DATE
+    points = np.array(numbers if kind is Kind.NUMBER else dates if kind is Kind.DATE else [])
+    words = (
+        [piece for value in present for piece in value.split(question.separator) if piece] if is_sequence else present
+    )
+    counted = sorted(Counter(words).items(), key=lambda word: (-word[1], word[0]))
+    kept = [(value, count) for value, count in counted if count >= question.least_count]
+    is_whole = kind is Kind.NUMBER and bool(np.all(points == np.floor(points)))
+    if kind is Kind.NUMBER and not is_whole and len(counted) > 1000:
+        kept = []
+    is_mixed = kind is Kind.TEXT and not is_sequence and 0 < len(present) <= 2 * max(len(numbers), len(dates))
+    odd = Counter(value for value in present if not _is_like(value, len(numbers) >= len(dates)))
+    return ColumnStatistics(
+        kind=kind,
+        missing=len(values) - len(present),
+        distinct=len(counted),
+        is_whole=is_whole,
+        minimum=float(points.min()) if len(points) else None,
+        maximum=float(points.max()) if len(points) else None,
+        mean=float(points.mean()) if len(points) else None,
+        deviation=float(points.std()) if len(points) else None,
+        quantiles=_quantiles(points, question.steps),
+        values=tuple(value for value, _ in kept[: question.most_values]),
+        counts=tuple(count for _, count in kept[: question.most_values]),
+        least_count=question.least_count,
+        is_cut=len(kept) > question.most_values,
+        separator=question.separator if is_sequence else "",
+        longest=max(value.count(question.separator) + 1 for value in present) if is_sequence else None,
+        odd=odd.total() if is_mixed else 0,
+        odd_examples=tuple(value for value, _ in sorted(odd.items(), key=lambda one: (-one[1], one[0]))[:5])
+        if is_mixed
+        else (),
+    )
+
+
+def _quantiles(points: np.ndarray, steps: int) -> tuple[float, ...]:
+    if not len(points):
+        return ()
+    ordered = np.sort(points)
+    # The least value with at least step/steps of all up to it, in whole numbers.
+    places = [max(-(-step * len(points) // steps), 1) - 1 for step in range(steps + 1)]
+    return tuple(float(ordered[place]) for place in places)
+
+
+def _seconds(value: str) -> float | None:
+    if not re.fullmatch(r"[12]\d{3}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?Z?)?", value, re.ASCII):
+        return None
+    try:
+        return datetime.fromisoformat(value.rstrip("Z")).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _is_like(value: str, as_numbers: bool) -> bool:
+    return bool(_NUMBER.fullmatch(value)) if as_numbers else _seconds(value) is not None
+
+
+def close(ours: ColumnStatistics, theirs: ColumnStatistics) -> None:
+    """The same, but for the last digits of the mean and the deviation."""
+    for name in ("mean", "deviation"):
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            scale = max(abs(theirs.minimum or 0.0), abs(theirs.maximum or 0.0), 1e-300)
+            np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-7 * scale)
+    rounded = {"mean": None, "deviation": None}
+    assert ours.model_copy(update=rounded) == theirs.model_copy(update=rounded)
