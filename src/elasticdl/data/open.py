@@ -8,6 +8,7 @@ from pathlib import Path
 from elasticdl.data import csv_file, paths, several, tfrecord
 from elasticdl.data.files import StoredFile, find
 from elasticdl.data.interface import Progress, RecordSource
+from elasticdl.data.rows import Part, split
 from elasticdl.data.unpack import unpacked
 from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec
@@ -21,6 +22,10 @@ def open_source(
     Opening looks at every file once (an index in `index_directory` saves that the next time), so a missing, empty
     or truncated file is found now. `progress` hears of bytes looked at and bytes in all.
     """
+    uri, rows = split(uri)
+    if rows is not None:
+        whole = open_source(uri, data, index_directory, progress)
+        return Part(whole, rows, f"{uri}, rows {rows}")
     if data.format == "python":
         raise DataError(
             f"{uri}: data.format is python, whose records come from the model file: define custom_data_reader(…) "

@@ -130,8 +130,8 @@ def parse(text: str, where: str) -> FeaturesFile:
 
 def _treatments(given: Any, where: str) -> tuple[Treatment, ...]:
     """One, or a list of them."""
-    texts = given if isinstance(given, list) else [given]
-    if not texts or not all(isinstance(text, str) for text in texts):
+    texts = _texts(given)
+    if not texts:
         raise SpecError(f"{where}: expected a transformation such as hash(bins=1000), or a list of them")
     made = []
     for text in texts:
@@ -146,12 +146,34 @@ def _treatments(given: Any, where: str) -> tuple[Treatment, ...]:
     return tuple(made)
 
 
+def _texts(given: Any) -> list[str]:
+    """One text, several with commas between, or a list of them. [] where it is none of these.
+
+    YAML cuts [cross(C1, C2)] at the comma: so the parts are put together again, and cut outside of brackets only.
+    """
+    parts = given if isinstance(given, list) else [given]
+    if not all(isinstance(part, str) for part in parts):
+        return []
+    texts, depth, text, quote = [], 0, "", ""
+    for letter in ", ".join(parts):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth <= 0 and not quote:
+            texts.append(text)
+            text = ""
+        else:
+            text += letter
+    return [one.strip() for one in (*texts, text)] if parts else []
+
+
 def _crosses(given: Any, where: str) -> tuple[Cross, ...]:
-    if not isinstance(given, list):
-        raise SpecError(f'{where}: expected a list such as ["cross(C1, C2)"]')
     made = []
-    for text in given:
-        one = treatments.parse(text) if isinstance(text, str) else None
+    for text in _texts(given):
+        one = treatments.parse(text)
         if not isinstance(one, Cross):
             raise SpecError(f"{where}: expected crosses such as cross(C1, C2), received {text!r}")
         made.append(one)

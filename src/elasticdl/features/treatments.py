@@ -12,7 +12,7 @@ from elasticdl.errors import SpecError
 
 Positive = Annotated[int, Field(ge=1)]
 Bins = Annotated[int, Field(ge=2, lt=1 << 40)]
-Part = Literal["year", "month", "day", "weekday", "hour", "minute", "weekend"]
+Part = Literal["year", "month", "day", "yearday", "weekday", "hour", "minute", "second"]
 
 
 class Treatment(BaseModel):

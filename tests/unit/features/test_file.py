@@ -17,7 +17,7 @@ columns:
   I2: normalize()
   C1: lookup(min_count=2)
   C2: drop
-crosses: ["cross(C1, C2)"]
+crosses: [cross(C1, C2)]
 groups: {user: [C1, C2]}
 """
 
@@ -48,7 +48,7 @@ def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> N
         ("label: clicked", "", "expected label: the column to predict"),
         ("label: clicked", "label: I1", "'I1' is the label and cannot be a feature"),
         ("crosses: [", "croses: [", "no key 'croses'; did you mean 'crosses'?"),
-        ("cross(C1, C2)", "cross(C1, C9)", "cross(C1, C9, bins=1000000): no column 'C9'"),
+        ("[cross(C1, C2)]", "[cross(C1, C9)]", "cross(C1, C9, bins=1000000): no column 'C9'"),
         ("[C1, C2]", "[C3]", "features.yaml.groups.user: no column 'C3'"),
         ("I2: normalize()", "I2: normalise()", "features.yaml.columns.I2: 'normalise()': no transformation"),
         ("I2: normalize()", "I2: [drop, drop]", "the same transformation stands twice"),

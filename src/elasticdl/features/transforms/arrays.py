@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Arrays:
         texts = text_of(values)
         encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
         places = lookup.places
-        found = [places.get(text, -1) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
+        found = list(map(places.get, encoded.dictionary.cast(pa.binary()).to_pylist(), repeat(-1)))
         codes = encoded.indices.cast(pa.int64()).fill_null(len(found)).to_numpy(zero_copy_only=False)
         ids: Numbers = np.array([*found, places.get(b"", -1)], np.int64)[codes]
         return ids

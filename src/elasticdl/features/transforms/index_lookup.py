@@ -75,6 +75,8 @@ class IndexLookup(Transformation):
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         place = ops.index(values, self)
+        if self.num_oov_tokens == 1:  # no need of a fingerprint
+            return ops.where(place < 0, len(self.places), place)
         return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + len(self.places), place)
 
 

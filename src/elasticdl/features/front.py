@@ -1,0 +1,138 @@
+"""All treatments of a data set, bound to its statistics: raw columns in, what a model takes out.
+
+It is one JSON file, front.json, that travels with checkpoints and exports.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from elasticdl.errors import DataError, SpecError
+from elasticdl.features import binding
+from elasticdl.features.encoders import AnyNumberEncoder, CrossEncoder, FieldEncoder, NumberEncoder, SequenceEncoder
+from elasticdl.features.encoders import MissingEncoder as _MissingEncoder
+from elasticdl.features.file import FeaturesFile
+from elasticdl.features.layout import FIELD_BITS, Field, Layout
+from elasticdl.features.raw import Columns
+from elasticdl.features.statistics import Kind, Statistics
+from elasticdl.features.treatments import Sequence
+
+FILE = "front.json"
+
+
+class Front(BaseModel):
+    """The number of a field is its place; it never changes, for ids of tables depend on it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    version: Literal[1] = 1
+    label: str
+    columns: dict[str, Kind]  # raw ones that are needed, in the order of the data
+    fields: tuple[FieldEncoder, ...] = ()
+    numbers: tuple[AnyNumberEncoder, ...] = ()
+    sequences: tuple[SequenceEncoder, ...] = ()
+    groups: dict[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def build(cls, asked: FeaturesFile, statistics: Statistics, where: str = "features.yaml") -> Front:
+        asked.check_against(statistics, where)
+        fields: list[FieldEncoder] = []
+        numbers: list[AnyNumberEncoder] = []
+        for name, treatments in asked.columns.items():
+            words = [treatment.word for treatment in treatments]
+            for place, treatment in enumerate(treatments):
+                if isinstance(treatment, Sequence):
+                    continue
+                before = words[:place].count(treatment.word)
+                own = f"{name}.{treatment.word}-{before + 1}" if before else ""
+                for made in binding.bind(name, treatment, statistics, own):
+                    if isinstance(made, NumberEncoder | _MissingEncoder):
+                        numbers.append(made)
+                    else:
+                        fields.append(made)
+        fields += [binding.cross(one, statistics) for one in asked.crosses]
+        sequences = [
+            binding.sequence(name, treatment, tuple(fields))
+            for name, treatments in asked.columns.items()
+            for treatment in treatments
+            if isinstance(treatment, Sequence)
+        ]
+        if not fields and not numbers and not sequences:
+            raise SpecError(f"{where}: every column is dropped; there is nothing to learn from")
+        columns = {name: statistics.columns[name].kind for name in asked.used}
+        return cls(
+            label=asked.label,
+            columns=columns,
+            fields=tuple(fields),
+            numbers=tuple(numbers),
+            sequences=tuple(sequences),
+            groups=dict(asked.groups),
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        group_of = {column: group for group, columns in self.groups.items() for column in columns}
+        return Layout(
+            fields=tuple(
+                Field(
+                    name=one.name,
+                    size=one.size,
+                    group="" if isinstance(one, CrossEncoder) else group_of.get(one.column, ""),
+                )
+                for one in self.fields
+            ),
+            numbers=tuple(one.name for one in self.numbers),
+            sequences={one.name: one.like for one in self.sequences},
+        )
+
+    def encode(self, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
+        """`ids`, `numbers` and each sequence, as the layout says."""
+        columns = Columns(batch)
+        ids = np.empty((len(columns), len(self.fields)), np.int64)
+        for place, field in enumerate(self.fields):
+            ids[:, place] = field.encode(columns) + (place << FIELD_BITS)
+        numbers = np.empty((len(columns), len(self.numbers)), np.float32)
+        for place, number in enumerate(self.numbers):
+            numbers[:, place] = number.encode(columns)
+        names = self.layout.names
+        own = len(self.fields)  # sequences with ids of their own come after all fields
+        found: dict[str, NDArray[Any]] = {"ids": ids, "numbers": numbers}
+        for extra, one in enumerate(self.sequences):
+            found[one.name] = one.encode(columns, names.index(one.like) if one.like else own + extra)
+        return found
+
+    def labels(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
+        """DataError where one is missing or neither 0 nor 1."""
+        found = Columns(batch).numbers(self.label)
+        wrong = ~np.isin(found, (0.0, 1.0))
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            value = "nothing" if np.isnan(found[first]) else f"{found[first]:g}"
+            raise DataError(f"label {self.label!r}: expected 0 or 1, received {value}")
+        return found.astype(np.float32)
+
+    @cached_property
+    def types(self) -> dict[str, pa.DataType]:
+        """How to read the raw columns from text: numbers as such, all else as it stands."""
+        kinds = {name: pa.float64() if kind is Kind.NUMBER else pa.string() for name, kind in self.columns.items()}
+        return {self.label: pa.float64(), **kinds}
+
+    def save(self, directory: Path) -> None:
+        staging = directory / f".{FILE}.new"
+        staging.write_text(self.model_dump_json() + "\n", encoding="utf-8")
+        staging.replace(directory / FILE)
+
+    @classmethod
+    def load(cls, directory: Path) -> Front:
+        path = directory / FILE
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValidationError, ValueError) as exc:
+            raise DataError(f"{path}: expected a front of this version: {str(exc).splitlines()[0]}") from exc
