@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ class Arrays:
         texts = [decoded(text_of(column)).cast(pa.binary()).fill_null(b"") for column in columns]
         return fingerprint.buckets(pc.binary_join_element_wise(*texts, separator.encode()), bins)
 
-    def index(self, values: Any, lookup: IndexLookup) -> Numbers:
+    def index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Numbers:
         """Each distinct value is looked up once."""
         import pyarrow as pa
 

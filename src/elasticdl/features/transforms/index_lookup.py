@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.errors import DataError
 from elasticdl.features import current
@@ -73,11 +76,26 @@ class IndexLookup(Transformation):
         """Of each value's bytes."""
         return {str(value).encode(): place for place, value in enumerate(self.vocabulary)}  # type: ignore[arg-type]
 
+    @cached_property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """The whole numbers of the vocabulary, sorted, and their places: for values that are numbers in torch."""
+        found = sorted((int(value), place) for value, place in self.places.items() if _is_decimal(value))
+        return {
+            "numbers": np.array([number for number, _ in found], np.int64),
+            "places": np.array([place for _, place in found], np.int64),
+        }
+
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        place = ops.index(values, self)
+        place = ops.index(values, self, tables)
         if self.num_oov_tokens == 1:  # no need of a fingerprint
             return ops.where(place < 0, len(self.places), place)
         return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + len(self.places), place)
+
+
+def _is_decimal(value: bytes) -> bool:
+    """Whether it is the text of an int64, as that is written."""
+    is_digits = value.removeprefix(b"-").isdigit() and len(value) <= 20
+    return is_digits and str(int(value)).encode() == value and -(2**63) <= int(value) < 2**63
 
 
 def _lines(path: Path) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ TensorFlow flushes them, and so the definition does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Ops(Protocol):
     # Of text or whole numbers; a whole number stands for its decimal text.
     def buckets(self, values: Array, bins: int) -> Array: ...
     def joined_buckets(self, columns: list[Array], separator: str, bins: int) -> Array: ...
-    def index(self, values: Array, lookup: IndexLookup) -> Array:
+    def index(self, values: Array, lookup: IndexLookup, tables: Mapping[str, Array]) -> Array:
         """Place in the vocabulary, -1 where it is not there."""
 
     # Of text only.

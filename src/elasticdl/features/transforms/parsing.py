@@ -50,8 +50,6 @@ def dates(texts: Any, form: DateParts) -> list[NDArray[Any]]:
     cut = pc.utf8_rpad(pc.utf8_slice_codeunits(trimmed, 0, size), size, "\0").cast(pa.binary())
     letters = np.frombuffer(b"".join(cut.to_pylist()), np.uint8).reshape(-1, size)
     lengths = pc.utf8_length(trimmed).to_numpy(zero_copy_only=False)
-    if form.form is None:
-        lengths = np.where((lengths > 10) & (lengths < 16), 10, lengths)
     digits = np.where(np.arange(size) < lengths[:, np.newaxis], letters, template).astype(np.int64) - ord("0")
     read = {}
     for piece in form.pieces:

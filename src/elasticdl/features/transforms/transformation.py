@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ MOST_BINS = 2**62
 
 class Transformation:
     """A frozen dataclass that is called with a column: NumPy, Arrow, lists, `Ragged`, `Sparse`, or tensors."""
+
+    # AutoGraph of TensorFlow takes what has this for its own work, and runs it as it is: there is nothing to convert.
+    autograph_info__: ClassVar[dict[str, Any]] = {}
 
     def __call__(self, values: Any) -> Any:
         """The column transformed, in the framework it came in; ragged and sparse columns stay so."""

@@ -1,0 +1,72 @@
+"""Transformations as Keras layers, and an embedding for what they give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.features.keras.feature_column import (
+    CategoricalColumn,
+    categorical_column,
+    concatenated_categorical_column,
+    embedding_column,
+)
+from elasticdl.features.keras.layer import Layer
+from elasticdl.features.keras.layers import (
+    Clip,
+    ConcatenateWithOffset,
+    Cross,
+    DateParts,
+    Discretization,
+    FieldIds,
+    Hashing,
+    IndexLookup,
+    LogRound,
+    LogSquare,
+    MissingIndicator,
+    Normalizer,
+    RoundIdentity,
+    Sequence,
+    ToNumber,
+    ToRagged,
+    ToSparse,
+)
+from elasticdl.features.transforms import Transformation
+from elasticdl.keras.embedding import SparseEmbedding
+
+LAYERS: dict[type[Transformation], type[Layer]] = {kind.defined: kind for kind in Layer.__subclasses__()}
+
+
+def apply(definition: Transformation, values: Any) -> Any:
+    """What the layer of `definition` gives. It is made once, since a function may only use a table made before it."""
+    layer = definition.__dict__.get("keras_layer")
+    if layer is None:
+        layer = LAYERS[type(definition)].of(definition)
+        definition.__dict__["keras_layer"] = layer  # as functools.cached_property does
+    return layer(values)
+
+
+__all__ = [
+    "CategoricalColumn",
+    "Clip",
+    "ConcatenateWithOffset",
+    "Cross",
+    "DateParts",
+    "Discretization",
+    "FieldIds",
+    "Hashing",
+    "IndexLookup",
+    "LogRound",
+    "LogSquare",
+    "MissingIndicator",
+    "Normalizer",
+    "RoundIdentity",
+    "Sequence",
+    "SparseEmbedding",
+    "ToNumber",
+    "ToRagged",
+    "ToSparse",
+    "apply",
+    "categorical_column",
+    "concatenated_categorical_column",
+    "embedding_column",
+]

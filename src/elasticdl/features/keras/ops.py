@@ -1,0 +1,130 @@
+"""The operations in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.errors import DataError
+from elasticdl.features.transforms import calendar
+from elasticdl.features.transforms.interface import Kind, Ops
+from elasticdl.keras.runtime import tf
+
+if TYPE_CHECKING:
+    from elasticdl.features.transforms.date_parts import DateParts
+    from elasticdl.features.transforms.index_lookup import IndexLookup
+    from elasticdl.features.transforms.to_number import ToNumber
+
+
+class TensorFlow:
+    def kind(self, values: Any) -> Kind:
+        if values.dtype == tf.string:
+            return "text"
+        if values.dtype.is_floating:
+            return "double" if values.dtype == tf.float64 else "single"
+        return "whole"
+
+    def float32(self, numbers: Any) -> Any:
+        return flushed(tf.cast(numbers, tf.float32))
+
+    def float64(self, numbers: Any) -> Any:
+        return flushed(tf.cast(numbers, tf.float64))
+
+    def int64(self, numbers: Any) -> Any:
+        return tf.cast(numbers, tf.int64)
+
+    def cast(self, numbers: Any, name: str) -> Any:
+        return tf.cast(numbers, name)
+
+    def where(self, condition: Any, one: Any, other: Any) -> Any:
+        return tf.where(condition, one, other)
+
+    def is_nan(self, floats: Any) -> Any:
+        return tf.math.is_nan(floats)
+
+    def rint(self, floats: Any) -> Any:
+        return tf.round(floats)
+
+    def floor(self, floats: Any) -> Any:
+        return tf.floor(floats)
+
+    def rank(self, table: Any, numbers: Any) -> Any:
+        found = tf.searchsorted(table, tf.reshape(numbers, [-1]), side="right", out_type=tf.int64)
+        return tf.reshape(found, tf.shape(numbers))
+
+    def is_text(self, texts: Any, text: str) -> Any:
+        return tf.equal(texts, text)
+
+    def stack(self, columns: list[Any]) -> Any:
+        return tf.stack(columns, -1)
+
+    def buckets(self, values: Any, bins: int) -> Any:
+        return tf.strings.to_hash_bucket_fast(_text(values), bins)
+
+    def joined_buckets(self, columns: list[Any], separator: str, bins: int) -> Any:
+        return tf.strings.to_hash_bucket_fast(tf.strings.join([_text(column) for column in columns], separator), bins)
+
+    def index(self, values: Any, lookup: IndexLookup, tables: Mapping[str, Any]) -> Any:
+        """`tables` has the layer's own, where the vocabulary is in TensorFlow."""
+        if not lookup.places:
+            return tf.fill(tf.shape(values), tf.constant(-1, tf.int64))
+        return tables["vocabulary"].lookup(_text(values))
+
+    def parsed(self, texts: Any, to: ToNumber) -> Any:
+        stripped = tf.strings.strip(texts)
+        is_blank = tf.equal(stripped, "")
+        safe = tf.where(is_blank, "0", stripped)
+        with tf.control_dependencies([_expect(safe, to.pattern, f"numbers of {to.out_type}")]):
+            numbers = tf.strings.to_number(tf.identity(safe), to.out_type)
+        default = tf.constant(to.default_value, to.out_type)
+        found = tf.where(is_blank, default, numbers)
+        return found if to.is_whole else flushed(found)
+
+    def read_dates(self, texts: Any, dates: DateParts) -> list[Any]:
+        stripped = tf.strings.strip(texts)
+        is_there = tf.not_equal(stripped, "")
+        template = dates.template
+        safe = tf.where(is_there, stripped, template)
+        what = f"dates as {dates.form or 'ISO 8601'}"
+        with tf.control_dependencies([_expect(safe, dates.pattern, what)]):
+            lengths = tf.minimum(tf.strings.length(safe), len(template))
+        # What a text lacks is as in the template; what it has beyond is a fraction of a second.
+        rest = tf.strings.substr(tf.fill(tf.shape(safe), template), lengths, len(template) - lengths)
+        whole = tf.strings.join([tf.strings.substr(safe, 0, len(template)), rest])
+        read = {
+            piece.directive: tf.strings.to_number(tf.strings.substr(whole, piece.start, piece.width), tf.int64)
+            for piece in dates.pieces
+        }
+        civil = dates.civil(read, tf.zeros(tf.shape(safe), tf.int64))
+        is_right = tf.reduce_all(calendar.is_date(*civil))
+        with tf.control_dependencies([tf.debugging.Assert(is_right, [f"expected {what}. Received:", safe])]):
+            return [is_there, *(tf.identity(part) for part in civil)]
+
+
+OPS: Ops = TensorFlow()
+
+
+def flushed(floats: Any) -> Any:
+    return tf.where(tf.abs(floats) <= floats.dtype.as_numpy_dtype(_tiny(floats)), floats * 0, floats)
+
+
+def _tiny(floats: Any) -> float:
+    return float(2.0**-1022) if floats.dtype == tf.float64 else float(2.0**-126)
+
+
+def _text(values: Any) -> Any:
+    if values.dtype == tf.string:
+        return values
+    if values.dtype.is_floating:
+        raise DataError(
+            f"expected text or whole numbers. Received: {values.dtype.name}; "
+            "numbers with fractions or gaps have no one text: use ToNumber('int64', -1) or Discretization before"
+        )
+    return tf.strings.as_string(tf.cast(values, tf.int64))
+
+
+def _expect(texts: Any, pattern: str, what: str) -> Any:
+    is_right = tf.strings.regex_full_match(texts, pattern)
+    return tf.debugging.Assert(
+        tf.reduce_all(is_right), [f"expected {what}. Received:", tf.boolean_mask(texts, ~is_right)]
+    )

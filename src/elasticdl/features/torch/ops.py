@@ -1,0 +1,110 @@
+"""The operations in torch. Text is none of its tensors: it is computed by the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from elasticdl.errors import DataError
+from elasticdl.features.torch import fingerprint
+from elasticdl.features.transforms.arrays import OPS as ARRAYS
+from elasticdl.features.transforms.interface import Kind, Ops
+
+if TYPE_CHECKING:
+    from elasticdl.features.transforms.date_parts import DateParts
+    from elasticdl.features.transforms.index_lookup import IndexLookup
+    from elasticdl.features.transforms.to_number import ToNumber
+
+TYPES = {"float32": torch.float32, "float64": torch.float64, "int32": torch.int32, "int64": torch.int64}
+
+
+class Torch:
+    def kind(self, values: Tensor) -> Kind:
+        if not values.dtype.is_floating_point:
+            return "whole"
+        return "double" if values.dtype == torch.float64 else "single"
+
+    def float32(self, numbers: Tensor) -> Tensor:
+        return _flushed(numbers.to(torch.float32))
+
+    def float64(self, numbers: Tensor) -> Tensor:
+        return _flushed(numbers.to(torch.float64))
+
+    def int64(self, numbers: Tensor) -> Tensor:
+        return numbers.to(torch.int64)
+
+    def cast(self, numbers: Tensor, name: str) -> Tensor:
+        return numbers.to(TYPES[name])
+
+    def where(self, condition: Tensor, one: Any, other: Any) -> Tensor:
+        return torch.where(condition, one, other)
+
+    def is_nan(self, floats: Tensor) -> Tensor:
+        return torch.isnan(floats)
+
+    def rint(self, floats: Tensor) -> Tensor:
+        return torch.round(floats)
+
+    def floor(self, floats: Tensor) -> Tensor:
+        return torch.floor(floats)
+
+    def rank(self, table: Tensor, numbers: Tensor) -> Tensor:
+        return torch.searchsorted(table, numbers.contiguous(), right=True)
+
+    def is_text(self, texts: Tensor, text: str) -> Tensor:
+        raise _no_text()
+
+    def stack(self, columns: list[Tensor]) -> Tensor:
+        return torch.stack(columns, -1)
+
+    def buckets(self, values: Tensor, bins: int) -> Tensor:
+        return fingerprint.buckets([_whole(values)], "", bins)
+
+    def joined_buckets(self, columns: list[Tensor], separator: str, bins: int) -> Tensor:
+        whole = [_whole(column) for column in columns]
+        longest = len(columns) * (fingerprint.WIDTH + len(separator.encode())) - len(separator.encode())
+        if longest <= fingerprint.LONGEST:
+            return fingerprint.buckets(whole, separator, bins)
+        if torch.compiler.is_compiling():
+            most = fingerprint.LONGEST // (fingerprint.WIDTH + 1)
+            raise DataError(f"Cross: expected at most {most} columns in a program to export. Received: {len(columns)}")
+        flat = [column.reshape(-1).cpu().numpy() for column in whole]
+        found = torch.from_numpy(ARRAYS.joined_buckets(flat, separator, bins))
+        return found.to(columns[0].device).reshape(columns[0].shape)
+
+    def index(self, values: Tensor, lookup: IndexLookup, tables: Mapping[str, Tensor]) -> Tensor:
+        whole = _whole(values)
+        numbers = tables["numbers"]
+        if not len(numbers):
+            return torch.full_like(whole, -1)
+        at = torch.searchsorted(numbers, whole.contiguous()).clamp(max=len(numbers) - 1)
+        return torch.where(numbers[at] == whole, tables["places"][at], -1)
+
+    def parsed(self, texts: Tensor, to: ToNumber) -> Tensor:
+        raise _no_text()
+
+    def read_dates(self, texts: Tensor, dates: DateParts) -> list[Tensor]:
+        raise _no_text()
+
+
+OPS: Ops = Torch()
+
+
+def _flushed(floats: Tensor) -> Tensor:
+    return torch.where(floats.abs() <= torch.finfo(floats.dtype).tiny, floats * 0, floats)
+
+
+def _whole(values: Tensor) -> Tensor:
+    if values.dtype.is_floating_point:
+        raise DataError(
+            f"expected text or whole numbers. Received: {values.dtype}; "
+            "numbers with fractions or gaps have no one text: use ToNumber('int64', -1) or Discretization before"
+        )
+    return values.to(torch.int64)
+
+
+def _no_text() -> TypeError:
+    return TypeError("torch has no tensors of text")
