@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from elasticdl.zoo.ctr.clicks import FIELDS, NUMBERS, RECORD
-from elasticdl.zoo.ctr.ctr import mlp
+from elasticdl.zoo.ctr.inputs import Deep
 
 COLUMNS, HIDDEN = 16, (256, 128)
 
@@ -28,13 +28,13 @@ class DeepFM(nn.Module):
         self.weights = nn.Embedding(values, 1, sparse=True)
         self.factors = nn.Embedding(values, COLUMNS, sparse=True)
         self.numbers = nn.Linear(NUMBERS, 1)
-        self.deep = mlp(FIELDS * COLUMNS + NUMBERS, HIDDEN)
+        self.deep = Deep(FIELDS * COLUMNS + NUMBERS, HIDDEN)
 
     def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
         factors = self.factors(ids)
         first = self.weights(ids).sum(dim=(1, 2)) + self.numbers(numbers).squeeze(1)
         second = 0.5 * (factors.sum(dim=1).square() - factors.square().sum(dim=1)).sum(dim=1)
-        deep: Tensor = self.deep(torch.cat([factors.flatten(1), numbers], dim=1)).squeeze(1)
+        deep: Tensor = self.deep(torch.cat([factors.flatten(1), numbers], dim=1))
         return first + second + deep
 
 

@@ -1,1 +1,1 @@
-"""Click-through-rate models with tables on parameter servers: DeepFM, and Wide & Deep."""
+"""Click-through-rate models with tables on parameter servers; models.py lists them."""

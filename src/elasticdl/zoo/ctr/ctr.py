@@ -1,4 +1,4 @@
-"""Click-through-rate models: DeepFM (Guo et al., 2017) and Wide & Deep (Cheng et al., 2016). Their tables live on ps.
+"""Jobs on records of clicks: DeepFM and Wide & Deep of the zoo, with their tables on ps.
 
 python -m elasticdl.zoo.ctr.clicks data
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=ctr.ctr.deepfm --num_ps_pods=1 --num_workers=2 \
@@ -19,62 +19,24 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from elasticdl.data.dataset import Dataset, Metadata
+from elasticdl.features.layout import Field, Layout
 from elasticdl.model.metrics import AUC, Metric
 from elasticdl.model.mode import Mode
-from elasticdl.torch import Embedding, Initializer
-from elasticdl.zoo.ctr.clicks import FIELDS, NUMBERS, RECORD, Clicks, read_criteo
+from elasticdl.zoo.ctr.clicks import NUMBERS, RECORD, VALUES, Clicks, read_criteo
+from elasticdl.zoo.ctr.models import build
 
-
-class DeepFM(nn.Module):
-    """The score is the sum of first-order weights, products of factors in pairs, and a deep net over all factors."""
-
-    def __init__(self, columns: int, hidden: tuple[int, ...]) -> None:
-        super().__init__()
-        self.weights = Embedding(1, name="weights", initializer="zeros")
-        self.factors = Embedding(columns, name="factors", initializer=Initializer(kind="normal", deviation=0.01))
-        self.numbers = nn.Linear(NUMBERS, 1)
-        self.deep = mlp(FIELDS * columns + NUMBERS, hidden)
-
-    def forward(self, features: dict[str, Tensor]) -> Tensor:
-        ids, numbers = features["ids"], features["numbers"]
-        factors = self.factors(ids)
-        first = self.weights(ids).sum(dim=(1, 2)) + self.numbers(numbers).squeeze(1)
-        second = 0.5 * (factors.sum(dim=1).square() - factors.square().sum(dim=1)).sum(dim=1)
-        deep: Tensor = self.deep(torch.cat([factors.flatten(1), numbers], dim=1)).squeeze(1)
-        score: Tensor = first + second + deep
-        return score
-
-
-class WideAndDeep(nn.Module):
-    """A linear model over ids beside a deep net over their embeddings."""
-
-    def __init__(self, columns: int, hidden: tuple[int, ...]) -> None:
-        super().__init__()
-        self.wide = Embedding(1, name="wide", initializer="zeros")
-        self.embedding = Embedding(columns, name="embedding", initializer=Initializer(kind="normal", deviation=0.01))
-        self.deep = mlp(FIELDS * columns + NUMBERS, hidden)
-
-    def forward(self, features: dict[str, Tensor]) -> Tensor:
-        ids, numbers = features["ids"], features["numbers"]
-        deep: Tensor = self.deep(torch.cat([self.embedding(ids).flatten(1), numbers], dim=1)).squeeze(1)
-        score: Tensor = self.wide(ids).sum(dim=(1, 2)) + deep
-        return score
-
-
-def mlp(inputs: int, hidden: tuple[int, ...]) -> nn.Module:
-    layers: list[nn.Module] = []
-    for size in hidden:
-        layers += [nn.Linear(inputs, size), nn.ReLU()]
-        inputs = size
-    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+LAYOUT = Layout(
+    fields=tuple(Field(name=f"C{number + 1}", size=int(size)) for number, size in enumerate(VALUES)),
+    numbers=tuple(f"I{number + 1}" for number in range(NUMBERS)),
+)
 
 
 def deepfm(columns: int = 16, hidden: tuple[int, ...] = (256, 128)) -> nn.Module:
-    return DeepFM(columns, tuple(hidden))
+    return build("deepfm", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
 
 
 def wide_and_deep(columns: int = 8, hidden: tuple[int, ...] = (64, 32)) -> nn.Module:
-    return WideAndDeep(columns, tuple(hidden))
+    return build("wide_deep", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
 
 
 def loss(labels: Tensor, predictions: Tensor) -> Tensor:
