@@ -12,10 +12,10 @@ GANG, ELASTIC, COURTEOUS = "fifo-gang", "elastic-first-come", "courteous"
 # A step of all ranks takes a worker a second.
 TWO_JOBS = Scene(3, (Submitted("first", 0.0, 16, 1, 2, 2), Submitted("second", 1.0, 4, 1, 2, 2)))
 MIXED = Scene(
-    3,
+    2,
     (
-        Submitted("training", 0.0, 100_000, 1, 2, 3, is_endless=True),
-        Submitted("service", 1.0, 3, 2, 2, 2, priority=10),
+        Submitted("training", 0.0, 100_000, 1, 2, 2, is_endless=True),
+        Submitted("service", 1.0, 2, 1, 1, 1, priority=10),
     ),
 )
 
@@ -53,5 +53,5 @@ def test_a_service_gets_its_slots_from_a_training_that_never_stops() -> None:
         assert known(training.ended_at) == changes[-1] == course.end_s
         has = course.at(["training"], [at for at in changes[:-1] if at >= training.spans[0][0]])
         assert min(has) >= 1, "it never stops"
-        assert max(has) == 3, "it has all while nobody else wants them"
-        assert max(course.at(["training", "service"], changes)) <= 3, "nobody has what another has"
+        assert max(has) == 2, "it has all while nobody else wants them"
+        assert max(course.at(["training", "service"], changes)) <= 2, "nobody has what another has"
