@@ -18,9 +18,11 @@ def serve(policy: Policy, place: Place, device: str | None, interval_s: float | 
     from elasticdl.kube.kinds import NODE
     from elasticdl.scheduler.cluster.kubernetes import Namespace
     from elasticdl.scheduler.cluster.serving import Server
+    from elasticdl.scheduler.local.rates import warm_up
     from elasticdl.spec.cluster import amount
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    warm_up()
     api = connect(place.context)
     if device is None:
         allocatable = [node["status"].get("allocatable", {}) for node in api.list(NODE)[0]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ elasticdl experiment two-jobs --real
 """
 
 TWO_JOBS, MIXED = "two-jobs", "mixed"
+TENTHS_S = 10.0  # below it tenths of a second are shown
 
 
 @click.command("experiment", cls=Command, examples=EXAMPLES)
@@ -86,19 +88,21 @@ def _two_jobs_row(one: Course) -> dict[str, str]:
     return {
         "first ends": _seconds(first.ended_at),
         "second waits": _seconds(second.waited_s),
+        "second runs after": _seconds(second.ran_after_s),
         "both end": _seconds(one.end_s),
         "in use": f"{one.utilisation:.0%}",
     }
 
 
 def _mixed_row(one: Course) -> dict[str, str]:
-    waits = [run.waited_s for name, run in one.runs.items() if _is_service(name)]
+    service = [run for name, run in one.runs.items() if _is_service(name)]
     trained = sum((e - s) * n for name, run in one.runs.items() if not _is_service(name) for s, e, n in run.spans)
     served = one.utilisation - trained / (one.devices * one.end_s)
     return {
         "in use": f"{one.utilisation:.1%}",
         "by the service": f"{served:.1%}",
-        "service waits at most": "for ever" if None in waits else _seconds(max(w for w in waits if w is not None)),
+        "service waits at most": _longest(run.waited_s for run in service),
+        "runs after at most": _longest(run.ran_after_s for run in service),
     }
 
 
@@ -137,4 +141,9 @@ def _is_service(name: str) -> bool:
 
 
 def _seconds(value: float | None) -> str:
-    return "never" if value is None else f"{value:.0f} s"
+    return "never" if value is None else f"{value:.1f} s" if value < TENTHS_S else f"{value:.0f} s"
+
+
+def _longest(values: Iterable[float | None]) -> str:
+    longest = max(math.inf if value is None else value for value in values)
+    return "for ever" if math.isinf(longest) else _seconds(longest)

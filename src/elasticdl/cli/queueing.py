@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def submit(spec: JobSpec, name: str, priority: int) -> int:
     if is_served:
         _check_room(submission)
     prepare(spec, Console())
-    queue.put(submission)
+    # Only now: checks that take long, on data of many files, are no wait for the scheduler.
+    queue.put(replace(submission, submitted_at=time.time()))
     click.echo(_answer(spec.name) if is_served else _unserved(spec.name))
     click.echo(f"  look at it   elasticdl status {spec.name}\n  end it       elasticdl stop {spec.name}")
     return 0

@@ -1,7 +1,8 @@
 """The experiments with real processes: this machine's scheduler, real jobs, and what their event logs tell.
 
 Scaled down to 8 slots. Batches are mostly asleep, so that 8 workers train side by side on two cores. The service is
-jobs of greater priority that come and end by themselves.
+jobs of greater priority that come and end by themselves. A job waits until its slots are free and the scheduler
+launches it; its workers run some seconds later, as in the simulator.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from elasticdl.scheduler.local.queue import Queue
 from elasticdl.sim.course import Course, Run
 from elasticdl.spec.env import HOME
 
-SLOTS = 8
 RANKS = 20  # of a global batch, which its workers share: each takes `PAUSE_S`
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 PATIENCE_S = 300.0
+POLL_S = 0.05
 POLICIES = ("fifo-gang", "elastic-first-come", "courteous")
 
 Say = Callable[[str], None]
@@ -36,10 +37,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job of an experiment, so many seconds after the first."""
+    """A job of an experiment, so many seconds after the first job began to train."""
 
     name: str
-    after_s: float
+    after_s: float  # of the first it does not count
     steps: int
     minimum: int
     wish: int
@@ -48,76 +49,103 @@ class Submitted:
     is_endless: bool = False  # it is stopped when all others are over
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An experiment: a machine of so many slots, and who comes when."""
+
+    slots: int
+    jobs: tuple[Submitted, ...]
+
+
 EXPERIMENTS = {
     # As 175 of 320, the second in the middle of the first.
-    "two-jobs": (Submitted("first", 0.0, 300, 1, 5, 5), Submitted("second", 15.0, 300, 1, 5, 5)),
-    "mixed": (
-        Submitted("training", 0.0, 100_000, 1, 6, SLOTS, is_endless=True),
-        # Never more than 7 slots together, however long they take to start.
-        Submitted("service-1", 35.0, 100, 3, 3, 3, priority=10),
-        Submitted("service-2", 50.0, 100, 2, 2, 2, priority=10),
-        Submitted("service-3", 80.0, 80, 2, 2, 2, priority=10),
+    "two-jobs": Scene(8, (Submitted("first", 0.0, 120, 1, 5, 5), Submitted("second", 12.0, 120, 1, 5, 5))),
+    "mixed": Scene(
+        8,
+        (
+            Submitted("training", 0.0, 100_000, 1, 6, 8, is_endless=True),
+            # Never more than 7 slots together, however long they take to start.
+            Submitted("service-1", 5.0, 50, 3, 3, 3, priority=10),
+            Submitted("service-2", 20.0, 35, 2, 2, 2, priority=10),
+            Submitted("service-3", 50.0, 30, 2, 2, 2, priority=10),
+        ),
     ),
 }
 
 
 def run(name: str, say: Say) -> list[Course]:
-    """One policy after the other, each in a home of its own."""
+    """One policy after the other. Ctrl-C and SIGTERM leave no job behind."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     courses = []
     for policy in POLICIES:
         say(f"{policy} …")
-        with tempfile.TemporaryDirectory(prefix="elasticdl-experiment-") as root:
-            courses.append(_run(policy, EXPERIMENTS[name], Path(root)))
+        courses.append(play(policy, EXPERIMENTS[name]))
     return courses
 
 
-def _run(policy: str, jobs: tuple[Submitted, ...], root: Path) -> Course:
-    queue = Queue(root)
+def play(policy: str, scene: Scene) -> Course:
+    """In a home of its own."""
+    with tempfile.TemporaryDirectory(prefix="elasticdl-experiment-") as root:
+        return _play(policy, scene, Path(root))
+
+
+def _play(policy: str, scene: Scene, root: Path) -> Course:
+    queue, jobs = Queue(root), scene.jobs
     environ = {**os.environ, HOME: str(root), "OMP_NUM_THREADS": "1"}
-    logs = _Logs(queue)
-    with _scheduler(policy, queue, environ):
+    seen = _Seen(queue)
+    with _scheduler(policy, scene.slots, queue, environ):
         began = _submit(jobs[0], queue, environ)
         submitted = {jobs[0].name: began}
+        _wait(lambda: seen.look(submitted) and seen.trains(jobs[0].name), "the first job to train")
+        first = time.time()
         for job in jobs[1:]:
-            while time.time() < began + job.after_s:
-                logs.read(submitted)
-                time.sleep(0.05)
+            while time.time() < first + job.after_s:
+                seen.look(submitted)
+                time.sleep(POLL_S)
             submitted[job.name] = _submit(job, queue, environ)
         lasting = {job.name for job in jobs if job.is_endless}
-        _wait(lambda: logs.read(submitted) and set(queue.names()) <= lasting, "the jobs to end")
+        _wait(lambda: seen.look(submitted) and set(queue.names()) <= lasting, "the jobs to end")
         end = time.time()
         for name in lasting:
             queue.ask_to_stop(name)
-        _wait(lambda: logs.read(submitted) and not queue.names(), "the last job to stop")
-    runs = {name: _told(logs.of(name), at, began, end) for name, at in submitted.items()}
+        _wait(lambda: seen.look(submitted) and not queue.names(), "the last job to stop")
+    runs = {name: _told(seen.log(name), at, seen.launched_at.get(name), began, end) for name, at in submitted.items()}
     if not lasting:
         end = began + max(run.ended_at or 0.0 for run in runs.values())
-    return Course(policy, SLOTS, end - began, runs)
+    return Course(policy, scene.slots, end - began, runs)
 
 
-class _Logs:
-    """All events of jobs: whoever is suspended and goes on later begins its log anew."""
+class _Seen:
+    """All events of jobs: whoever is suspended and goes on later begins its log anew. And when slots were theirs."""
 
     def __init__(self, queue: Queue) -> None:
+        self.launched_at: dict[str, float] = {}
         self._queue = queue
         self._found: dict[str, dict[str, Mapping[str, Any]]] = {}
 
-    def read(self, names: Iterable[str]) -> bool:
+    def look(self, names: Iterable[str]) -> bool:
         """Always True."""
         for name in names:
             events = history.read_events(self._queue.directory_of(name))
             self._found.setdefault(name, {}).update({json.dumps(one, sort_keys=True): one for one in events})
+        report = self._queue.report()
+        for name, standing in report.jobs.items() if report else ():
+            if standing.account.launched_at is not None:
+                self.launched_at[name] = standing.account.launched_at
         return True
 
-    def of(self, name: str) -> list[Mapping[str, Any]]:
+    def log(self, name: str) -> list[Mapping[str, Any]]:
         return sorted(self._found.get(name, {}).values(), key=lambda one: float(one.get("at") or 0.0))
+
+    def trains(self, name: str) -> bool:
+        return any(one.get("kind") == story.JOINED for one in self.log(name))
 
 
 @contextmanager
-def _scheduler(policy: str, queue: Queue, environ: dict[str, str]) -> Iterator[None]:
+def _scheduler(policy: str, slots: int, queue: Queue, environ: dict[str, str]) -> Iterator[None]:
     """Whatever happens in the block, no job is left afterwards."""
     queue.home.mkdir(parents=True, exist_ok=True)
-    argv = [*_ELASTICDL, "scheduler", f"--budget={SLOTS}", f"--policy={policy}"]
+    argv = [*_ELASTICDL, "scheduler", f"--budget={slots}", f"--policy={policy}"]
     with (queue.home / "scheduler-output").open("wb") as output:
         process = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
@@ -153,18 +181,19 @@ def _submit(job: Submitted, queue: Queue, environ: dict[str, str]) -> float:
     return found.submitted_at
 
 
-def _told(events: list[Mapping[str, Any]], submitted_at: float, began: float, end: float) -> Run:
-    """A worker has its slot from its launch to its end."""
-    lives = story.spans(events)
-    spans = tuple(
-        (life.started_at - began, min(life.ended_at or end, end) - began, 1) for life in lives if life.started_at < end
-    )
-    last = max((life.ended_at or end for life in lives), default=None)
+def _told(
+    events: list[Mapping[str, Any]], submitted_at: float, launched_at: float | None, began: float, end: float
+) -> Run:
+    """A worker has its slot from its launch to its end; the job's slots are free for it a little before."""
+    lives = [life for life in story.spans(events) if life.started_at < end]
+    joined = [life.joined_at - began for life in lives if life.joined_at is not None]
+    ended = [min(life.ended_at or end, end) - began for life in lives]
     return Run(
         submitted_at - began,
-        min((one[0] for one in spans), default=None),
-        None if last is None else last - began,
-        spans,
+        None if launched_at is None else launched_at - began,
+        min(joined, default=None),
+        max(ended, default=None),
+        tuple((life.started_at - began, until, 1) for life, until in zip(lives, ended, strict=True)),
     )
 
 
@@ -173,4 +202,4 @@ def _wait(is_so: Callable[[], bool], what: str, process: subprocess.Popen[bytes]
     while not is_so():
         if time.monotonic() > deadline or (process is not None and process.poll() is not None):
             raise PermanentError(f"waited in vain for {what}")
-        time.sleep(0.05)
+        time.sleep(POLL_S)

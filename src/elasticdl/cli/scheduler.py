@@ -89,7 +89,7 @@ def serve_here(policy: str | None, budget: int | None, nodes: str | None, interv
     from elasticdl.scheduler import policies
     from elasticdl.scheduler.local.book import Book
     from elasticdl.scheduler.local.nodes import declared
-    from elasticdl.scheduler.local.rates import rates_of
+    from elasticdl.scheduler.local.rates import rates_of, warm_up
     from elasticdl.scheduler.local.serving import Server
     from elasticdl.scheduler.local.turns import Turns
 
@@ -102,6 +102,7 @@ def serve_here(policy: str | None, budget: int | None, nodes: str | None, interv
                 f"another scheduler serves {queue.root}; end it first, or set ELASTICDL_HOME to another home"
             )
         _log_to(queue.root / "scheduler.log")
+        warm_up()
         with Screen.open() as screen:
             screen.say(f"policy {chosen.name}, {turns.book.devices} devices; jobs come from `elasticdl train --queue`")
             server = Server(queue, turns, screen.show, screen.say)

@@ -100,6 +100,11 @@ class Membership:
         self.workers[worker] = added
         return added
 
+    @property
+    def living(self) -> int:
+        """Those whose devices nobody else may have."""
+        return sum(worker.state not in GONE for worker in self.workers.values())
+
     def here(self) -> Iterator[Worker]:
         return (worker for worker in self.workers.values() if worker.is_here)
 

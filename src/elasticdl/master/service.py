@@ -52,14 +52,27 @@ class Service:
         with self._loop.changes() as changed:
             while True:
                 changed.clear()
-                is_over = job.is_over
+                is_over, told = job.is_over, job.ledger.membership.living
                 yield status.status(job, self._loop.clock.now())
                 if request.once or is_over:
                     return
-                # Often enough not to be late, seldom enough not to be a burden; the end is told at once.
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._loop.over.wait(), pause_s)
-                await changed.wait()
+                await self._news(changed, told, pause_s)
+
+    async def _news(self, changed: asyncio.Event, living: int, pause_s: float) -> None:
+        """Until something changed, and `pause_s` are over: often enough not to be late, too seldom to be a burden.
+
+        The end is told at once, and so is that fewer live than the `living` of whom was told: somebody may wait for
+        their devices.
+        """
+        members, has_changed = self._loop.state.job.ledger.membership, False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                while members.living >= living and not self._loop.over.is_set():
+                    await changed.wait()
+                    changed.clear()
+                    has_changed = True
+        if not has_changed:
+            await changed.wait()
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
         job = self._loop.state.job

@@ -14,14 +14,20 @@ class Run:
     """One job. Times in seconds from the beginning of the experiment."""
 
     submitted_at: float
-    started_at: float | None  # first workers
+    started_at: float | None  # its devices were free, and its own
+    running_at: float | None  # its first workers made steps
     ended_at: float | None
     spans: tuple[tuple[float, float, int], ...]  # from, to, devices
 
     @property
     def waited_s(self) -> float | None:
-        """Until it had its first workers."""
+        """Until it had devices."""
         return None if self.started_at is None else self.started_at - self.submitted_at
+
+    @property
+    def ran_after_s(self) -> float | None:
+        """Until its workers ran: what it waited, and what its own start took."""
+        return None if self.running_at is None else self.running_at - self.submitted_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,19 @@ class Course:
         return asdict(self) | {"utilisation": self.utilisation}
 
 
-def course_of(policy: str, devices: int, records: Iterable[Record], until_s: float) -> Course:
-    """Of simulated jobs of one device a worker. Without an end: until the last is over."""
-    runs = {
-        one.name: Run(one.submitted_at, one.started_at, one.finished_at, _spans(one.spans, until_s)) for one in records
-    }
+def course_of(policy: str, devices: int, records: Iterable[Record], until_s: float, start_s: float) -> Course:
+    """Of simulated jobs of one device a worker, which take `start_s` to start. Until the last is over, at most."""
+    runs = {one.name: _run(one, until_s, start_s) for one in records}
     last = max((run.ended_at or 0.0 for run in runs.values()), default=0.0)
     return Course(policy, devices, min(last, until_s), runs)
+
+
+def _run(one: Record, until_s: float, start_s: float) -> Run:
+    spans = _spans(one.spans, until_s)
+    running_at = None if one.started_at is None else one.started_at + start_s
+    # Who had its devices for less than that never got so far.
+    has_run = running_at is not None and spans and spans[-1][1] > running_at
+    return Run(one.submitted_at, one.started_at, running_at if has_run else None, one.finished_at, spans)
 
 
 def _spans(spans: Iterable[Span], until_s: float) -> tuple[tuple[float, float, int], ...]:

@@ -115,7 +115,7 @@ def _run(policy: str, jobs: list[TraceJob], until_s: float) -> Course:
         for job in engine.active.values():
             job.end(engine.now)
             records.append(job.record)
-    return course_of(policy, CPUS, records, until_s)
+    return course_of(policy, CPUS, records, until_s, COST.start_s)
 
 
 class _Over(Exception):

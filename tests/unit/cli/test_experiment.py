@@ -27,7 +27,7 @@ def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
 
 
 def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(0.0, 1.0, 11.0, ((1.0, 11.0, 4),))
+    run = Run(0.0, 1.0, 3.5, 11.0, ((1.0, 11.0, 4),))
     course = Course("courteous", 8, 11.0, {"first": run, "second": run})
     monkeypatch.setattr(real_experiment, "run", lambda name, say: [course])
 
@@ -36,6 +36,8 @@ def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: p
     assert said.exit_code == 0, said.output
     assert Path("two-jobs-real.png").exists()
     assert course.utilisation == pytest.approx(80 / 88)
+    assert "1.0 s" in said.output, "until it had its slots"
+    assert "3.5 s" in said.output, "until its workers ran"
 
 
 def test_an_unknown_one_is_refused(elasticdl: Elasticdl) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli import home as jobs
+from elasticdl.cli import submit
 from elasticdl.scheduler.local.queue import Queue
 from elasticdl.scheduler.local.standing import Account, Report, Standing, State
 from elasticdl.spec.directory import read_json, write_private
@@ -46,6 +48,19 @@ def decide(queue: Queue, standing: Standing) -> None:
     assert submission is not None
     standing = replace(standing, submitted_at=submission.submitted_at)
     Report(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.plan)
+
+
+def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
+    elasticdl: Run, zoo: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[float] = []
+    real = submit.prepare
+    monkeypatch.setattr(submit, "prepare", lambda *words: (real(*words), checked.append(time.time())))
+
+    assert elasticdl(*words(zoo, "--queue")).exit_code == 0
+
+    found = queue.find("digits")
+    assert found is not None and found.submitted_at >= checked[0]
 
 
 def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, queue: Queue) -> None:

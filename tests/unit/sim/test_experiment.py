@@ -42,6 +42,7 @@ def test_training_fills_what_the_service_leaves_and_the_service_never_waits(poli
     assert course.utilisation > experiment.CLAIMED_USE
     assert len(service) > 20
     assert {run.waited_s for run in service} == {0.0}
+    assert [run.ran_after_s for run in service] == [pytest.approx(experiment.COST.start_s)] * len(service)
 
 
 def test_the_load_of_the_service_is_what_is_wanted_at_every_moment() -> None:

@@ -94,7 +94,7 @@ class Book:
             need = None if entry.is_busy else _need(entry)
             if need is not None and need <= free:
                 free -= need
-                actions.append(_advance(entry))
+                actions.append(_advance(entry, now))
             elif not entry.is_busy and entry.state is State.RUNNING and entry.due_scale:
                 actions.append(_resize(entry, entry.wished))
         return actions
@@ -227,14 +227,16 @@ def _need(entry: Entry) -> int | None:
     return max(entry.count * entry.submission.devices - entry.taken, 0) if is_start or is_growth else None
 
 
-def _advance(entry: Entry) -> ev.Action:
+def _advance(entry: Entry, now: float) -> ev.Action:
     """Start or grow it."""
     resumes = entry.resumes
     if entry.state is not State.WAITING:
         return _resize(entry, entry.count)
     entry.is_busy, entry.wished = True, entry.count
     entry.state, entry.phase, entry.living = State.RUNNING, "", entry.count
-    entry.account = replace(entry.account, launches=entry.account.launches + 1)
+    account = entry.account
+    launched_at = now if account.launched_at is None else account.launched_at
+    entry.account = replace(account, launches=account.launches + 1, launched_at=launched_at)
     return ev.Start(entry.name, entry.count, resumes)
 
 

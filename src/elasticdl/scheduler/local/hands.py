@@ -60,6 +60,7 @@ class Hands:
 
     def _carry_out(self, action: Action) -> None:
         directory = self._queue.directory_of(action.name)
+        _log.info("%s", action)
         try:
             match action:
                 case Start():

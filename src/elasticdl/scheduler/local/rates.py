@@ -28,6 +28,12 @@ def rates_of(submission: Submission, progress: Progress) -> Rates | None:
     return LogicalBatch(_fitted(progress.speeds), progress.global_batch, ranks, scales, progress.noise)
 
 
+def warm_up() -> None:
+    """What fitting imports takes seconds on a busy machine: better at the start than when somebody waits."""
+    if _can_fit():
+        fit((SpeedSample(1, 1, 1, 1.0, 1.0),))
+
+
 @lru_cache(maxsize=4096)
 def _fitted(samples: tuple[SpeedSample, ...]) -> Throughput:
     """Once for the same samples: masters change theirs when a time has changed by 5 %."""

@@ -28,6 +28,7 @@ class Account:
     """What became of a job so far."""
 
     started_at: float | None = None  # first time it was given workers
+    launched_at: float | None = None  # first time it was launched: what it was given was free by then
     attained_s: float = 0.0  # devices times seconds
     executed_s: float = 0.0  # with any workers at all
     changed_at: float | None = None  # when its workers changed last

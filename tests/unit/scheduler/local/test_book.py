@@ -31,6 +31,18 @@ def test_a_job_starts_at_once_with_what_is_free() -> None:
     assert made.step([Done("a", 1.1)], 1.2) == []
 
 
+def test_a_job_has_its_devices_when_whoever_had_them_has_let_go() -> None:
+    made = turns(devices=3)
+    made.step([submitted("low", at=1.0)], 1.0)
+    made.step([Done("low", 1.1), seen("low", 1.2, 3)], 1.3)
+    made.step([submitted("high", 2, 2, at=2.0, priority=1)], 2.0)
+    account = made.report(2.0).jobs["high"].account
+    assert (account.started_at, account.launched_at) == (2.0, None), "its devices are in the plan, and not free"
+
+    assert made.step([Done("low", 2.1), seen("low", 2.3, 1)], 2.4) == [Start("high", 2, resumes=False)]
+    assert made.report(2.5).jobs["high"].account.launched_at == 2.4
+
+
 def test_a_second_job_starts_with_what_the_first_left_and_grows_when_it_ends() -> None:
     made = turns(devices=3)
     made.step([submitted("a", maximum=2)], 1.0)

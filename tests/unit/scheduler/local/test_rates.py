@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,6 +101,16 @@ def without_scipy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rates._can_fit.cache_clear()
     yield
     rates._can_fit.cache_clear()
+
+
+def test_what_fitting_needs_is_imported_before_anybody_waits() -> None:
+    program = (
+        "import sys; from elasticdl.scheduler.local import rates; before = 'scipy.optimize' in sys.modules; "
+        "rates.warm_up(); print(before, 'scipy.optimize' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.split() == ["False", "True"]
 
 
 @pytest.mark.usefixtures("without_scipy")
