@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,13 @@ import pytest
 from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED
 from tests.cluster import host_operator
 from tests.cluster.elastic_job import SMALL, ElasticJob
-from tests.cluster.kube import ROOT, SLOT, Kube
+from tests.cluster.kube import SLOT, Kube
+from tests.cluster.scheduler import Scheduler, account
 from tests.integration.job import STEPS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NAMESPACE = "scheduler-suite"
-HERE = ("--on=kubernetes", f"--namespace={NAMESPACE}")
 
 
 class Scheduled(ElasticJob):
@@ -61,14 +59,13 @@ def four_slots(kube: Kube) -> Iterator[Kube]:
 
 @pytest.fixture
 def scheduler(four_slots: Kube, tmp_path: Path) -> Iterator[Kube]:
-    argv = [sys.executable, "-m", "elasticdl.cli", "scheduler", *HERE, f"--device={SLOT}"]
-    environ = {**four_slots.environ, "PYTHONPATH": str(ROOT / "src")}
-    with (tmp_path / "scheduler.log").open("wb") as log:
-        process = subprocess.Popen(argv, env=environ, stdout=log, stderr=log)
-    yield four_slots
-    process.terminate()
-    assert process.wait(30) == 0
-    print((tmp_path / "scheduler.log").read_text())
+    """As the account of `--yaml`: it can do no more than is granted there."""
+    with account(four_slots, NAMESPACE, tmp_path) as kubeconfig:
+        process = Scheduler(four_slots, NAMESPACE, kubeconfig, tmp_path / "scheduler.log")
+        yield four_slots
+        ended = process.end()
+    print(process.said)
+    assert ended == 0 and "orbidden" not in process.said
 
 
 @pytest.fixture

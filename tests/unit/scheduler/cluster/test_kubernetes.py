@@ -76,7 +76,7 @@ def memory() -> Memory:
 
 
 def namespace(memory: Memory) -> Namespace:
-    return Namespace(memory, "here", SLOT)  # type: ignore[arg-type]
+    return Namespace(memory, "here", SLOT, lambda: True)  # type: ignore[arg-type]
 
 
 def spec(memory: Memory, name: str) -> tuple[int, bool]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from elasticdl.kube.api import Api
-from elasticdl.operator.election import Election
+from elasticdl.kube.election import Election
 
 
 class OneLease:
