@@ -16,7 +16,7 @@ from tests.cluster.kube import SLOT, Kube
 from tests.cluster.scheduler import Scheduler, account
 from tests.integration.job import STEPS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 NAMESPACE = "scheduler-suite"
 
@@ -25,6 +25,10 @@ class Scheduled(ElasticJob):
     """Each of its workers takes a slot."""
 
     priority = 0
+
+    def wait(self, found: Callable[[], Any], what: str, patience_s: float = 400.0) -> Any:
+        """Eight workers start here at once, on machines with two cores."""
+        return super().wait(found, what, patience_s)
 
     def document(self, wish: int, **spec: Any) -> dict[str, Any]:
         made = super().document(wish, **spec)

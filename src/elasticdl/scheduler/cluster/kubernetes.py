@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.json_format import Parse, ParseError
 
+from elasticdl.errors import TransientError
 from elasticdl.kube.api import EVERYWHERE, Api
 from elasticdl.kube.errors import ApiError, NotThere
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, NODE, POD
@@ -68,8 +69,12 @@ class Namespace:
         return Snapshot(now, nodes, tuple(jobs), is_shared=True)
 
     def apply(self, plan: Plan, now: float) -> None:
-        """Who gets less first: those who get more wait for their room as pending pods."""
+        """Who gets less first: those who get more wait for their room as pending pods.
+
+        Raises after the last where the API server was away for one: that is worth another try soon.
+        """
         allocations = plan.allocations
+        away: TransientError | None = None
 
         def growth(name: str) -> int:
             return allocations[name].count - (0 if self.resources[name].is_suspended else self.resources[name].wish)
@@ -90,8 +95,12 @@ class Namespace:
                 self.api.patch(ELASTIC_JOB, name, change, self.namespace)
             except NotThere:
                 continue  # it was deleted meanwhile
+            except TransientError as exc:
+                away = exc
             except ApiError as exc:
                 _log.warning("%s/%s: not written, it will be at the next turn: %s", self.namespace, name, exc)
+        if away is not None:
+            raise away
 
     def _takes_part(self, one: Resource) -> bool:
         if capacity.milli(one.request().get(self.device, 0.0)) > 0:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.kube.api import EVERYWHERE
-from elasticdl.kube.errors import Call, Forbidden, NotThere
+from elasticdl.kube.errors import ApiAway, Call, Forbidden, NotThere
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, NODE, POD, Kind
 from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED, SUSPENDED
 from elasticdl.scheduler.cluster.kubernetes import Namespace
@@ -167,6 +167,23 @@ def test_a_job_that_cannot_be_written_keeps_nobody_else_from_it(memory: Memory, 
     here.apply(Plan({name: Allocation({"a": 1}, "") for name in ("j", "k")}), 1e10)
 
     assert memory.patched == ["j", "k"]
+
+
+def test_a_server_that_is_away_for_one_job_is_told_after_the_others_were_written(memory: Memory) -> None:
+    memory.objects[ELASTIC_JOB] = [elastic("j"), elastic("k")]
+    memory.error = ApiAway("not now")
+    here = namespace(memory)
+    here.snapshot(1e10)
+
+    plan = Plan({name: Allocation({"a": 1}, "") for name in ("j", "k")})
+    with pytest.raises(ApiAway):
+        here.apply(plan, 1e10)
+    assert memory.patched == ["j", "k"]
+
+    memory.error = None
+    here.snapshot(1e10 + 1)
+    here.apply(plan, 1e10 + 1)
+    assert spec(memory, "j") == spec(memory, "k") == (1, False)
 
 
 def test_a_newcomer_makes_the_first_shrink_and_priority_takes_all(memory: Memory) -> None:
