@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from elasticdl.scheduler.cluster.annotations import REASON
+from tests.cluster import host_operator
 from tests.cluster.elastic_job import ElasticJob
 from tests.cluster.kube import ROOT, SLOT, Kube
-from tests.cluster.scheduler import NAME, Scheduler, account
+from tests.cluster.scheduler import NAME, Scheduler, account, objects
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -114,3 +116,18 @@ def test_a_scheduler_that_could_not_renew_its_lease_writes_nothing_more(
     until(lambda: reason(alone, "one"), "a decision")
 
     assert f"{NAMESPACE}/one" in second.said and f"{NAMESPACE}/one" not in first.said
+
+
+def test_the_deployment_that_yaml_prints_decides_with_the_rights_beside_it(alone: Kube, tmp_path: Path) -> None:
+    text = yaml.safe_dump_all([host_operator.here(one) for one in objects(alone, NAMESPACE)])
+    alone.kubectl("apply", "--filename=-", text=text)
+    try:
+        here = (f"deployment/{NAME}", f"--namespace={NAMESPACE}")
+        alone.kubectl("rollout", "status", *here, "--timeout=100s")
+        submit(alone, "one", tmp_path)
+        until(lambda: reason(alone, "one"), "a decision", patience_s=120.0)
+        said = alone.kubectl("logs", *here)
+        assert f"{NAMESPACE}/one: 4 workers" in said and "orbidden" not in said
+        assert holder(alone).startswith(f"{NAME}-"), "the name of its pod"
+    finally:
+        alone.kubectl("delete", "--filename=-", "--ignore-not-found", text=text)

@@ -89,7 +89,7 @@ class Namespace:
                 _log.warning("%s: what is left of this plan is not written: another may lead", self.namespace)
                 return
             if "spec" in change:
-                words = f"{given.count} workers" if given.count else "waits"
+                words = f"{given.count} worker{'s' * (given.count != 1)}" if given.count else "waits"
                 _log.info("%s/%s: %s: %s", self.namespace, name, words, given.reason)
             try:
                 self.api.patch(ELASTIC_JOB, name, change, self.namespace)
