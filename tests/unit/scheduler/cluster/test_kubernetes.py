@@ -16,6 +16,7 @@ from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.cluster.resource import read
 from elasticdl.scheduler.loop import Loop
 from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node, pod
 
@@ -210,3 +211,18 @@ def test_what_the_scheduler_writes_is_no_news() -> None:
 
     assert one is not None and other is not None
     assert one.key == other.key
+
+
+@pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "courteous"])
+def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(memory: Memory, policy: str) -> None:
+    memory.objects[ELASTIC_JOB] = [elastic("j", wish=2, low=2)]
+    memory.objects[POD] = [pod(f"web-{number}", "a") for number in range(3)]
+    here = namespace(memory)
+    loop = Loop(named(policy), here)
+    loop.turn(1e10)
+
+    assert not loop.trouble and spec(memory, "j") == (2, True)
+    assert annotations(memory, "j")[REASON].startswith("waits for room that others hold: needs 2 workers of 1 device")
+    memory.objects[POD] = []
+    loop.turn(1e10 + 30)
+    assert spec(memory, "j")[1] is False
