@@ -138,6 +138,7 @@ def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluste
     make: Callable[[str], Scheduled], tmp_path: Path
 ) -> None:
     here, four = make("here"), {"wish": 4, "min": 4, "max": 4, "threads": 1}
+    here.priority = 1
     here.apply(4, slow=True, workers=four)
     here.wait_members(4, step=1)
     queued = make("queued")

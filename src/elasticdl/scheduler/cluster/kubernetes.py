@@ -28,6 +28,8 @@ from elasticdl.scheduler.local.submission import Submission
 from elasticdl.scheduler.plan import Plan
 from elasticdl.scheduler.snapshot import Job, Node, Snapshot
 
+START_COST_S = 30.0  # of pods, Python and framework: what it costs a job to be given workers when it has none
+
 _log = logging.getLogger(__name__)
 
 
@@ -155,4 +157,6 @@ class Namespace:
             entry.given = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
         entry.given = {name: count for name, count in entry.given.items() if name in known}
         others = {name: quantity for name, quantity in one.request().items() if name != self.device}
-        return replace(entry.job(rates_of), request=others)
+        job = entry.job(rates_of)
+        cost_s = job.change_cost_s if job.is_running else max(job.change_cost_s, START_COST_S)
+        return replace(job, request=others, change_cost_s=cost_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -226,3 +227,21 @@ def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(m
     memory.objects[POD] = []
     loop.turn(1e10 + 30)
     assert spec(memory, "j")[1] is False
+
+
+def test_two_gangs_for_one_room_do_not_take_turns_at_every_decision(memory: Memory) -> None:
+    """To be given workers costs a job without any its start; a change costs one that runs next to nothing."""
+    memory.objects[ELASTIC_JOB] = [elastic("first", wish=4, low=4)]
+    here = namespace(memory)
+    loop = Loop(GoodputPolicy(), here)
+    loop.turn(1e10)
+    memory.objects[ELASTIC_JOB].append(elastic("second", wish=4, low=4))
+    memory.objects[ELASTIC_JOB][-1]["metadata"]["creationTimestamp"] = "2286-11-20T17:47:00Z"  # 20 s later
+
+    ran = []
+    for turn in range(1, 21):
+        loop.turn(1e10 + 30 * turn)
+        ran.append(next(name for name in ("first", "second") if not spec(memory, name)[1]))
+
+    exchanges = sum(before != after for before, after in pairwise(ran))
+    assert exchanges <= 6, f"slices are to be minutes: {ran}"
