@@ -33,15 +33,16 @@ def account(kube: Kube, namespace: str, place: Path) -> Iterator[Path]:
     made = [one for one in objects(kube, namespace) if one["kind"] != "Deployment"]
     text = yaml.safe_dump_all(made)
     kube.kubectl("apply", "--filename=-", text=text)
-    token = kube.kubectl("create", "token", NAME, f"--namespace={namespace}", "--duration=1h").strip()
-    raw = kube.kubectl("config", "view", "--raw", "--minify", "--output=json")
-    config = json.loads(raw)
-    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
-    path = place / "scheduler-kubeconfig"
-    path.write_text(json.dumps(config))
-    path.chmod(0o600)
-    yield path
-    kube.kubectl("delete", "--filename=-", "--ignore-not-found", text=text)
+    try:
+        token = kube.kubectl("create", "token", NAME, f"--namespace={namespace}", "--duration=1h").strip()
+        config = json.loads(kube.kubectl("config", "view", "--raw", "--minify", "--output=json"))
+        config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+        path = place / "scheduler-kubeconfig"
+        path.touch(0o600)
+        path.write_text(json.dumps(config))
+        yield path
+    finally:
+        kube.kubectl("delete", "--filename=-", "--ignore-not-found", text=text)
 
 
 class Scheduler:
