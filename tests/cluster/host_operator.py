@@ -21,7 +21,7 @@ def running(kube: Kube) -> Iterator[None]:
     made = []
     try:
         for document in yaml.safe_load_all(kube.kubectl("kustomize", str(ROOT / "deploy" / "manifests"))):
-            text = json.dumps(_here(document))
+            text = json.dumps(here(document))
             if kube.kubectl("create", "--filename=-", text=text, check=False):
                 made.append(text)
         kube.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticdl.org", "--timeout=60s")
@@ -41,7 +41,8 @@ def _ready(kube: Kube) -> None:
         raise AssertionError(f"{exc}\n{told}\n{kube.kubectl('logs', *here, check=False)}") from exc
 
 
-def _here(document: dict[str, Any]) -> dict[str, Any]:
+def here(document: dict[str, Any]) -> dict[str, Any]:
+    """A Deployment with this machine as its image; all else as it is."""
     if document["kind"] != "Deployment":
         return document
     seen = on_this_machine()

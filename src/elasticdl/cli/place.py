@@ -71,12 +71,12 @@ def has_cluster() -> bool:
     return any(Path(file).is_file() for file in files.split(os.pathsep) if file) or _POD_TOKEN.exists()
 
 
-def connect(context: str = "") -> Api:
-    """The API of the cluster meant; NoCluster with the fix where there is none."""
+def connect(context: str = "", **more: Any) -> Api:
+    """The API of the cluster meant, `more` as for `Api.connect`; NoCluster with the fix where there is none."""
     try:
         from elasticdl.kube.api import Api
 
-        return Api.connect(context)
+        return Api.connect(context, **more)
     except ModuleNotFoundError as exc:
         raise SpecError(
             f"Kubernetes: the package {exc.name!r} is not installed; pip install 'elasticdl[kubernetes]'"

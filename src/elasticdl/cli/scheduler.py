@@ -22,6 +22,7 @@ elasticdl scheduler --budget 320 --policy goodput
 elasticdl train job.yaml --queue --num_workers=2 --max_workers=8
 elasticdl train job.yaml --queue --priority=10
 elasticdl scheduler --on kubernetes --namespace training
+elasticdl scheduler --on kubernetes -n training --image_name registry/elasticdl:1 --yaml | kubectl apply -f -
 """
 
 
@@ -50,6 +51,12 @@ elasticdl scheduler --on kubernetes --namespace training
     metavar="RESOURCE",
     help="On Kubernetes: what is shared. Default: nvidia.com/gpu where nodes have it, else cpu.",
 )
+@click.option(
+    "--yaml",
+    is_flag=True,
+    help="On Kubernetes: print account, rights and Deployment of such a scheduler for `kubectl apply`; run nothing.",
+)
+@click.option("--image_name", metavar="IMAGE", help="With --yaml: an image with ElasticDL and its extra `scheduler`.")
 def command(
     policy: str | None,
     budget: int | None,
@@ -59,6 +66,8 @@ def command(
     namespace: str | None,
     context: str | None,
     device: str | None,
+    yaml: bool,
+    image_name: str | None,
 ) -> None:
     """Share this machine among the jobs of `elasticdl train --queue`, or a cluster among its ElasticJobs.
 
@@ -67,19 +76,27 @@ def command(
     one finds them all again.
 
     On Kubernetes it writes how many workers each ElasticJob of a namespace wishes for, as `kubectl scale` does, and
-    suspends those that wait. Run one for a namespace.
+    suspends those that wait. Of several for one namespace one decides, and the others wait until it ends.
     """
     if on == KUBERNETES:
         if budget is not None or nodes is not None:
             raise click.UsageError("--budget and --nodes are of this machine; a cluster says itself what it has")
+        if yaml != (image_name is not None):
+            raise click.UsageError("--yaml and --image_name go together: the image is that of the Deployment")
         from elasticdl.cli import cluster_scheduler
         from elasticdl.scheduler import policies
 
-        chosen = policies.named(policy or default_policy())
-        cluster_scheduler.serve(chosen, Place(on, namespace or "", context or ""), device, interval)
+        name, place = policy or default_policy(), Place(on, namespace or "", context or "")
+        chosen = policies.named(name)
+        if image_name is not None:
+            cluster_scheduler.show(place, image_name, name, device, interval)
+        else:
+            cluster_scheduler.serve(chosen, place, device, interval)
         return
-    if namespace or context or device:
-        raise click.UsageError("--namespace, --context and --device are of Kubernetes; use --on kubernetes")
+    if namespace or context or device or yaml or image_name:
+        raise click.UsageError(
+            "--namespace, --context, --device, --yaml and --image_name are of Kubernetes; use --on kubernetes"
+        )
     serve_here(policy, budget, nodes, interval)
 
 

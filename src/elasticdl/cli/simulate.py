@@ -25,6 +25,7 @@ elasticdl simulate --policy pollux,goodput --trace workloads/workload-1.csv --no
 elasticdl simulate --policy gavel,sia --trace throughputs.json:jobs=500 --kinds v100:8x4,k80:8x4
 elasticdl simulate --policy goodput --trace philly.csv:cluster=6c71a0 --jobs 5000 --failures MTBF=864000,repair=3600
 elasticdl simulate --what-if job.yaml --snapshot cluster.json
+elasticdl simulate --what-if elasticjob.yaml --on kubernetes --namespace training
 """
 
 
@@ -45,7 +46,7 @@ def command(**given: Any) -> None:
 
         what_if.answer(given)
         return
-    for option in ("snapshot", "on", "context", "namespace", "priority"):
+    for option in ("snapshot", "on", "context", "namespace", "device", "priority"):
         if given[option] is not None:
             raise SpecError(f"--{option}: is for --what-if and --write-snapshot")
     if not given["policy"] or not given["trace"]:

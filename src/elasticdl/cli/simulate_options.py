@@ -104,8 +104,12 @@ _WHAT_IF: dict[str, dict[str, Any]] = {
     "--write-snapshot": {"metavar": "FILE", "type": _FILE, "help": "Write the cluster as it stands."},
     "--on": {"type": click.Choice(PLACES), "default": None, "help": "kubernetes: the cluster of the context."},
     "--context": {"metavar": "NAME", "help": "Context of the kubeconfig. Default: the current one."},
-    "--namespace": {"metavar": "NAME", "help": "Namespace. Default: that of the context."},
-    "--priority": {"metavar": "N", "type": int, "help": "Of the job. Default: 0, or as its workers' is on Kubernetes."},
+    "--namespace -n": {"metavar": "NAME", "help": "Namespace. Default: that of the context."},
+    "--device": {
+        "metavar": "RESOURCE",
+        "help": "On Kubernetes: what is shared. Default: what the job's workers ask for.",
+    },
+    "--priority": {"metavar": "N", "type": int, "help": "Of the job. Default: as its annotation says, or 0."},
 }
 _SECTIONS = {
     "": _WHAT,
@@ -118,6 +122,6 @@ _SECTIONS = {
 
 def all_of_them(function: Decorated) -> Decorated:
     for section, options in reversed(_SECTIONS.items()):
-        for flag, attributes in reversed(options.items()):
-            function = click.option(flag, cls=JobOption, section=section, **attributes)(function)
+        for flags, attributes in reversed(options.items()):
+            function = click.option(*flags.split(), cls=JobOption, section=section, **attributes)(function)
     return function

@@ -28,7 +28,7 @@ elasticdl zoo build my-zoo --image mnist:1 --dry-run
     "extras",
     multiple=True,
     metavar="NAME",
-    help="What the image of ElasticDL holds: torch, tensorflow, operator. Default: what the models import.",
+    help="What the image of ElasticDL holds: torch, tensorflow, operator, scheduler. Default: what the models import.",
 )
 @click.option("--build-arg", "pairs", multiple=True, metavar="A=B", help="A build argument; see docs/images.md.")
 @click.option("--dry-run", is_flag=True, help="Print Dockerfile and commands, and build nothing.")

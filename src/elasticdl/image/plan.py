@@ -13,7 +13,7 @@ import elasticdl
 from elasticdl.errors import SpecError
 from elasticdl.image.survey import REQUIREMENTS, Survey
 
-EXTRAS = ("torch", "tensorflow", "kubernetes", "operator")
+EXTRAS = ("torch", "tensorflow", "kubernetes", "operator", "scheduler")
 MODEL_ZOO = "/model_zoo"
 USER = "10001:10001"
 # Where packages come from, not what is in the image: these make no other image.

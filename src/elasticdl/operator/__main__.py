@@ -15,8 +15,8 @@ import kopf
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.api import Api
+from elasticdl.kube.election import LEASE_S, Election
 from elasticdl.operator import health, reactions
-from elasticdl.operator.election import LEASE_S, Election
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

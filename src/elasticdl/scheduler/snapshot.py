@@ -176,6 +176,7 @@ class Snapshot:
     now: float
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]
+    is_shared: bool = False  # with others, who come and go: nodes are what those leave, and may have more tomorrow
 
     @cached_property
     def devices(self) -> int:

@@ -50,6 +50,7 @@ def to_document(pictured: Pictured) -> Document:
     return {
         "version": VERSION,
         "now": snapshot.now,
+        "is_shared": snapshot.is_shared,
         "resource": pictured.resource,
         "unit": pictured.unit,
         "nodes": [asdict(node) for node in snapshot.nodes],
@@ -71,7 +72,7 @@ def from_document(document: Any, where: str) -> Pictured:
         for job in jobs:
             if lost := sorted(set(job.workers) - names):
                 raise ValueError(f"job {job.name}: has workers on {lost}, which are not among the nodes")
-        snapshot = Snapshot(float(document["now"]), nodes, jobs)
+        snapshot = Snapshot(float(document["now"]), nodes, jobs, document.get("is_shared") is True)
         return Pictured(snapshot, str(document.get("resource", "")), float(document.get("unit", 1.0)))
     except (KeyError, TypeError, ValueError, AttributeError, SpecError) as exc:
         what = f"{exc} is missing" if isinstance(exc, KeyError) else str(exc)

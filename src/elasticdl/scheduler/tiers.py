@@ -21,8 +21,8 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Mapping[int, Any] | None)
     able: dict[int, list[Job]] = {}
     asked: dict[Hashable, str] = {}  # jobs of one shape have one answer
     for job in snapshot.jobs:
-        if why := _why_never(empty, job, policy.is_rigid, asked):
-            allocations[job.name] = Allocation({}, why, is_rejected=True)
+        if why := _why_never(empty, job, policy.is_rigid, snapshot.is_shared, asked):
+            allocations[job.name] = Allocation({}, why, is_rejected=not snapshot.is_shared)
         else:
             able.setdefault(job.priority, []).append(_clean(job))
     # What a priority without jobs remembered is kept until it has some again.
@@ -42,16 +42,16 @@ def decide(policy: Policy, snapshot: Snapshot, memory: Mapping[int, Any] | None)
     return Decision(Plan(allocations), kept)
 
 
-def _why_never(empty: Room, job: Job, is_rigid: bool, asked: dict[Hashable, str]) -> str:
+def _why_never(empty: Room, job: Job, is_rigid: bool, is_shared: bool, asked: dict[Hashable, str]) -> str:
     size = job.wish if is_rigid else job.least
     shape = size, job.devices, job.kinds, job.demands, tuple(job.request.items())
     if not size or shape not in asked:
-        asked[shape] = why_never(empty, job.rigid() if is_rigid else job)
+        asked[shape] = why_never(empty, job.rigid() if is_rigid else job, is_shared)
     return asked[shape]
 
 
-def why_never(empty: Room, job: Job) -> str:
-    """Why this job could not even run on a cluster that is all its own; "": it could."""
+def why_never(empty: Room, job: Job, is_shared: bool = False) -> str:
+    """Why this job could not even run on a cluster that is all its own, or all that others leave; "": it could."""
     least = job.least
     if not least:
         return f"none of its sizes {list(job.sizes)} is between its minimum {job.minimum} and maximum {job.maximum}"
@@ -60,13 +60,22 @@ def why_never(empty: Room, job: Job) -> str:
     if place(empty, job, least) is not None:
         return ""
     each = f"{job.devices} device{'s' * (job.devices > 1)}"
-    needs = ", ".join([each, *(f"{name} {amount:g}" for name, amount in job.request.items())])
+    needs = ", ".join([each, *(f"{name} {_spelled(amount)}" for name, amount in job.request.items())])
     where = f" of kind {' or '.join(job.kinds)}" if job.kinds else ""
     most = empty.fits_in_all(job)
     demands = " as its demands ask" if job.demands and most >= least else ""
-    return (
-        f"can never run here: needs {least} workers of {needs}{where}{demands}, the empty cluster has room for {most}"
-    )
+    workers = f"needs {least} workers of {needs}{where}{demands}"
+    if is_shared:
+        return f"waits for room that others hold: {workers}, they leave room for {most}"
+    return f"can never run here: {workers}, the empty cluster has room for {most}"
+
+
+def _spelled(amount: float) -> str:
+    """Bytes as people write them: 700Mi."""
+    for unit, size in (("Gi", 2.0**30), ("Mi", 2.0**20)):
+        if amount >= size:
+            return f"{amount / size:.4g}{unit}"
+    return f"{amount:g}"
 
 
 def _clean(job: Job) -> Job:

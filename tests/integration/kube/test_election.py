@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.operator.election import Election
+from elasticdl.kube.election import Election
 
 
 class Clock:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import cluster_submit, home
+from elasticdl.cli import home
 from elasticdl.kube.kinds import ELASTIC_JOB, NODE, POD
-from elasticdl.launcher import certificates
 from elasticdl.scheduler import snapshot_file
+from elasticdl.scheduler.cluster.annotations import PRIORITY, REQUESTED, SUSPENDED, US
 from elasticdl.scheduler.local.standing import Account, Report, Standing, State
 from elasticdl.scheduler.local.submission import Submission
 from elasticdl.scheduler.snapshot import Job, Node, Snapshot
@@ -61,7 +61,7 @@ def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, 
 
     said = elasticdl("simulate", "--what-if", job, "--write-snapshot", tmp_path / "s.json")
 
-    assert "s.json: 1 nodes, 1 jobs" in said.output
+    assert "s.json: 1 node with 4 devices for workers, 1 job\n" in said.output
     # 900 steps are left, at one a second.
     assert "mine would start in about 15.0 min under fifo-gang, with 4 workers" in said.output
     assert snapshot_file.read(tmp_path / "s.json").snapshot.jobs[0].work_left == 900
@@ -114,7 +114,7 @@ def worker(api: FakeApi, job: str, number: int, node: str) -> None:
 
 def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: FakeApi, tmp_path: Path) -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4", "memory": "16Gi"}}
-    labels = {"topology.kubernetes.io/zone": "zone-a", "node.kubernetes.io/instance-type": "big"}
+    labels = {"topology.kubernetes.io/zone": "zone-a"}
     put(cluster, NODE, "n0", labels=labels, spec={}, status=ready)
     put(cluster, NODE, "n1", spec={}, status=ready)
     put(cluster, NODE, "barred", spec={"unschedulable": True}, status=ready)
@@ -124,36 +124,94 @@ def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: F
         cluster, POD, "alien", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Running"}
     )
     put(cluster, POD, "gone", "kube-system", spec={"nodeName": "n1", "containers": [asks]}, status={"phase": "Failed"})
-    described = {
-        "name": "there",
-        "model": {"definition": "m.f"},
-        "workers": {"wish": 4, "min": 3, "max": 4},
-        "cluster": {"image": "i", "namespace": "default", "worker": {"priority": "high"}},
-    }
-    spec = load.resolve(described)
-    cluster_submit.make(cluster, spec, certificates.make(spec))  # type: ignore[arg-type]
+    put_job(cluster, "there", {"wish": 4, "min": 3, "max": 4}, annotations={PRIORITY: "3", REQUESTED: "3"})
     for number in range(3):
         worker(cluster, "there", number, "n0")
-    put(
-        cluster,
-        ELASTIC_JOB,
-        "awaited",
-        "default",
-        spec={"model": {"definition": "m.f"}, "workers": {"wish": 2}, "cluster": {"image": "i"}},
-    )
+    worker(cluster, "by-train", 0, "n0")  # of `elasticdl train`: no scheduler changes its workers
+    put_job(cluster, "awaited", {"wish": 2}, suspend=True, annotations={SUSPENDED: US})
+    put_job(cluster, "laid-aside", {"wish": 2}, suspend=True)
 
     said = elasticdl("simulate", "--on", "kubernetes", "--write-snapshot", tmp_path / "s.json")
 
     assert said.exit_code == 0, said.output
+    assert "s.json: 2 nodes with 5 cpu for workers, 2 jobs (1 without workers)" in said.output
     found = snapshot_file.read(tmp_path / "s.json")
-    nodes = {node.name: (node.devices, node.kind, node.rack) for node in found.snapshot.nodes}
-    assert nodes == {"n0": (4, "big", "zone-a"), "n1": (2, "", "")}
+    nodes = {node.name: (node.devices, node.rack) for node in found.snapshot.nodes}
+    assert nodes == {"n0": (3, "zone-a"), "n1": (2, "")}
     there, awaited = found.snapshot.by_name["there"], found.snapshot.by_name["awaited"]
-    assert (there.minimum, there.wish, there.maximum, there.priority) == (3, 4, 4, 1)
+    assert (there.minimum, there.wish, there.maximum, there.priority) == (3, 3, 4, 3)
     assert (dict(there.workers), there.devices, there.request) == ({"n0": 3}, 1, {"memory": 2.0**31})
+    assert there.started_at == there.submitted_at and there.executed_s > 0
     assert (awaited.wish, awaited.count) == (2, 0)
 
-    job = tmp_path / "job.yaml"
-    job.write_text("name: mine\nmodel: {definition: m.f}\nworkers: {wish: 2}\ncluster: {image: i}\n")
-    answer = elasticdl("simulate", "--what-if", job, "--on", "kubernetes", "--policy", "courteous")
-    assert answer.exit_code == 0 and "mine would start" in answer.output
+
+def put_job(api: FakeApi, name: str, workers: dict[str, int], suspend: bool = False, **metadata: Any) -> None:
+    spec = {"model": {"definition": "m.f"}, "workers": workers, "cluster": {"image": "i"}, "suspend": suspend}
+    named = {"name": name, "namespace": "default", **metadata}
+    api.create({"apiVersion": ELASTIC_JOB.version, "kind": ELASTIC_JOB.kind, "metadata": named, "spec": spec})
+
+
+@pytest.fixture
+def one_node(cluster: FakeApi) -> FakeApi:
+    allocatable = {"cpu": "4", "memory": "16Gi", "example.com/slot": "4"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable}
+    put(cluster, NODE, "n0", spec={}, status=ready)
+    return cluster
+
+
+ASKED = """
+apiVersion: elasticdl.org/v1
+kind: ElasticJob
+metadata: {name: mine, annotations: {elasticdl.org/priority: "7"}}
+spec:
+  model: {definition: m.f}
+  workers: {wish: 2}
+  cluster: {image: i, worker: {requests: {cpu: 500m, example.com/slot: 2}}}
+"""
+
+
+def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
+    elasticdl: Run, one_node: FakeApi, tmp_path: Path
+) -> None:
+    put_job(one_node, "there", {"wish": 2})  # asks for no slot: other people's pod, if it had one
+    (tmp_path / "mine.yaml").write_text(ASKED)
+
+    words = ("--write-snapshot", tmp_path / "s.json", "--policy", "courteous")
+    said = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
+
+    assert said.exit_code == 0, said.output
+    assert "mine would start at once under courteous, with 2 workers: 2 on n0" in said.output
+    assert "1 node with 4 example.com/slot for workers, 0 jobs" in said.output
+    assert snapshot_file.read(tmp_path / "s.json").unit == 2.0
+
+
+def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_more(
+    elasticdl: Run, one_node: FakeApi, tmp_path: Path
+) -> None:
+    put_job(one_node, "there", {"wish": 4, "min": 4, "max": 4}, annotations={PRIORITY: "5"})
+    for number in range(4):
+        worker(one_node, "there", number, "n0")
+    asked = ASKED.replace("cpu: 500m, example.com/slot: 2", "cpu: 2")
+    (tmp_path / "mine.yaml").write_text(asked)
+    what_if = ("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", "--policy", "courteous")
+
+    assert "mine would start at once" in elasticdl(*what_if).output
+    assert "mine would start in about" in elasticdl(*what_if, "--priority", "0").output
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "complaint"),
+    [
+        (ASKED, ("--device", "nvidia.com/gpu"), "its workers request no nvidia.com/gpu"),
+        (ASKED.replace("name: mine, ", ""), (), "an ElasticJob needs metadata.name"),
+        ("name: mine\nmodel: {definition: m.f}\n", (), "give it cluster.image"),
+    ],
+)
+def test_a_job_that_no_scheduler_of_the_cluster_could_share_is_refused_with_the_reason(
+    elasticdl: Run, one_node: FakeApi, tmp_path: Path, text: str, words: tuple[str, ...], complaint: str
+) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+
+    said = elasticdl("simulate", "--what-if", tmp_path / "mine.yaml", "--on", "kubernetes", *words)
+
+    assert said.exit_code == 2 and complaint in said.stderr

@@ -35,6 +35,7 @@ def found(**changes: object) -> Survey:
         (["kubernetes", "torch"], f"elasticdl:{VERSION}", "torch,kubernetes"),
         (["tensorflow"], f"elasticdl:{VERSION}-tensorflow", "tensorflow,kubernetes"),
         (["operator"], f"elasticdl:{VERSION}-operator", "kubernetes,operator"),
+        (["scheduler"], f"elasticdl:{VERSION}-scheduler", "kubernetes,scheduler"),
         (["kubernetes"], f"elasticdl:{VERSION}-kubernetes", "kubernetes"),
     ],
 )

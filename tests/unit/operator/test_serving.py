@@ -10,8 +10,8 @@ import kopf
 import pytest
 
 from elasticdl.kube.api import Api
+from elasticdl.kube.election import Election
 from elasticdl.operator import __main__ as operator
-from elasticdl.operator.election import Election
 
 
 def test_an_operator_needs_no_user_with_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

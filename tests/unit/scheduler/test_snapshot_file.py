@@ -43,7 +43,7 @@ FULL = Job(
 
 
 def test_all_of_it_comes_back(tmp_path: Path) -> None:
-    given = Pictured(Snapshot(10.0, NODES, (FULL, Job("plain", 7.0))), "cpu", 0.1)
+    given = Pictured(Snapshot(10.0, NODES, (FULL, Job("plain", 7.0)), is_shared=True), "cpu", 0.1)
     snapshot_file.write(tmp_path / "s.json", given)
 
     assert snapshot_file.read(tmp_path / "s.json") == given

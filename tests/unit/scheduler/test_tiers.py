@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elasticdl.scheduler import tiers
@@ -11,7 +11,7 @@ from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.plan import Allocation, Plan
 from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.snapshot import Demand, Noise, Snapshot, SpeedSample
+from elasticdl.scheduler.snapshot import Demand, Job, Node, Noise, Snapshot, SpeedSample
 from tests.unit.scheduler.cases import counts, job, nodes, running
 
 
@@ -104,3 +104,14 @@ def test_measurements_that_are_no_numbers_are_not_shown() -> None:
 
 def test_why_never_is_nothing_for_what_fits_an_empty_cluster() -> None:
     assert tiers.why_never(Room(nodes(4)), job("a", 4)) == ""
+
+
+def test_what_others_hold_may_come_free_so_that_nobody_is_told_never() -> None:
+    wide = Job("wide", 0.0, 2, 2, request={"memory": 700 * 2.0**20})
+    alone = Snapshot(0.0, (Node("n", 1, resources={"memory": 2.0**30}),), (wide,))
+
+    never = tiers.decide(named("goodput"), alone, None).plan.allocations["wide"]
+    later = tiers.decide(named("goodput"), replace(alone, is_shared=True), None).plan.allocations["wide"]
+
+    assert never.is_rejected and "can never run here: needs 2 workers of 1 device, memory 700Mi" in never.reason
+    assert not later.is_rejected and later.reason.endswith("they leave room for 1")

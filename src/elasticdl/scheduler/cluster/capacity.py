@@ -13,6 +13,7 @@ from elasticdl.spec.cluster import amount
 Document = Mapping[str, Any]
 Amounts = dict[str, float]
 
+CPU, GPU = "cpu", "nvidia.com/gpu"
 MILLI = 1000  # what devices are counted in, before a unit is chosen
 KIND = "nvidia.com/gpu.product"  # label of a node, where its devices are GPUs
 RACK = "topology.kubernetes.io/zone"
@@ -21,6 +22,12 @@ RACK = "topology.kubernetes.io/zone"
 def unit_of(requests: Iterable[Mapping[str, float]], device: str) -> int:
     """Thousandths of the resource that one device is: the largest that every worker takes a whole number of."""
     return math.gcd(*(milli(one.get(device, 0.0)) for one in requests)) or MILLI
+
+
+def shared(documents: Iterable[Document]) -> str:
+    """What is shared unless somebody says otherwise: GPUs where nodes have them, else cores."""
+    allocatable = [node["status"].get("allocatable", {}) for node in documents]
+    return GPU if any(amount(str(one.get(GPU, "0"))) for one in allocatable) else CPU
 
 
 def milli(quantity: float) -> int:

@@ -6,18 +6,20 @@ Nothing is remembered but accounts: what a job is given stands in its resource, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from google.protobuf.json_format import Parse, ParseError
 
+from elasticdl.errors import TransientError
 from elasticdl.kube.api import EVERYWHERE, Api
 from elasticdl.kube.errors import ApiError, NotThere
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, NODE, POD
 from elasticdl.launcher.naming import JOB_LABEL, ROLE_LABEL, STATUS
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.scheduler.cluster import capacity
+from elasticdl.scheduler.cluster.capacity import Amounts
 from elasticdl.scheduler.cluster.resource import Resource, read
 from elasticdl.scheduler.local.entry import Entry
 from elasticdl.scheduler.local.measured import progress
@@ -26,17 +28,28 @@ from elasticdl.scheduler.local.submission import Submission
 from elasticdl.scheduler.plan import Plan
 from elasticdl.scheduler.snapshot import Job, Node, Snapshot
 
+START_COST_S = 30.0  # of pods, Python and framework: what it costs a job to be given workers when it has none
+
 _log = logging.getLogger(__name__)
 
 
 class Namespace:
     """ElasticJobs whose workers take the resource `device`; all others are left alone."""
 
-    def __init__(self, api: Api, namespace: str, device: str) -> None:
+    def __init__(
+        self, api: Api, namespace: str, device: str, leads: Callable[[], bool], coming: Sequence[Amounts] = ()
+    ) -> None:
+        """`leads` is asked before each write: whether nobody else can decide by now.
+
+        `coming`: what workers of other jobs request, of which devices are to be a whole number, too.
+        """
         self.api = api
         self.namespace = namespace
         self.device = device
         self.resources: dict[str, Resource] = {}  # of the last snapshot
+        self.unit = capacity.MILLI  # of it: thousandths of the resource that one device is
+        self._leads = leads
+        self._coming = coming
         self._entries: dict[str, Entry] = {}  # by uid
         self._left_alone: set[str] = set()
 
@@ -46,7 +59,8 @@ class Namespace:
         pods, _ = self.api.list(POD, EVERYWHERE)
         ours = [pod for pod in pods if pod["metadata"].get("namespace") == self.namespace]
         others = [pod for pod in pods if pod["metadata"].get("namespace") != self.namespace]
-        unit = capacity.unit_of([one.request() for one in self.resources.values()], self.device)
+        wanted = [one.request() for one in self.resources.values()]
+        unit = self.unit = capacity.unit_of([*wanted, *self._coming], self.device)
         # Workers of another namespace are others, whatever their job is called.
         theirs = [{**pod, "metadata": {**pod["metadata"], "labels": {}}} for pod in others]
         nodes = capacity.nodes(self.api.list(NODE)[0], [*ours, *theirs], self.resources.keys(), self.device, unit)
@@ -54,11 +68,15 @@ class Namespace:
         entries = {one.uid: self._entry(one, told.get(one.name), unit, now) for one in self.resources.values()}
         self._entries = entries
         jobs = [self._job(one, entries[one.uid], placed.get(one.name, {}), nodes) for one in self.resources.values()]
-        return Snapshot(now, nodes, tuple(jobs))
+        return Snapshot(now, nodes, tuple(jobs), is_shared=True)
 
     def apply(self, plan: Plan, now: float) -> None:
-        """Who gets less first: those who get more wait for their room as pending pods."""
+        """Who gets less first: those who get more wait for their room as pending pods.
+
+        Raises after the last where the API server was away for one: that is worth another try soon.
+        """
         allocations = plan.allocations
+        away: TransientError | None = None
 
         def growth(name: str) -> int:
             return allocations[name].count - (0 if self.resources[name].is_suspended else self.resources[name].wish)
@@ -69,15 +87,22 @@ class Namespace:
             change = resource.change(given)
             if not change:
                 continue
+            if not self._leads():
+                _log.warning("%s: what is left of this plan is not written: another may lead", self.namespace)
+                return
             if "spec" in change:
-                words = f"{given.count} workers" if given.count else "waits"
+                words = f"{given.count} worker{'s' * (given.count != 1)}" if given.count else "waits"
                 _log.info("%s/%s: %s: %s", self.namespace, name, words, given.reason)
             try:
                 self.api.patch(ELASTIC_JOB, name, change, self.namespace)
             except NotThere:
                 continue  # it was deleted meanwhile
+            except TransientError as exc:
+                away = exc
             except ApiError as exc:
                 _log.warning("%s/%s: not written, it will be at the next turn: %s", self.namespace, name, exc)
+        if away is not None:
+            raise away
 
     def _takes_part(self, one: Resource) -> bool:
         if capacity.milli(one.request().get(self.device, 0.0)) > 0:
@@ -132,4 +157,6 @@ class Namespace:
             entry.given = here if one.spec.workers.min <= count <= one.spec.workers.max else {}
         entry.given = {name: count for name, count in entry.given.items() if name in known}
         others = {name: quantity for name, quantity in one.request().items() if name != self.device}
-        return replace(entry.job(rates_of), request=others)
+        job = entry.job(rates_of)
+        cost_s = job.change_cost_s if job.is_running else max(job.change_cost_s, START_COST_S)
+        return replace(job, request=others, change_cost_s=cost_s)

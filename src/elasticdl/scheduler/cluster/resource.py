@@ -38,10 +38,7 @@ class Resource:
 
     @property
     def priority(self) -> int:
-        try:
-            return int(self.annotations.get(PRIORITY, "0"))
-        except ValueError:
-            return 0
+        return priority_of(self.annotations)
 
     def request(self) -> dict[str, float]:
         """Of each worker, by resource."""
@@ -72,6 +69,14 @@ class Resource:
             spec["suspend"] = not count
         change: dict[str, Any] = {"metadata": {"annotations": differing}} if differing else {}
         return change | ({"spec": spec} if spec else {})
+
+
+def priority_of(annotations: Mapping[str, str]) -> int:
+    """What its owner wrote; what is no integer counts as 0."""
+    try:
+        return int(annotations.get(PRIORITY, "0"))
+    except ValueError:
+        return 0
 
 
 def read(document: Document) -> Resource | None:

@@ -38,6 +38,7 @@ class Server:
         self._asks_at_events = policy.asks_at_events or not self._interval_s
         self._stopped = threading.Event()
         self._news = threading.Event()
+        self._trouble = ""  # of the last turn, if it failed
 
     def stop(self) -> None:
         """From a signal handler or another thread."""
@@ -60,8 +61,11 @@ class Server:
         try:
             self.loop.turn(time.time())
         except ElasticDLError as exc:
-            _log.warning("%s; trying again", exc)
+            if str(exc) != self._trouble:  # said once, however often it is tried
+                _log.warning("%s; trying again", exc)
+            self._trouble = str(exc)
             return RETRY_S
+        self._trouble = ""
         return TROUBLE_S if self.loop.trouble else self._interval_s or None
 
     def _watch(self, kind: Kind, namespace: str, labels: str, is_news: Callable[[Change], bool]) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from elasticdl.kube.api import EVERYWHERE
-from elasticdl.kube.errors import Call, Forbidden, NotThere
+from elasticdl.kube.errors import ApiAway, Call, Forbidden, NotThere
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, NODE, POD, Kind
 from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED, SUSPENDED
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.cluster.resource import read
 from elasticdl.scheduler.loop import Loop
 from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.policies import named
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node, pod
 
@@ -76,7 +78,7 @@ def memory() -> Memory:
 
 
 def namespace(memory: Memory) -> Namespace:
-    return Namespace(memory, "here", SLOT)  # type: ignore[arg-type]
+    return Namespace(memory, "here", SLOT, lambda: True)  # type: ignore[arg-type]
 
 
 def spec(memory: Memory, name: str) -> tuple[int, bool]:
@@ -169,6 +171,23 @@ def test_a_job_that_cannot_be_written_keeps_nobody_else_from_it(memory: Memory, 
     assert memory.patched == ["j", "k"]
 
 
+def test_a_server_that_is_away_for_one_job_is_told_after_the_others_were_written(memory: Memory) -> None:
+    memory.objects[ELASTIC_JOB] = [elastic("j"), elastic("k")]
+    memory.error = ApiAway("not now")
+    here = namespace(memory)
+    here.snapshot(1e10)
+
+    plan = Plan({name: Allocation({"a": 1}, "") for name in ("j", "k")})
+    with pytest.raises(ApiAway):
+        here.apply(plan, 1e10)
+    assert memory.patched == ["j", "k"]
+
+    memory.error = None
+    here.snapshot(1e10 + 1)
+    here.apply(plan, 1e10 + 1)
+    assert spec(memory, "j") == spec(memory, "k") == (1, False)
+
+
 def test_a_newcomer_makes_the_first_shrink_and_priority_takes_all(memory: Memory) -> None:
     memory.objects[ELASTIC_JOB] = [elastic("first")]
     here = namespace(memory)
@@ -193,3 +212,36 @@ def test_what_the_scheduler_writes_is_no_news() -> None:
 
     assert one is not None and other is not None
     assert one.key == other.key
+
+
+@pytest.mark.parametrize("policy", ["goodput", "fifo-gang", "courteous"])
+def test_a_job_that_others_leave_no_room_for_waits_and_runs_when_they_are_gone(memory: Memory, policy: str) -> None:
+    memory.objects[ELASTIC_JOB] = [elastic("j", wish=2, low=2)]
+    memory.objects[POD] = [pod(f"web-{number}", "a") for number in range(3)]
+    here = namespace(memory)
+    loop = Loop(named(policy), here)
+    loop.turn(1e10)
+
+    assert not loop.trouble and spec(memory, "j") == (2, True)
+    assert annotations(memory, "j")[REASON].startswith("waits for room that others hold: needs 2 workers of 1 device")
+    memory.objects[POD] = []
+    loop.turn(1e10 + 30)
+    assert spec(memory, "j")[1] is False
+
+
+def test_two_gangs_for_one_room_do_not_take_turns_at_every_decision(memory: Memory) -> None:
+    """To be given workers costs a job without any its start; a change costs one that runs next to nothing."""
+    memory.objects[ELASTIC_JOB] = [elastic("first", wish=4, low=4)]
+    here = namespace(memory)
+    loop = Loop(GoodputPolicy(), here)
+    loop.turn(1e10)
+    memory.objects[ELASTIC_JOB].append(elastic("second", wish=4, low=4))
+    memory.objects[ELASTIC_JOB][-1]["metadata"]["creationTimestamp"] = "2286-11-20T17:47:00Z"  # 20 s later
+
+    ran = []
+    for turn in range(1, 21):
+        loop.turn(1e10 + 30 * turn)
+        ran.append(next(name for name in ("first", "second") if not spec(memory, name)[1]))
+
+    exchanges = sum(before != after for before, after in pairwise(ran))
+    assert exchanges <= 6, f"slices are to be minutes: {ran}"

@@ -79,7 +79,7 @@ def wait(is_so: Any) -> None:
 
 
 def test_it_decides_at_once_goes_on_after_an_error_and_when_a_job_comes(memory: Memory) -> None:
-    cluster = Namespace(memory, "here", SLOT)  # type: ignore[arg-type]
+    cluster = Namespace(memory, "here", SLOT, lambda: True)  # type: ignore[arg-type]
     errors = [ApiAway("away")]
     real = cluster.snapshot
 

@@ -1,4 +1,4 @@
-"""Which of several operators acts: the one that holds a Lease.
+"""Which of several processes acts, of operators or of schedulers: the one that holds a Lease.
 
 As in client-go: who leads writes the time every few seconds; who waits takes over when that stands still for
 `lease_s` by its own clock, so clocks need not agree; and who cannot write for `lease_s / 3 * 2` stops by itself.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,27 +46,35 @@ class Election:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = clock()
+        self._led_until = -math.inf  # by our clock; then another may lead
+
+    @property
+    def leads(self) -> bool:
+        """Whether nobody else can lead yet: to be asked before each thing that only the leader may do."""
+        return self._clock() < self._led_until
 
     async def won(self) -> None:
         """Returns when this one leads."""
         logger.info("%s waits for the Lease %s in namespace %s", self.me, self._name, self._namespace)
+        holder = ""
         while not await self._tried():
+            if self._seen[0] != holder:
+                holder = self._seen[0]
+                logger.info("%s leads; it is followed when it ends, or is silent for %g s", holder, self._lease_s)
             await asyncio.sleep(self._pause_s)
         logger.info("%s leads", self.me)
 
     async def kept(self) -> None:
         """Returns when this one leads no longer."""
-        renewed_at = self._clock()
-        while self._clock() - renewed_at < self._lease_s / 3 * 2:
+        while self.leads:
             await asyncio.sleep(self._pause_s)
-            asked_at = self._clock()
-            if await self._tried():
-                renewed_at = asked_at
-            elif self._seen[0] not in ("", self.me):
+            if not await self._tried() and self._seen[0] not in ("", self.me):
                 break
+        self._led_until = -math.inf
         logger.warning("%s leads no longer: the Lease %s was not renewed in time", self.me, self._name)
 
     async def leave(self) -> None:
+        self._led_until = -math.inf
         try:
             await self._call(self._leave)
         except (TransientError, Conflict) as exc:
@@ -87,6 +96,13 @@ class Election:
 
     def take(self) -> bool:
         """Take or renew the Lease if that may be done; whether it is ours now."""
+        asked_at = self._clock()
+        is_ours = self._taken()
+        if is_ours:
+            self._led_until = asked_at + self._lease_s / 3 * 2
+        return is_ours
+
+    def _taken(self) -> bool:
         found = self._api.get(kinds.LEASE, self._name, self._namespace)
         if found is None:
             return self._write(self._api.create, {"metadata": {"name": self._name, "namespace": self._namespace}})

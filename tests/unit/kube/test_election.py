@@ -1,4 +1,4 @@
-"""A leader that is busy stays the leader."""
+"""A leader that is busy stays the leader, and knows for how long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from elasticdl.kube.api import Api
-from elasticdl.operator.election import Election
+from elasticdl.kube.election import Election
 
 
 class OneLease:
@@ -21,6 +21,8 @@ class OneLease:
     def create(self, document: dict[str, Any]) -> dict[str, Any]:
         self.lease = document
         return document
+
+    replace = create
 
 
 def test_looks_that_keep_all_threads_busy_do_not_cost_the_lease() -> None:
@@ -39,3 +41,20 @@ def test_looks_that_keep_all_threads_busy_do_not_cost_the_lease() -> None:
         return str(api.lease["spec"]["holderIdentity"])
 
     assert asyncio.run(led()) == "me"
+
+
+def test_who_leads_knows_until_when_nobody_else_can() -> None:
+    now, api = [100.0], OneLease()
+    first, second = (
+        Election(cast(Api, api), "lease", "team", name, lease_s=15.0, clock=lambda: now[0]) for name in ("a", "b")
+    )
+
+    assert not first.leads and first.take() and first.leads
+    assert not second.take() and not second.leads
+    now[0] += 9.9
+    assert first.leads
+    now[0] += 0.2
+    assert not first.leads, "though the Lease is still its own: a call that is under way may take its time"
+    assert first.take() and first.leads
+    asyncio.run(first.leave())
+    assert not first.leads and second.take() and second.leads

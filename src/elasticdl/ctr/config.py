@@ -1,0 +1,119 @@
+"""ctr.yaml: data, label and model; all else has a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from elasticdl.errors import SpecError
+from elasticdl.features.sql.files import expand_names
+from elasticdl.spec.part import NotNegative, Part, Positive
+
+Share = Annotated[float, Field(ge=0, le=100)]
+
+
+class TrainingConfig(Part):
+    """How it is trained. None: as `defaults.py` says for the model."""
+
+    epochs: Positive = 10  # at most: it ends when the validation data gets no better
+    batch_size: Positive | None = None
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    evaluations: Positive = 2  # an epoch
+    patience: Positive = 3  # evaluations without gain, after which it ends
+    seed: NotNegative = 0
+    positive_weight: Annotated[float, Field(gt=0)] = 1.0  # of a row with label 1; chances are no longer calibrated then
+
+
+class CtrConfig(Part):
+    """One config. Relative paths are meant from the file's directory."""
+
+    data: str
+    label: str
+    model: str
+    params: dict[str, Any] = {}  # of the model
+    columns: tuple[str, ...] = ()  # names, for files without a header
+    delimiter: str = ""
+    validation: str | None = None  # other files or tables; None: part of `data`
+    test: str | None = None
+    split: tuple[Share, Share, Share] = (80.0, 10.0, 10.0)  # percent of rows, in their order
+    features: dict[str, Any] = {}  # treatments that differ from the proposed ones
+    weight: str | None = None  # a column with the weight of each row
+    min_count: Positive = 2  # values of fewer rows never come into a vocabulary
+    training: TrainingConfig = TrainingConfig()
+    workers: Positive | tuple[Positive, Positive] = 2  # or [fewest, most]
+    ps: Positive = 1
+    output: str = ""  # where the model goes; "": beside this file
+    job: dict[str, Any] = {}  # any other key of a job description, e.g. {ps: {mode: async}}
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _columns_by_range(cls, given: Any) -> Any:
+        """`label,I1..I13` or a list of such."""
+        if given is None or given == "":
+            return ()
+        words = given.split(",") if isinstance(given, str) else given
+        return expand_names([str(word).strip() for word in words])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _model_with_params(cls, given: Any) -> Any:
+        """`model: {deepfm: {columns: 8}}` is the same as model and params."""
+        model = given.get("model") if isinstance(given, Mapping) else None
+        if isinstance(model, Mapping):
+            if len(model) != 1 or "params" in given:
+                raise ValueError("model: expected a name, or one name with its parameters: {deepfm: {columns: 8}}")
+            ((name, params),) = model.items()
+            return {**given, "model": name, "params": params or {}}
+        return given
+
+    @model_validator(mode="after")
+    def _split_is_whole(self) -> CtrConfig:
+        if abs(sum(self.split) - 100.0) > 1e-6 or not self.split[0]:
+            raise ValueError(
+                "split: expected percents for training, validation and test that make 100, e.g. [80, 10, 10]"
+            )
+        return self
+
+    @property
+    def parts(self) -> tuple[str, str | None, str | None]:
+        """Addresses of the training, validation and test data. Where others are given, `data` is not split for them."""
+        first, second, third = self.split
+        if self.test is not None:
+            third, first = 0.0, first + third
+        if self.validation is not None:
+            second, first = 0.0, first + second
+        cuts = (0.0, first, first + second, 100.0)
+        rows = [f"{self.data}#rows={low:g}%:{high:g}%" if low < high else None for low, high in pairwise(cuts)]
+        training = self.data if first == 100.0 else rows[0]
+        assert training is not None
+        return training, self.validation or rows[1], self.test or rows[2]
+
+
+def is_config(document: Mapping[str, Any]) -> bool:
+    """Whether a YAML file is one of these, and not the description of a job."""
+    return "label" in document and "data" in document and not isinstance(document["data"], Mapping)
+
+
+def parse(document: Mapping[str, Any], where: str) -> CtrConfig:
+    """SpecError names the place, and the nearest key."""
+    try:
+        return CtrConfig.model_validate(dict(document))
+    except ValidationError as exc:
+        raise SpecError(f"{where}: {_told(exc)}") from exc
+
+
+def _told(exc: ValidationError) -> str:
+    first = exc.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = TrainingConfig.model_fields if place.startswith("training.") else CtrConfig.model_fields
+        near = get_close_matches(place.rpartition(".")[2], known, n=1)
+        return f"{place}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}")
+    if first["type"] == "missing":
+        return f"{place}: is missing; data, label and model have no default"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message

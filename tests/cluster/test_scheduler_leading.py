@@ -1,0 +1,133 @@
+"""Several schedulers of one namespace: one decides. Needs no operator: what is written is looked at, no pod runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elasticdl.scheduler.cluster.annotations import REASON
+from tests.cluster import host_operator
+from tests.cluster.elastic_job import ElasticJob
+from tests.cluster.kube import ROOT, SLOT, Kube
+from tests.cluster.scheduler import NAME, Scheduler, account, objects
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+NAMESPACE = "leading-suite"
+Start = Callable[[str], Scheduler]
+
+
+@pytest.fixture
+def alone(kube: Kube) -> Iterator[Kube]:
+    """A namespace, and the definition of ElasticJob."""
+    kube.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(ROOT / "deploy" / "crd"))
+    kube.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticdl.org", "--timeout=60s")
+    kube.kubectl("create", "namespace", NAMESPACE)
+    yield kube
+    kube.kubectl("delete", "namespace", NAMESPACE, "--timeout=100s")
+
+
+@pytest.fixture
+def start(alone: Kube, tmp_path: Path) -> Iterator[Start]:
+    made: list[Scheduler] = []
+    with account(alone, NAMESPACE, tmp_path) as kubeconfig:
+
+        def one(name: str) -> Scheduler:
+            made.append(Scheduler(alone, NAMESPACE, kubeconfig, tmp_path / f"{name}.log"))
+            return made[-1]
+
+        yield one
+        for scheduler in made:
+            scheduler.end(signal.SIGKILL)
+            print(scheduler.said)
+
+
+def until(found: Callable[[], Any], what: str, patience_s: float = 60.0) -> float:
+    """Seconds that it took."""
+    began = time.monotonic()
+    while not found():
+        assert time.monotonic() < began + patience_s, f"waited in vain for {what}"
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def submit(kube: Kube, name: str, place: Path) -> None:
+    document = ElasticJob(kube, name, place, NAMESPACE).document(1)
+    document["spec"]["cluster"]["worker"] = {"requests": {"cpu": "50m", SLOT: "1"}}
+    kube.kubectl("apply", "--filename=-", text=json.dumps(document))
+
+
+def reason(kube: Kube, name: str) -> str:
+    found = kube.get("elasticjob", name, f"--namespace={NAMESPACE}")
+    return str(found["metadata"].get("annotations", {}).get(REASON, ""))
+
+
+def holder(kube: Kube) -> str:
+    out = kube.kubectl("get", "lease", NAME, f"--namespace={NAMESPACE}", "--output=json", check=False)
+    return str(json.loads(out)["spec"]["holderIdentity"]) if out.strip() else ""
+
+
+def test_a_second_scheduler_waits_and_decides_only_when_the_first_is_gone(
+    alone: Kube, start: Start, tmp_path: Path
+) -> None:
+    first = start("first")
+    until(lambda: holder(alone).endswith(first.me), "the first to lead")
+    second = start("second")
+    until(lambda: "leads; it is followed when it ends" in second.said, "the second to say that it waits")
+    submit(alone, "one", tmp_path)
+    until(lambda: reason(alone, "one"), "a decision of the first")
+    assert f"{NAMESPACE}/one: 4 workers" in first.said
+    assert f"{NAMESPACE}/one" not in second.said
+
+    first.end(signal.SIGKILL)
+    submit(alone, "two", tmp_path)
+    until(lambda: reason(alone, "two"), "a decision of the second")
+    assert holder(alone).endswith(second.me)
+    assert f"{NAMESPACE}/two" in second.said
+
+    third = start("third")
+    until(lambda: "leads; it is followed when it ends" in third.said, "the third to say that it waits")
+    assert second.end(signal.SIGTERM) == 0
+    took_s = until(lambda: holder(alone).endswith(third.me), "the third to lead")
+    assert took_s < 10.0, "who ends in order does not let others wait for the Lease to run out"
+    assert third.end(signal.SIGINT) == 0 and holder(alone) == ""
+    assert "orbidden" not in first.said + second.said + third.said
+
+
+def test_a_scheduler_that_could_not_renew_its_lease_writes_nothing_more(
+    alone: Kube, start: Start, tmp_path: Path
+) -> None:
+    first = start("first")
+    until(lambda: holder(alone).endswith(first.me), "the first to lead")
+    first.process.send_signal(signal.SIGSTOP)
+    second = start("second")
+    until(lambda: holder(alone).endswith(second.me), "the second to lead")
+
+    first.process.send_signal(signal.SIGCONT)
+    until(lambda: "leads no longer" in first.said, "the first to see it")
+    submit(alone, "one", tmp_path)
+    until(lambda: reason(alone, "one"), "a decision")
+
+    assert f"{NAMESPACE}/one" in second.said and f"{NAMESPACE}/one" not in first.said
+
+
+def test_the_deployment_that_yaml_prints_decides_with_the_rights_beside_it(alone: Kube, tmp_path: Path) -> None:
+    text = yaml.safe_dump_all([host_operator.here(one) for one in objects(alone, NAMESPACE)])
+    alone.kubectl("apply", "--filename=-", text=text)
+    try:
+        here = (f"deployment/{NAME}", f"--namespace={NAMESPACE}")
+        alone.kubectl("rollout", "status", *here, "--timeout=100s")
+        submit(alone, "one", tmp_path)
+        until(lambda: reason(alone, "one"), "a decision", patience_s=120.0)
+        said = alone.kubectl("logs", *here)
+        assert f"{NAMESPACE}/one: 4 workers" in said and "orbidden" not in said
+        assert holder(alone).startswith(f"{NAME}-"), "the name of its pod"
+    finally:
+        alone.kubectl("delete", "--filename=-", "--ignore-not-found", text=text)
