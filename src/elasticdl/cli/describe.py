@@ -35,14 +35,16 @@ def describe(
     now: datetime,
     random: Random,
     directory_of: Callable[[str], JobDirectory],
+    meant: dict[str, Any] | None = None,
     extra: dict[str, Any] | None = None,
     on: str = "",
     defaults: dict[str, Any] | None = None,
 ) -> JobSpec:
     """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
-    neither option nor file says from its own earlier description; what that does not say, from `defaults`.
+    neither option nor file says from its own earlier description; what that does not say, from `defaults`. `meant` is
+    the job that a file means which is no description of one itself.
     """
-    from_file = load.read_file(file) if file else {}
+    from_file = meant if meant is not None else load.read_file(file) if file else {}
     given = parsed(values)
     if isinstance(given.get("log_level"), str):
         given["log_level"] = given["log_level"].upper()

@@ -25,6 +25,7 @@ VERBS = {
     "run": "Run a training script of your own elastically.",
     "evaluate": "Evaluate a trained model.",
     "predict": "Predict with a trained model.",
+    "ctr": "Train models of clicks from a config alone.",
     "jobs": "List the jobs of this machine and of a cluster.",
     "status": "Show how a job stands: workers, progress, events.",
     "scale": "Change how many workers a job has.",

@@ -79,6 +79,8 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
     queue = queueing.taken_from(values, file, manner.on)
     if manner.priority is not None and queue is None:
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
+    from elasticdl.cli import ctr_job
+
     spec = describe(
         kind,
         file,
@@ -87,6 +89,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         now=datetime.now(),
         random=SystemRandom(),
         directory_of=home.directory_of,
+        meant=ctr_job.meant(file, kind) if file is not None else None,
         extra=extra,
         on=manner.on,
         defaults=queueing.DEFAULTS if queue is not None else {},

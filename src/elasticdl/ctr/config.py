@@ -43,6 +43,7 @@ class CtrConfig(Part):
     features: dict[str, Any] = {}  # treatments that differ from the proposed ones
     weight: str | None = None  # a column with the weight of each row
     min_count: Positive = 2  # values of fewer rows never come into a vocabulary
+    keep_statistics: bool = False  # though the data is another now: for models that go on from earlier weights
     training: TrainingConfig = TrainingConfig()
     workers: Positive | tuple[Positive, Positive] = 2  # or [fewest, most]
     ps: Positive = 1

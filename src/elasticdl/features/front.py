@@ -118,6 +118,13 @@ class Front(BaseModel):
             raise DataError(f"label {self.label!r}: expected 0 or 1, received {value}")
         return found.astype(np.float32)
 
+    def weights(self, batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
+        """Of each row. DataError where one is missing, negative or not finite."""
+        found = Columns(batch).numbers(name)
+        if not (np.isfinite(found) & (found >= 0)).all():
+            raise DataError(f"weight {name!r}: expected finite numbers of 0 and more in every row")
+        return found.astype(np.float32)
+
     @cached_property
     def types(self) -> dict[str, pa.DataType]:
         """How to read the raw columns from text: numbers as such, all else as it stands."""

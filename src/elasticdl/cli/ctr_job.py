@@ -1,0 +1,101 @@
+"""ctr.yaml where a job description could stand: built, and handed on as the ordinary job it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobKind, load
+
+if TYPE_CHECKING:
+    from elasticdl.ctr.building import Built
+    from elasticdl.ctr.config import CtrConfig
+    from elasticdl.features.sql.interface import Progress
+
+
+def meant(file: Path, kind: JobKind) -> dict[str, Any] | None:
+    """The job that a config describes; None where the file is the description of a job itself."""
+    from elasticdl.ctr import config as configs
+
+    document = load.read_file(file)
+    if not configs.is_config(document):
+        return None
+    from elasticdl.ctr.to_job import to_job
+
+    config, built = build(file, document)
+    described = to_job(config, built.directory, built.rows)
+    if kind is JobKind.TRAINING:
+        return described
+    return _with_trained(described, config, kind)
+
+
+def build(file: Path, document: Mapping[str, Any] | None = None) -> tuple[CtrConfig, Built]:
+    """The config, its paths anchored, and its directory beside it."""
+    from elasticdl.ctr import building
+    from elasticdl.ctr import config as configs
+
+    config = anchored(configs.parse(document or load.read_file(file), str(file)), file.absolute().parent)
+    with bar() as progress:
+        built = building.build(config, directory_of(file), file.name, click.echo, progress)
+    layout = built.front.layout
+    click.echo(
+        f"{built.rows:,} rows to train on; {len(layout.fields)} fields of ids, {len(layout.numbers)} numbers"
+        f"{f', {len(layout.sequences)} sequences' if layout.sequences else ''}; all of it in {built.directory}"
+    )
+    return config, built
+
+
+def directory_of(file: Path) -> Path:
+    return file.absolute().parent / f"{file.stem}-ctr"
+
+
+def anchored(config: CtrConfig, directory: Path) -> CtrConfig:
+    """With absolute paths; tables and URLs stay."""
+    found = {"training": config.data, "validation": config.validation, "prediction": config.test}
+    data = load.anchor({"data": found}, directory)["data"]
+    output = load.anchor({"output": config.output}, directory)["output"]
+    return config.model_copy(
+        update={
+            "data": data["training"],
+            "validation": data["validation"],
+            "test": data["prediction"],
+            "output": output,
+        }
+    )
+
+
+def _with_trained(described: dict[str, Any], config: CtrConfig, kind: JobKind) -> dict[str, Any]:
+    """Evaluated or predicted with the exported model; evaluated on the test rows."""
+    model = described.pop("output")
+    _, validation, test = config.parts
+    described["data"].pop("training")
+    described["data"].pop("validation", None)
+    if kind is JobKind.EVALUATION:
+        if test is None and validation is None:
+            raise SpecError("nothing is left to evaluate on: split has no test rows; give --validation_data")
+        described["data"]["validation"] = test or validation
+    described.pop("evaluation", None)
+    described.pop("ps", None)
+    described["checkpoint"] = {"initial": model}
+    return described
+
+
+@contextmanager
+def bar() -> Iterator[Progress]:
+    """A progress bar of the analysis, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Shown
+
+    shown = Shown(
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with shown:
+        task = shown.add_task("looking at the data", total=1.0, visible=False)
+        yield lambda what, done: shown.update(task, description=what, completed=done, visible=True)

@@ -1,0 +1,177 @@
+"""The directory of a config: statistics of its training rows, a treatment for each column, the front, a model file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.ctr.config import CtrConfig
+from elasticdl.data import files, paths, table_uri
+from elasticdl.data.open import open_source
+from elasticdl.errors import SpecError
+from elasticdl.features import commented, drift, file, proposal
+from elasticdl.features.analyze import Source, analyze
+from elasticdl.features.front import Front
+from elasticdl.features.sql.interface import Progress, Question
+from elasticdl.features.statistics import Statistics
+from elasticdl.spec import DataSpec
+from elasticdl.zoo.ctr import models
+
+STATISTICS, FEATURES, JOB, MADE = "statistics.json", "features.yaml", "job.json", "made.json"
+
+Say = Callable[[str], None]
+
+_MODEL_FILE = '''"""Written by `elasticdl train {name}`. It is an ordinary model file: change it, and it is kept."""
+
+from pathlib import Path
+
+from elasticdl.zoo.ctr.job import Job
+
+_JOB = Job(Path(__file__).parent)
+
+
+def forward(**params):
+    return _JOB.forward(**params)
+
+
+def loss(labels, predictions):
+    return _JOB.loss(labels, predictions)
+
+
+def optimizer(parameters, lr):
+    return _JOB.optimizer(parameters, lr)
+
+
+def dataset_fn(dataset, mode, metadata):
+    return _JOB.dataset(dataset, mode)
+
+
+def eval_metrics_fn():
+    return _JOB.metrics()
+
+
+def callbacks():
+    return _JOB.callbacks()
+
+
+def model_files():
+    return _JOB.model_files()
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    directory: Path
+    front: Front
+    rows: int  # of training
+
+
+def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Progress) -> Built:
+    """Make what is not there or no longer true; `say` hears of what a person should know."""
+    if config.model not in models.KNOWN:
+        raise SpecError(f"{name}: model: {_unknown(config.model)}")
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = len(_source(config, config.parts[0], directory))
+    statistics = _statistics(config, directory, rows, say, progress)
+    chosen = file.load(directory / FEATURES).override(config.features, f"{name}: features")
+    front = Front.build(chosen, statistics, str(directory / FEATURES))
+    if config.weight is not None and config.weight in front.columns:
+        raise SpecError(
+            f"{name}: weight: {config.weight!r} is a feature, too; drop it: features: {{{config.weight}: drop}}"
+        )
+    front.save(directory)
+    settings = {
+        "model": config.model,
+        "params": config.params,
+        "weight": config.weight,
+        "positive_weight": config.training.positive_weight,
+        "patience": config.training.patience,
+    }
+    _write(directory / JOB, json.dumps(settings, indent=1) + "\n")
+    _keep_or_write(directory, f"{config.model}.py", _MODEL_FILE.format(name=name), say)
+    return Built(directory, front, rows)
+
+
+def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progress: Progress) -> Statistics:
+    """Those that are there, if they are of this data; else new ones, and a word about what has changed."""
+    path = directory / STATISTICS
+    of = {
+        "data": _print_of(config.data), "columns": list(config.columns), "label": config.label,
+        "min_count": config.min_count, "rows": rows,
+    }  # fmt: skip
+    before = Statistics.load(path) if path.exists() else None
+    if before is not None and _read(directory / MADE).get("of") == of:
+        return before
+    source = Source(config.data, config.columns, config.delimiter or None)
+    question = Question(least_count=config.min_count, most_rows=rows if config.parts[0] != config.data else None)
+    found = analyze(source, question, config.label, progress)
+    if before is not None:
+        for one in drift.compare(before, found):
+            say(f"since the last time: {one}")
+        if config.keep_statistics:
+            return before
+    found.save(path)
+    _write(directory / MADE, json.dumps(_read(directory / MADE) | {"of": of}, indent=1) + "\n")
+    text = commented.written(found, proposal.propose(found), STATISTICS)
+    _keep_or_write(directory, FEATURES, text, say)
+    return found
+
+
+def _source(config: CtrConfig, uri: str, directory: Path) -> Any:
+    index = directory / "index"
+    index.mkdir(exist_ok=True)
+    return open_source(uri, data_spec(config), index)
+
+
+def data_spec(config: CtrConfig) -> DataSpec:
+    return DataSpec(columns=config.columns, delimiter=config.delimiter)
+
+
+def _print_of(uri: str) -> Any:
+    """What changes when the data does: sizes and times of files. A table is taken to be the same under its name."""
+    if table_uri.is_table(uri):
+        return str(table_uri.parse(uri))
+    return [[found.path, found.size, found.version] for found in map(files.find, paths.expand(uri, known_only=False))]
+
+
+def _keep_or_write(directory: Path, name: str, text: str, say: Say) -> None:
+    """A file that a person has changed since it was written stays."""
+    path, made = directory / name, _read(directory / MADE)
+    prints = made.get("files", {})
+    if path.exists():
+        now = _digest(path.read_text(encoding="utf-8"))
+        if now == _digest(text):
+            return
+        if now != prints.get(name):
+            say(f"{path} was changed by hand and is kept; remove it to have it written anew")
+            return
+    _write(path, text)
+    _write(directory / MADE, json.dumps({**made, "files": {**prints, name: _digest(text)}}, indent=1) + "\n")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, Mapping) else {}  # type: ignore[return-value]
+
+
+def _write(path: Path, text: str) -> None:
+    staging = path.with_name(f".{path.name}.new")
+    staging.write_text(text, encoding="utf-8")
+    staging.replace(path)
+
+
+def _unknown(name: str) -> str:
+    from elasticdl.model.terms import nearest
+
+    return f"the zoo has no {name!r}{nearest(name, models.KNOWN)}; `elasticdl zoo list` names all"

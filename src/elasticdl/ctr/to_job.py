@@ -1,0 +1,36 @@
+"""A config and what was built of it, as the description of an ordinary job. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from elasticdl.ctr import defaults
+from elasticdl.ctr.config import CtrConfig
+from elasticdl.spec import load
+
+
+def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
+    """What the config's `job` says comes last, and so counts."""
+    fewest, most = (config.workers, config.workers) if isinstance(config.workers, int) else config.workers
+    training, validation, _ = config.parts
+    batch = config.training.batch_size or defaults.BATCH_SIZE
+    every = max(1, rows // (batch * config.training.evaluations))
+    described: dict[str, Any] = {
+        "model": {"zoo": str(directory), "definition": f"{config.model}.forward"},
+        "data": {"training": training, "columns": list(config.columns), "delimiter": config.delimiter},
+        "plan": {
+            "global_batch_size": batch,
+            "epochs": config.training.epochs,
+            "learning_rate": config.training.learning_rate or defaults.LEARNING_RATE,
+            "seed": config.training.seed,
+        },
+        "workers": {"min": fewest, "wish": most, "max": most},
+        "ps": {"wish": config.ps},
+        "output": config.output or str(directory / "model"),
+    }
+    if validation is not None:
+        described["data"]["validation"] = validation
+        described["evaluation"] = {"steps": every}
+        described["checkpoint"] = {"steps": every}
+    return load.merge(described, config.job)
