@@ -25,6 +25,7 @@ VERBS = {
     "run": "Run a training script of your own elastically.",
     "evaluate": "Evaluate a trained model.",
     "predict": "Predict with a trained model.",
+    "features": "Analyze columns of data, propose treatments, see whether data has drifted.",
     "jobs": "List the jobs of this machine and of a cluster.",
     "status": "Show how a job stands: workers, progress, events.",
     "scale": "Change how many workers a job has.",
