@@ -26,6 +26,7 @@ VERBS = {
     "evaluate": "Evaluate a trained model.",
     "predict": "Predict with a trained model.",
     "ctr": "Train models of clicks from a config alone.",
+    "features": "Analyze columns of data, propose treatments, see whether data has drifted.",
     "jobs": "List the jobs of this machine and of a cluster.",
     "status": "Show how a job stands: workers, progress, events.",
     "scale": "Change how many workers a job has.",

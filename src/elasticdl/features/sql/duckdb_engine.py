@@ -58,10 +58,9 @@ class DuckdbEngine:
 
     def summarize(self, columns: Sequence[Column], question: Question, progress: Progress) -> Iterator[Row]:
         relation, start = self._relation, 0.0
-        if isinstance(self._source, CsvFiles):
-            relation, start = self._stage(self._source, columns, question, progress), _READING
-        elif question.sample < 1:
-            relation = _DIALECT.part(relation, question.sample, question.seed)
+        # A part is chosen once: every column has to be of the same rows.
+        if isinstance(self._source, CsvFiles) or question.is_partial:
+            relation, start = self._stage(columns, question, progress), _READING
         self._execute("CREATE OR REPLACE TEMP TABLE counted (k INTEGER, v VARCHAR, n BIGINT)")
         for place, column in enumerate(columns):
             progress(f"counting {column.name}", start + (0.9 - start) * place / len(columns))
@@ -114,20 +113,20 @@ class DuckdbEngine:
                 self._execute(f"ATTACH {_DIALECT.literal(path)} AS asked (READ_ONLY)")
                 return f"asked.{_DIALECT.identifier(schema)}.{_DIALECT.identifier(table)}"
 
-    def _stage(self, source: CsvFiles, columns: Sequence[Column], question: Question, progress: Progress) -> str:
+    def _stage(self, columns: Sequence[Column], question: Question, progress: Progress) -> str:
         def told(done: float) -> None:
             progress("reading", _READING * min(done, 1.0))
 
         wanted = ", ".join(_DIALECT.identifier(column.key) for column in columns)
-        # DuckDB reads .gz itself, on many cores; what it does not know is decompressed here, a block at a time.
-        if all(compression(path).lower() in ("", ".gz") for path in source.paths):
-            read: Any = None
-            text = _read_csv(source)
-        else:
-            read = stream.open_stream(source, told)
-            self._connection.register("streamed", read)
-            text = "streamed"
-        part = text if question.sample == 1 else _DIALECT.part(text, question.sample, question.seed)
+        relation, source, read = self._relation, self._source, None
+        if isinstance(source, CsvFiles):
+            # DuckDB reads .gz itself; what it does not know is decompressed here, a block at a time.
+            if all(compression(path).lower() in ("", ".gz") for path in source.paths):
+                relation = _read_csv(source)
+            else:
+                relation, read = "streamed", stream.open_stream(source, told)
+                self._connection.register(relation, read)
+        part = generate.chosen(relation, question, _DIALECT)
         try:
             self._run(f"CREATE OR REPLACE TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
         finally:

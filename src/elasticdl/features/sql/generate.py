@@ -36,6 +36,17 @@ def text_of(column: Column, question: Question, dialect: Dialect) -> str:
     return f"CAST({name} AS {dialect.text})"
 
 
+def chosen(relation: str, question: Question, dialect: Dialect, can_sample: bool = True) -> str:
+    """What stands after FROM: all rows, a sample, or the first ones. Some views cannot be sampled but by chance."""
+    if question.sample < 1 and can_sample:
+        relation = dialect.part(relation, question.sample, question.seed)
+    elif question.sample < 1:
+        relation = f"(SELECT * FROM {relation} WHERE random() < {question.sample:.8f}) sampled"
+    if question.most_rows is not None:
+        relation = f"(SELECT * FROM {relation} LIMIT {question.most_rows:d}) first_rows"
+    return relation
+
+
 def counted(relation: str, columns: Sequence[Column], question: Question, dialect: Dialect) -> str:
     """(k, v, n): value v of column k is there n times. One scan of a table that is stored in rows."""
     cells = dialect.cells(relation, [text_of(column, question, dialect) for column in columns])

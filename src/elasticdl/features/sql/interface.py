@@ -48,6 +48,11 @@ class Question:
     sample: float = 1.0
     seed: int = 0
     steps: int = 200  # between quantiles
+    most_rows: int | None = None  # only so many, the first ones
+
+    @property
+    def is_partial(self) -> bool:
+        return self.sample < 1 or self.most_rows is not None
 
 
 class Engine(Protocol):

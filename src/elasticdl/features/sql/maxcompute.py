@@ -72,8 +72,7 @@ class MaxComputeEngine:
         relation = f"{_DIALECT.identifier(self._table.project)}.{_DIALECT.identifier(self._table.table)}"
         if self._table.partition:
             relation = f"(SELECT * FROM {relation} WHERE {_condition(self._table.partition)}) chosen"
-        if question.sample < 1:
-            relation = _DIALECT.part(relation, question.sample, question.seed)
+        relation = generate.chosen(relation, question, _DIALECT)
         counted = generate.counted(relation, columns, question, _DIALECT)
         return f"CREATE TABLE {_DIALECT.identifier(counts)} LIFECYCLE 1 AS\n{counted}"
 

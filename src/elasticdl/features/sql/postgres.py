@@ -68,10 +68,8 @@ class PostgresEngine:
 
     def statement(self, columns: Sequence[Column], question: Question) -> str:
         relation = f"{_DIALECT.identifier(self._table.schema)}.{_DIALECT.identifier(self._table.table)}"
-        if question.sample < 1:
-            is_view = self._described[0][3] in ("v", "f")
-            share = f"(SELECT * FROM {relation} WHERE random() < {question.sample:.8f}) sampled"
-            relation = share if is_view else _DIALECT.part(relation, question.sample, question.seed)
+        is_view = self._described[0][3] in ("v", "f")
+        relation = generate.chosen(relation, question, _DIALECT, can_sample=not is_view)
         counted = generate.counted(relation, columns, question, _DIALECT)
         return generate.summary("counted_cells", columns, question, _DIALECT, inline=counted)
 

@@ -1,0 +1,234 @@
+"""`elasticdl features`: analyze a data set, look whether it has drifted, show its statistics again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from elasticdl.cli.command import Command
+
+if TYPE_CHECKING:
+    from elasticdl.features.analyze import Source
+    from elasticdl.features.sql.interface import Progress
+    from elasticdl.features.statistics import Statistics
+
+ANALYZE = """
+elasticdl features analyze clicks.csv --label label -o features.yaml
+elasticdl features analyze 'data/day=*/' --label click --sample 0.01 -o features.yaml
+elasticdl features analyze train.tsv.xz --columns label,I1..I13,C1..C26 --label label -o features.yaml
+elasticdl features analyze 'postgresql://reader@db/shop?table=clicks' --label click -o features.yaml
+"""
+DRIFT = """
+elasticdl features drift new.csv --statistics statistics.json
+elasticdl features drift 'duckdb:///clicks.db?table=today' --statistics statistics.json --rows 0
+"""
+SHOW = """
+elasticdl features show statistics.json
+"""
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+@click.group("features")
+def command() -> None:
+    """Analyze columns of data, propose what becomes of them, and see whether data has drifted."""
+
+
+def _source_options(function: Decorated) -> Decorated:
+    """How to read DATA; the same for all verbs that do."""
+    for option in reversed(
+        [
+            click.option(
+                "--columns", metavar="NAMES", help="Names of a file's columns, with commas; I1..I13 is a range."
+            ),
+            click.option("--delimiter", metavar="CHAR", help="Between fields of a file; tab, or one letter."),
+            click.option(
+                "--memory", default="512MB", show_default=True, help="At most for DuckDB; the rest goes to disk."
+            ),
+            click.option(
+                "--temp",
+                type=click.Path(path_type=Path, file_okay=False),
+                metavar="DIR",
+                help="For temporary files. Default: the system's.",
+            ),
+            click.option("--separator", default="|", show_default=True, help="Of sequences in text."),
+            click.option("--quiet", is_flag=True, help="No progress bar."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("analyze", cls=Command, examples=ANALYZE)
+@click.argument("data")
+@click.option("--label", required=True, metavar="COLUMN", help="The column to predict, 0 or 1.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("features.yaml"), show_default=True, metavar="YAML"
+)
+@click.option("--replace", is_flag=True, help="Replace the files if they are there.")
+@click.option(
+    "--sample", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Look at this part of the rows."
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the sample.")
+@click.option("--min-count", type=click.IntRange(1), default=2, show_default=True, help="Rarer values are left out.")
+@click.option("--most-values", type=click.IntRange(1), default=200_000, show_default=True, help="Of a vocabulary.")
+@_source_options
+def analyze(
+    data: str,
+    label: str,
+    output: Path,
+    replace: bool,
+    sample: float,
+    seed: int,
+    min_count: int,
+    most_values: int,
+    columns: str | None,
+    delimiter: str | None,
+    memory: str,
+    temp: Path | None,
+    separator: str,
+    quiet: bool,
+) -> None:
+    """Statistics of every column of DATA, a picture, and a features.yaml that proposes treatments with reasons.
+
+    DATA is a file, folder or glob (CSV, TSV, Parquet; .gz, .xz, .bz2), or a table of DuckDB, PostgreSQL or MaxCompute.
+    Beside YAML come its statistics (JSON) and an overview (PNG).
+    """
+    from elasticdl.features import commented, proposal
+    from elasticdl.features.analyze import analyze as analyzed
+    from elasticdl.features.sql.interface import Question
+
+    statistics_path, picture = _beside(output)
+    _refuse_places((output, statistics_path, picture), replace)
+    question = Question(min_count, most_values, separator, sample, seed)
+    source = _source(data, columns, delimiter, memory, temp)
+    with _bar(quiet) as progress:
+        found = analyzed(source, question, label, progress)
+    text = commented.written(found, proposal.propose(found), statistics_path.name)
+    # All or none: a Ctrl-C here leaves what was there before.
+    with tempfile.TemporaryDirectory(prefix=".features-", dir=output.absolute().parent) as staging:
+        found.save(Path(staging) / statistics_path.name)
+        _draw(found, Path(staging) / picture.name)
+        (Path(staging) / output.name).write_text(text, encoding="utf-8")
+        # The YAML last: whoever finds it finds what it names.
+        for path in (picture, statistics_path, output):
+            (Path(staging) / path.name).replace(path)
+    _print(found)
+    for path in (output, statistics_path, picture):
+        click.echo(f"wrote {path}")
+
+
+@command.command("drift", cls=Command, examples=DRIFT)
+@click.argument("data")
+@click.option(
+    "--statistics", "path", required=True, type=click.Path(path_type=Path), metavar="JSON", help="Of the data before."
+)
+@click.option(
+    "--rows", type=click.IntRange(0), default=100_000, show_default=True, help="Look at the first so many; 0: at all."
+)
+@_source_options
+def drift(
+    data: str,
+    path: Path,
+    rows: int,
+    columns: str | None,
+    delimiter: str | None,
+    memory: str,
+    temp: Path | None,
+    separator: str,
+    quiet: bool,
+) -> None:
+    """Compare DATA with statistics of earlier data: columns, kinds, missing values, distributions, vocabularies.
+
+    Ends with 1 where something has drifted.
+    """
+    from elasticdl.features import drift as drifting
+    from elasticdl.features.analyze import analyze as analyzed
+    from elasticdl.features.sql.interface import Question
+    from elasticdl.features.statistics import Statistics
+
+    before = Statistics.load(path)
+    question = Question(least_count=1, separator=separator, most_rows=rows or None)
+    with _bar(quiet) as progress:
+        now = analyzed(_source(data, columns, delimiter, memory, temp), question, None, progress)
+    found = drifting.compare(before, now)
+    for finding in found:
+        mark = click.style("drifted", fg="red") if finding.is_grave else click.style("note", fg="yellow")
+        click.echo(f"{mark}  {finding}")
+    grave = sum(finding.is_grave for finding in found)
+    click.echo(f"{now.rows:,} rows of {now.source} against {before.rows:,} of {before.source}: {grave} drifted")
+    if grave:
+        sys.exit(1)
+
+
+@command.command("show", cls=Command, examples=SHOW)
+@click.argument("path", type=click.Path(path_type=Path), metavar="JSON")
+def show(path: Path) -> None:
+    """Print the table of statistics that `analyze` wrote."""
+    from elasticdl.features.statistics import Statistics
+
+    _print(Statistics.load(path))
+
+
+def _beside(output: Path) -> tuple[Path, Path]:
+    """Statistics and picture. Those of features.yaml have the plain names."""
+    name = "statistics.json" if output.stem == "features" else f"{output.stem}.statistics.json"
+    return output.with_name(name), output.with_suffix(".png")
+
+
+def _refuse_places(paths: tuple[Path, ...], may_replace: bool) -> None:
+    parent = paths[0].absolute().parent
+    if not parent.is_dir():
+        raise click.UsageError(f"--output: no directory {parent}")
+    if paths[0].suffix not in (".yaml", ".yml"):
+        raise click.UsageError(f"--output: expected the name of a YAML file, received {paths[0]}")
+    there = [str(path) for path in paths if path.exists()]
+    if there and not may_replace:
+        raise click.UsageError(f"{', '.join(there)}: already there; --replace replaces it, or name another with -o")
+
+
+def _source(data: str, columns: str | None, delimiter: str | None, memory: str, temp: Path | None) -> Source:
+    from elasticdl.features.analyze import Source
+
+    split_by = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if split_by is not None and len(split_by) != 1:
+        raise click.UsageError(f"--delimiter: expected one letter or tab, received {delimiter!r}")
+    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    return Source(data, names, split_by, memory, temp, os.environ)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("opening", total=1.0)
+        yield lambda what, done: bar.update(task, description=what, completed=done)
+
+
+def _print(statistics: Statistics) -> None:
+    from rich.console import Console
+
+    from elasticdl.cli import features_table
+
+    console = Console() if sys.stdout.isatty() else Console(width=220)
+    console.print(features_table.table(statistics))
+
+
+def _draw(statistics: Statistics, path: Path) -> None:
+    # matplotlib keeps a cache of fonts; a home that cannot be written to must not cost a warning.
+    if not os.access(Path.home(), os.W_OK):
+        os.environ.setdefault("MPLCONFIGDIR", tempfile.mkdtemp(prefix="elasticdl-fonts-"))
+    from elasticdl.cli import features_chart
+
+    features_chart.draw(statistics, path)

@@ -1,0 +1,140 @@
+"""Whether a data set is still like the one that a model's statistics are of. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+
+from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+
+_LEAST_SHARE = 1e-4
+_BINS = 10
+_TOP = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What is still alike. Each is about shares of rows, but for `index`."""
+
+    missing: float = 0.1  # change of the share of missing values
+    index: float = 0.2  # population stability index; above 0.2 is commonly called a great change
+    unknown: float = 0.1  # change of the share of values out of the vocabulary
+    outside: float = 0.02  # numbers outside the range seen before
+    label: float = 0.3  # change of the label's mean, as a part of it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is other than before. A grave one makes what a model computes wrong or useless."""
+
+    column: str
+    what: str
+    is_grave: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.what}"
+
+
+def compare(before: Statistics, now: Statistics, thresholds: Thresholds | None = None) -> list[Finding]:
+    """What has drifted, in the order of the columns. A few rows say little: noise of that size is not reported."""
+    limits = thresholds or Thresholds()
+    found: list[Finding] = []
+    for name, column in before.columns.items():
+        if name not in now.columns:
+            found.append(Finding(name, "the column is not there", is_grave=name != before.label))
+            continue
+        found += [Finding(name, what) for what in _differences(column, now.columns[name], before, now, limits, name)]
+    found += [
+        Finding(name, "a new column, without a treatment", is_grave=False)
+        for name in now.columns
+        if name not in before.columns
+    ]
+    return found
+
+
+def _differences(
+    before: ColumnStatistics, now: ColumnStatistics, old: Statistics, new: Statistics, limits: Thresholds, name: str
+) -> Iterator[str]:
+    was, present = old.rows - before.missing, new.rows - now.missing
+    missing, gone = before.missing / old.rows, now.missing / new.rows
+    if abs(gone - missing) > limits.missing + _noise(missing, new.rows):
+        yield f"{gone:.1%} missing, before {missing:.1%}"
+    if not was or not present:
+        return
+    if now.kind is not before.kind:
+        shown = ", ".join(repr(value) for value in now.odd_examples or now.values[:3])
+        yield f"{now.kind} such as {shown}, before {before.kind}" if shown else f"{now.kind}, before {before.kind}"
+        return
+    if name == old.label and before.mean and now.mean is not None:
+        change = abs(now.mean - before.mean) / before.mean
+        if change > limits.label + _noise(before.mean, present) / before.mean:
+            yield f"the label is 1 in {now.mean:.2%}, before {before.mean:.2%}"
+        return
+    if before.quantiles and now.quantiles:
+        yield from _shifted(before, now, was, present, limits)
+    if before.values and before.kind is Kind.TEXT:
+        yield from _unknown(before, now, was, present, limits)
+
+
+def _shifted(
+    before: ColumnStatistics, now: ColumnStatistics, was: int, present: int, limits: Thresholds
+) -> Iterator[str]:
+    last = len(before.quantiles) - 1
+    edges = sorted({before.quantiles[round(step * last / _BINS)] for step in range(1, _BINS)})
+    index = stability_index(shares(before.quantiles, edges), shares(now.quantiles, edges), min(was, present))
+    if index > limits.index + index_noise(len(edges) + 1, was, present):
+        middle = len(now.quantiles) // 2
+        yield (
+            f"another distribution: half are up to {now.quantiles[middle]:g}, before "
+            f"{before.quantiles[len(before.quantiles) // 2]:g} (stability index {index:.2f}, limit {limits.index:g})"
+        )
+    low, high = before.quantiles[0], before.quantiles[-1]
+    points = sorted(now.quantiles)
+    outside = (bisect_left(points, low) + len(points) - bisect_right(points, high)) / len(points)
+    if outside > limits.outside + _noise(limits.outside, present):
+        yield f"{outside:.0%} are outside {low:g} … {high:g}, the range before"
+
+
+def _unknown(
+    before: ColumnStatistics, now: ColumnStatistics, was: int, present: int, limits: Thresholds
+) -> Iterator[str]:
+    counts = dict(zip(now.values, now.counts, strict=True))
+    # A sequence has several values in a row.
+    all_now = max(present, sum(now.counts)) if now.separator else present
+    all_before = max(was, sum(before.counts)) if before.separator else was
+    known = sum(counts.get(value, 0) for value in before.values) / all_now
+    unknown, expected = 1 - known, 1 - sum(before.counts) / all_before
+    if unknown - expected > limits.unknown + _noise(expected, present):
+        yield f"{unknown:.1%} of the values are out of the vocabulary, before {expected:.1%}"
+    top = before.values[:_TOP]
+    old = [count / all_before for count in before.counts[: len(top)]]
+    new = [counts.get(value, 0) / all_now for value in top]
+    index = stability_index([*old, max(1 - sum(old), 0.0)], [*new, max(1 - sum(new), 0.0)], min(was, present))
+    if index > limits.index + index_noise(len(top) + 1, was, present):
+        yield f"other frequencies of its values (stability index {index:.2f}, limit {limits.index:g})"
+
+
+def shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:
+    """Of values up to the first edge, between edges, and above the last, from quantiles at equal steps."""
+    ordered = sorted(quantiles)
+    upto = [bisect_right(ordered, edge) / len(ordered) for edge in edges]
+    return [high - low for low, high in zip([0.0, *upto], [*upto, 1.0], strict=True)]
+
+
+def stability_index(before: Sequence[float], now: Sequence[float], rows: int) -> float:
+    """Sum of (q - p) ln(q / p). A share of nothing counts as half a row."""
+    least = max(_LEAST_SHARE, 0.5 / rows)
+    floored = [(max(p, least), max(q, least)) for p, q in zip(before, now, strict=True)]
+    return sum((q - p) * log(q / p) for p, q in floored)
+
+
+def index_noise(bins: int, before: int, now: int) -> float:
+    """Three times what chance alone makes of the index, on average."""
+    return 3 * (bins - 1) * (1 / before + 1 / now)
+
+
+def _noise(share: float, rows: int) -> float:
+    """Three standard errors of a share."""
+    return 3 * (max(share * (1 - share), 0.0) / rows) ** 0.5 if rows else 1.0

@@ -1,0 +1,172 @@
+"""Statistics to a treatment for every column, each with its reason. Pure.
+
+The rules, in this order: what tells nothing is dropped; what names its row is dropped; text becomes ids; numbers become
+a number and an id, by their distribution. A person has the last word: the outcome is a file to be edited.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+
+MOST_LOOKUP = 200_000
+"""A vocabulary above this costs more memory than it earns: its values are hashed."""
+
+FEW = 32
+"""Whole numbers with at most so many distinct values may be codes."""
+
+_LEAST_ROWS = 100
+_LONGEST = 50
+_QUANTILES = 20
+_MOST_BINS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One treatment or several, as text, and why."""
+
+    treatments: tuple[str, ...]
+    reason: str
+
+
+def propose(statistics: Statistics) -> dict[str, Proposal]:
+    """For every column but the label, in the order of the data."""
+    return {
+        name: _of(name, column, statistics) for name, column in statistics.columns.items() if name != statistics.label
+    }
+
+
+def least_count(rows: int, counted: int) -> int:
+    """Values that are rarer are unknown: 2 in small data, up to 10 in large, and never below what was counted."""
+    return max(2, min(10, round(rows / 50_000)), counted)
+
+
+def _of(name: str, column: ColumnStatistics, statistics: Statistics) -> Proposal:
+    present = statistics.rows - column.missing
+    if present == 0:
+        return Proposal(("drop",), "all values are missing")
+    if column.distinct == 1 and column.missing == 0:
+        return Proposal(("drop",), "constant: the same value in every row")
+    if column.distinct == 1:
+        return Proposal(
+            ("missing()",), f"one value or none: that it is there is all it tells{_missing(column, present)}"
+        )
+    if _names_its_row(name, column, present):
+        if statistics.sampled < 1:
+            return Proposal((_hash(column),), "every row of the sample has its own value; drop it if all rows have")
+        share = column.distinct / present
+        return Proposal(
+            ("drop",), f"{share:.0%} of the values are distinct: it names the row, and tells nothing of others"
+        )
+    if column.kind is Kind.DATE:
+        return Proposal((_date(column),), f"dates{_missing(column, present)}")
+    if column.separator:
+        longest = min(column.longest or 1, _LONGEST)
+        text = f'sequence(sep="{_escaped(column.separator)}", longest={longest}, bins={_bins(column.distinct)})'
+        return Proposal((text,), f"lists of up to {column.longest} things, {column.distinct:,} distinct")
+    if column.kind is Kind.TEXT:
+        return _ids(column, statistics, _text_reason(column, present))
+    return _number(name, column, statistics, present)
+
+
+def _number(name: str, column: ColumnStatistics, statistics: Statistics, present: int) -> Proposal:
+    missing = _missing(column, present)
+    if column.is_whole and column.distinct <= FEW:
+        return _ids(
+            column, statistics, f"{column.distinct} distinct whole numbers: codes, or counts that serve as ids{missing}"
+        )
+    if column.is_whole and _is_id(name, column):
+        return _ids(column, statistics, f"{column.distinct:,} whole numbers that look like ids{missing}")
+    if _has_long_tail(column):
+        why = f"a long tail: half are up to {_middle(column):g}, the greatest is {column.maximum:g}{missing}"
+        second = "log_square()" if column.is_whole else f"discretize(quantiles={_QUANTILES})"
+        return Proposal(("normalize(log=true)", second), why)
+    return Proposal(("normalize()", f"discretize(quantiles={_QUANTILES})"), f"numbers without a long tail{missing}")
+
+
+def _ids(column: ColumnStatistics, statistics: Statistics, why: str) -> Proposal:
+    present = statistics.rows - column.missing
+    count = least_count(statistics.rows, column.least_count)
+    # Of a handful of values even the rare ones are cheap.
+    count = column.least_count if column.distinct <= _LEAST_ROWS else count
+    kept = [times for times in column.counts if times >= count]
+    known = sum(kept) / present
+    if column.is_cut or len(kept) > MOST_LOOKUP:
+        return Proposal((_hash(column),), f"{why}; too many for a vocabulary")
+    if known < 0.5:
+        return Proposal(
+            (_hash(column),), f"{why}; only {known:.0%} of the rows have a value that is there {count} times"
+        )
+    return Proposal(
+        (f"lookup(min_count={count})",), f"{why}; {len(kept):,} are there {count} times, in {known:.1%} of rows"
+    )
+
+
+def _text_reason(column: ColumnStatistics, present: int) -> str:
+    why = f"{column.distinct:,} distinct texts{_missing(column, present)}"
+    if not column.odd:
+        return why
+    shown = ", ".join(repr(value) for value in column.odd_examples)
+    return f"MIXED: {present - column.odd:,} numbers or dates and {column.odd:,} others such as {shown}: text; {why}"
+
+
+def _names_its_row(name: str, column: ColumnStatistics, present: int) -> bool:
+    if present < _LEAST_ROWS or column.separator or column.kind is Kind.DATE:
+        return False
+    if column.kind is Kind.NUMBER:
+        return column.is_whole and column.distinct == present and _is_id(name, column)
+    return column.distinct >= 0.95 * present
+
+
+def _is_id(name: str, column: ColumnStatistics) -> bool:
+    """By its name, or since its values are spread evenly over a range that no count has."""
+    if re.search(r"(^|[_.\s-])(id|key|code|hash)$|[a-z](Id|ID)$", name):
+        return True
+    if column.minimum is None or column.maximum is None or not column.quantiles:
+        return False
+    width = column.maximum - column.minimum
+    # Either every number of a range, as a counter gives, or a few of very many, as a hash does.
+    is_dense = column.distinct > 1000 and column.distinct > 0.95 * (width + 1)
+    is_even = abs(_middle(column) - column.minimum - width / 2) < 0.1 * width
+    return is_even and (is_dense or width > 1e8)
+
+
+def _has_long_tail(column: ColumnStatistics) -> bool:
+    if column.minimum is None or column.maximum is None or column.mean is None or not column.deviation:
+        return False
+    middle = _middle(column)
+    return column.minimum > -100 and column.mean > 0 and column.maximum - middle > 8 * column.deviation
+
+
+def _middle(column: ColumnStatistics) -> float:
+    return column.quantiles[len(column.quantiles) // 2]
+
+
+def _date(column: ColumnStatistics) -> str:
+    day_s = 86_400
+    has_hours = any(at % day_s for at in column.quantiles)
+    spans_years = (column.maximum or 0) - (column.minimum or 0) > 366 * day_s
+    parts = [*(["year"] if spans_years else []), "month", "weekday", *(["hour"] if has_hours else [])]
+    if not spans_years and (column.maximum or 0) - (column.minimum or 0) < 62 * day_s:
+        parts.remove("month")
+    return f"date(parts=[{', '.join(parts)}])"
+
+
+def _hash(column: ColumnStatistics) -> str:
+    return f"hash(bins={_bins(column.distinct)})"
+
+
+def _bins(distinct: int) -> int:
+    """About twice as many as values, so that few share one; a power of two."""
+    return min(_MOST_BINS, 1 << max(4, distinct.bit_length() + 1))
+
+
+def _missing(column: ColumnStatistics, present: int) -> str:
+    share = column.missing / (column.missing + present)
+    return f", {share:.1%} missing" if column.missing else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,104 @@
+"""Which treatment is proposed for which column, and that the file of them can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.features import commented, file, proposal
+from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+
+ROWS = 100_000
+LONG = tuple(float(value) for value in np.geomspace(1, 1e6, 201))
+EVEN = tuple(float(value) for value in np.linspace(-5, 5, 201))
+IDS = tuple(float(value) for value in np.linspace(1, 4e9, 201))
+
+
+def column(kind: Kind = Kind.TEXT, **known: Any) -> ColumnStatistics:
+    return ColumnStatistics(kind=kind, **({"missing": 0, "distinct": 1000} | known))
+
+
+def number(quantiles: tuple[float, ...], **known: Any) -> ColumnStatistics:
+    points = np.array(quantiles)
+    figures = {"mean": float(points.mean()), "deviation": float(points.std())}
+    return column(Kind.NUMBER, minimum=quantiles[0], maximum=quantiles[-1], quantiles=quantiles, **(figures | known))
+
+
+def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
+    statistics = Statistics(source="clicks", rows=ROWS, label="label", sampled=sampled, columns={name: found})
+    return proposal.propose(statistics)[name]
+
+
+WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
+
+
+@pytest.mark.parametrize(
+    ("found", "treatments", "words"),
+    [
+        (column(missing=ROWS, distinct=0), ("drop",), "all values are missing"),
+        (column(distinct=1), ("drop",), "constant"),
+        (column(distinct=1, missing=10), ("missing()",), "one value or none"),
+        (column(distinct=ROWS), ("drop",), "names the row"),
+        (number(IDS, distinct=ROWS, is_whole=True), ("drop",), "names the row"),
+        (column(**WORDS), ("lookup(min_count=2)",), "90.0% of rows"),
+        (column(distinct=80_000, values=("a",), counts=(9,)), ("hash(bins=262144)",), "only 0%"),
+        (column(distinct=90_000, is_cut=True, **WORDS), ("hash(bins=262144)",), "too many"),
+        (column(odd=3, odd_examples=("n/a",), **WORDS), ("lookup(min_count=2)",), "MIXED.*'n/a'"),
+        (column(separator="|", longest=80), ('sequence(sep="|", longest=50, bins=2048)',), "lists of up to 80"),
+        (number(LONG, deviation=5e4, is_whole=True), ("normalize(log=true)", "log_square()"), "a long tail"),
+        (number(LONG, deviation=5e4), ("normalize(log=true)", "discretize(quantiles=20)"), "a long tail"),
+        (number(EVEN), ("normalize()", "discretize(quantiles=20)"), "without a long tail"),
+        (number(EVEN, distinct=11, is_whole=True, **WORDS), ("lookup(min_count=1)",), "codes"),
+        (number(IDS, distinct=5000, is_whole=True, **WORDS), ("lookup(min_count=2)",), "look like ids"),
+        (
+            column(Kind.DATE, minimum=0.0, maximum=4e7, quantiles=(0.0, 3600.0, 4e7)),
+            ("date(parts=[year, month, weekday, hour])",),
+            "dates",
+        ),
+    ],
+)  # fmt: skip
+def test_each_column_gets_what_suits_it(found: ColumnStatistics, treatments: tuple[str, ...], words: str) -> None:
+    made = proposed(found)
+
+    assert made.treatments == treatments
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(made.reason)
+
+
+def test_a_sample_does_not_show_that_every_row_has_its_own_value() -> None:
+    assert proposed(column(distinct=ROWS), sampled=0.1).treatments == ("hash(bins=262144)",)
+
+
+def test_a_name_can_tell_an_id() -> None:
+    counts = number(tuple(float(n) for n in range(201)), distinct=201, is_whole=True, **WORDS)
+
+    assert proposed(counts, "shop_id").treatments == ("lookup(min_count=2)",)
+    assert proposed(counts, "visits").treatments == ("normalize()", "discretize(quantiles=20)")
+
+
+def test_larger_data_asks_for_more_of_a_value() -> None:
+    assert [proposal.least_count(rows, 1) for rows in (1000, 10**5, 2 * 10**5, 10**7)] == [2, 2, 4, 10]
+    assert proposal.least_count(1000, 5) == 5
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda name: name != "label"), min_size=1, max_size=5, unique=True))
+def test_the_proposed_file_can_be_read_whatever_the_columns_are_called(names: list[str]) -> None:
+    kinds = [
+        column(**WORDS),
+        column(separator='"', longest=3),
+        number(LONG, deviation=5e4),
+        column(odd=1, odd_examples=("\n#",)),
+    ]
+    columns = {name: kinds[place % len(kinds)] for place, name in enumerate(names)}
+    statistics = Statistics(source="a\nb: c", rows=ROWS, label="label", columns=columns)
+    proposals = proposal.propose(statistics)
+
+    read = file.parse(commented.written(statistics, proposals, "statistics.json"), "features.yaml")
+
+    assert list(read.columns) == names
+    assert (read.label, read.statistics) == ("label", "statistics.json")
+    read.check_against(statistics, "features.yaml")
