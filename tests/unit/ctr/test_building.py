@@ -1,0 +1,104 @@
+"""The directory of a config: made once, made again when the data is another, never over a person's changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.ctr import building, config
+from elasticdl.errors import DataError, SpecError
+from elasticdl.features.front import Front
+from elasticdl.features.statistics import Statistics
+
+
+def clicks(path: Path, rows: int = 400, seed: int = 0, shift: float = 0.0) -> Path:
+    random = np.random.default_rng(seed)
+    price, city = random.exponential(10.0, rows) + shift, random.integers(0, 20, rows)
+    label = random.random(rows) < 0.2 + 0.02 * city
+    lines = [f"{int(y)},{p:.2f},city-{c},7" for y, p, c in zip(label, price, city, strict=True)]
+    path.write_text("clicked,price,city,same\n" + "\n".join(lines) + "\n")
+    return path
+
+
+class Said(list[str]):
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+
+def build(tmp_path: Path, said: Said | None = None, **more: Any) -> building.Built:
+    document = {"data": str(tmp_path / "clicks.csv"), "label": "clicked", "model": "deepfm", **more}
+    parsed = config.parse(document, "ctr.yaml")
+    return building.build(parsed, tmp_path / "made", "ctr.yaml", said if said is not None else Said(), lambda *_: None)
+
+
+def test_statistics_are_of_the_training_rows_alone(tmp_path: Path) -> None:
+    clicks(tmp_path / "clicks.csv")
+    built = build(tmp_path)
+
+    assert (built.rows, Statistics.load(built.directory / "statistics.json").rows) == (320, 320)
+    assert {"price", "city"} <= {
+        name.partition(".")[0] for name in (*built.front.layout.names, *built.front.layout.numbers)
+    }
+    assert "same" not in built.front.columns
+    assert Front.load(built.directory) == built.front
+
+
+def test_what_is_true_still_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clicks(tmp_path / "clicks.csv")
+    first = build(tmp_path)
+    monkeypatch.setattr(building, "analyze", lambda *_: pytest.fail("analyzed again"))
+
+    assert build(tmp_path) == first
+
+
+def test_changes_by_hand_are_kept_and_change_the_front(tmp_path: Path) -> None:
+    clicks(tmp_path / "clicks.csv")
+    features = build(tmp_path).directory / "features.yaml"
+    features.write_text(features.read_text().replace("city: ", "city: hash(bins=7) # ", 1))
+    clicks(tmp_path / "clicks.csv", rows=500, seed=1)
+    said = Said()
+
+    assert "city.hash" in build(tmp_path, said).front.layout.names
+    assert any("features.yaml was changed by hand and is kept" in text for text in said)
+
+
+def test_data_that_has_drifted_is_told(tmp_path: Path) -> None:
+    clicks(tmp_path / "clicks.csv")
+    build(tmp_path)
+    clicks(tmp_path / "clicks.csv", seed=1, shift=500.0)
+    said = Said()
+    before = Statistics.load(tmp_path / "made" / "statistics.json")
+    build(tmp_path, said, keep_statistics=True)
+
+    assert any("since the last time: price" in text for text in said)
+    assert Statistics.load(tmp_path / "made" / "statistics.json") == before
+    build(tmp_path)
+    assert Statistics.load(tmp_path / "made" / "statistics.json") != before
+
+
+def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) -> None:
+    clicks(tmp_path / "clicks.csv")
+    built = build(tmp_path, features={"price": "discretize(bounds=[5, 10])", "crosses": ["cross(price, city)"]})
+
+    assert {"price.discretize", "price*city"} <= set(built.front.layout.names)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "complaint"),
+    [
+        ({"model": "deepfn"}, SpecError, r"the zoo has no 'deepfn'; did you mean deepfm\?"),
+        ({"label": "click"}, DataError, "no column 'click' for the label; did you mean 'clicked'"),
+        ({"label": "price"}, DataError, "expected 0 and 1"),
+        ({"features": {"prise": "drop"}}, SpecError, "ctr.yaml: features.prise: no column"),
+        ({"weight": "price"}, SpecError, "'price' is a feature, too; drop it"),
+        ({"data": "nowhere.csv"}, DataError, "nowhere.csv"),
+    ],
+)
+def test_what_cannot_be_built_is_told(tmp_path: Path, more: Any, error: type[Exception], complaint: str) -> None:
+    clicks(tmp_path / "clicks.csv")
+
+    with pytest.raises(error, match=complaint):
+        build(tmp_path, **more)

@@ -1,0 +1,95 @@
+"""ctr.yaml: three keys are enough, and what is wrong is told with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elasticdl.ctr import config, starter
+from elasticdl.ctr.to_job import to_job
+from elasticdl.errors import SpecError
+from elasticdl.spec import load
+
+LEAST = {"data": "clicks.csv", "label": "clicked", "model": "deepfm"}
+
+
+def parsed(**more: Any) -> config.CtrConfig:
+    return config.parse({**LEAST, **more}, "ctr.yaml")
+
+
+def test_three_keys_are_a_job() -> None:
+    job = load.resolve({"name": "x", **to_job(parsed(), Path("/made"), 100_000)})
+
+    assert job.model is not None and job.model.definition == "deepfm.forward"
+    assert job.data.training == "clicks.csv#rows=0%:80%"
+    assert job.data.validation == "clicks.csv#rows=80%:90%"
+    assert (job.ps.wish, job.workers.wish, job.output) == (1, 2, "/made/model")
+    assert job.evaluation.steps == job.checkpoint.steps == 100_000 // (2 * job.plan.global_batch_size)
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        ({}, ("clicks.csv#rows=0%:80%", "clicks.csv#rows=80%:90%", "clicks.csv#rows=90%:100%")),
+        ({"split": [90, 10, 0]}, ("clicks.csv#rows=0%:90%", "clicks.csv#rows=90%:100%", None)),
+        ({"test": "t.csv"}, ("clicks.csv#rows=0%:90%", "clicks.csv#rows=90%:100%", "t.csv")),
+        ({"validation": "v.csv"}, ("clicks.csv#rows=0%:90%", "v.csv", "clicks.csv#rows=90%:100%")),
+        ({"validation": "v.csv", "test": "t.csv"}, ("clicks.csv", "v.csv", "t.csv")),
+        ({"split": [100, 0, 0]}, ("clicks.csv", None, None)),
+    ],
+)
+def test_rows_are_split_in_their_order_for_what_is_not_given(more: Any, parts: tuple[str | None, ...]) -> None:
+    assert parsed(**more).parts == parts
+
+
+def test_a_model_may_have_its_parameters_with_it() -> None:
+    assert parsed(model={"deepfm": {"columns": 8}}) == parsed(params={"columns": 8})
+
+
+def test_what_the_job_says_counts_last() -> None:
+    described = to_job(parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10)
+
+    assert described["workers"] == {"min": 1, "wish": 8, "max": 8}
+    assert described["ps"] == {"wish": 1, "mode": "async"}
+    assert described["plan"]["epochs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"modle": "x"}, "ctr.yaml: modle: unknown key; did you mean 'model'?"),
+        ({"training": {"epoch": 3}}, "training.epoch: unknown key; did you mean 'epochs'?"),
+        ({"split": [80, 10, 20]}, "that make 100"),
+        ({"split": [0, 50, 50]}, "that make 100"),
+        ({"model": {"a": {}, "b": {}}}, "one name with its parameters"),
+        ({"workers": 0}, "workers"),
+        ({"training": {"learning_rate": -1}}, "training.learning_rate: Input should be greater than 0"),
+    ],
+)
+def test_what_is_wrong_is_told(more: Any, complaint: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parsed(**more)
+    assert complaint in str(refused.value)
+
+
+def test_what_is_missing_is_told() -> None:
+    with pytest.raises(SpecError, match="label: is missing; data, label and model have no default"):
+        config.parse({"data": "x", "model": "deepfm"}, "ctr.yaml")
+
+
+def test_a_job_description_is_no_config() -> None:
+    assert config.is_config(LEAST)
+    assert not config.is_config({"name": "x", "data": {"training": "x"}, "label": "y"})
+    assert not config.is_config({"model": {"definition": "m.f"}})
+
+
+def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
+    text = starter.written("my clicks.csv", "is it clicked?", ["is it clicked?", "I1..I13"], "ctr.yaml", "ctr-ctr")
+    found = config.parse(yaml.safe_load(text), "ctr.yaml")
+
+    assert (found.data, found.label, found.columns[:2]) == ("my clicks.csv", "is it clicked?", ("is it clicked?", "I1"))
+    least = config.parse({**LEAST, "data": found.data, "label": found.label, "columns": found.columns}, "ctr.yaml")
+    assert found == least
