@@ -1,0 +1,102 @@
+"""A job from a config alone: trained with workers that come and go, evaluated, predicted, served without ElasticDL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+COLUMNS = ("clicked", "price", "city", "tags", "at", "importance")
+
+
+def clicks(path: Path, rows: int, seed: int) -> Path:
+    """City and price matter, and their product; some values are missing, some of the last ones are new."""
+    random = np.random.default_rng(seed)
+    price, city = random.exponential(10.0, rows), random.integers(0, 30 + 5 * seed, rows)
+    chance = 1 / (1 + np.exp(-(-1.5 + 0.1 * city + np.where(city % 2, -0.05, 0.05) * price)))
+    lines = []
+    for at, (p, c, y) in enumerate(zip(price, city, random.random(rows) < chance, strict=True)):
+        cost = "" if random.random() < 0.1 else f"{p:.2f}"
+        town = "" if random.random() < 0.05 else f"Städtchen {c}"
+        tags = "|".join(f"t{tag}" for tag in random.integers(0, 9, random.integers(0, 4)))
+        lines.append(f"{int(y)},{cost},{town},{tags},2026-11-{1 + at % 28:02} 0{at % 10}:30:00,{1 + at % 2}")
+    path.write_text(",".join(COLUMNS) + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+CONFIG = """
+data: clicks.csv
+label: clicked
+model: {deepfm: {columns: 4, hidden: [16]}}
+weight: importance
+features:
+  importance: drop
+  tags: sequence(sep="|", longest=3, bins=50)
+  at: date(parts=[hour, weekday])
+  crosses: [cross(city, at, bins=100)]
+training: {epochs: 3, batch_size: 128, learning_rate: 0.01}
+"""
+
+
+def elasticdl(directory: Path, *words: str) -> str:
+    environ = os.environ | {"ELASTICDL_HOME": str(directory / "home"), "COLUMNS": "150"}
+    done = subprocess.run(
+        [sys.executable, "-m", "elasticdl.cli", *words],
+        cwd=directory, env=environ, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("ctr")
+    clicks(directory / "clicks.csv", 3000, seed=0)
+    clicks(directory / "new.csv", 200, seed=1)
+    (directory / "ctr.yaml").write_text(CONFIG)
+    shown = elasticdl(directory, "train", "ctr.yaml", "--job_name=clicks")
+    assert "2,400 rows to train on" in shown and "succeeded" in shown
+    return directory
+
+
+def test_it_learns_and_is_evaluated_on_rows_it_has_not_seen(trained: Path) -> None:
+    shown = elasticdl(trained, "evaluate", "ctr.yaml", "--job_name=judged")
+
+    result = json.loads((trained / "home" / "jobs" / "judged" / "result.json").read_text())
+    metrics = result["metrics"]
+    assert "300" in shown and metrics["auc"] > 0.62 and metrics["logloss"] < 0.69
+    assert 0.7 < metrics["calibration"] < 1.4
+
+
+def test_raw_rows_are_served_without_elasticdl_as_predicted_with_it(trained: Path) -> None:
+    """Rows that are new, with values that are new; to the last bit."""
+    elasticdl(trained, "predict", "ctr.yaml", "--prediction_data=new.csv", "--output=predicted", "--job_name=said")
+    parts = [pq.read_table(part) for part in sorted((trained / "predicted").glob("*.parquet"))]
+    rows = sorted((row for part in parts for row in part.to_pylist()), key=lambda row: row["record"])
+    code = """
+import csv, sys, torch
+from served import Front
+assert not any(name.startswith("elasticdl") for name in sys.modules)
+with open(sys.argv[1], encoding="utf-8", newline="") as file:
+    rows = list(csv.DictReader(file))
+features = {name: torch.from_numpy(array) for name, array in Front("front.json").encode(rows).items()}
+with torch.no_grad():
+    found = torch.export.load("model.pt2").module()(features)
+torch.save(found, sys.argv[2])
+"""
+    export = trained / "ctr-ctr" / "model"
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    words = [sys.executable, "-W", "ignore", "-c", code, str(trained / "new.csv"), str(trained / "alone.pt")]
+    subprocess.run(words, cwd=export, env=environ, check=True, timeout=120)
+    alone = torch.load(trained / "alone.pt", weights_only=True)
+
+    assert len(rows) == 200
+    assert [row["score"] for row in rows] == alone["score"].tolist()
+    assert [row["chance"] for row in rows] == alone["chance"].tolist()
