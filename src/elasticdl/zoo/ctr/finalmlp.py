@@ -20,7 +20,8 @@ class Gate(nn.Module):
         self.net = nn.Sequential(nn.Linear(inputs, size), nn.ReLU(), nn.Linear(size, inputs), nn.Sigmoid())
 
     def forward(self, x: Tensor) -> Tensor:
-        return 2.0 * x * self.net(x)
+        chosen: Tensor = 2.0 * x * self.net(x)
+        return chosen
 
 
 class Fusion(nn.Module):
@@ -35,7 +36,7 @@ class Fusion(nn.Module):
         self.products = nn.Parameter(torch.randn(heads, first // heads, second // heads) * 0.01)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        a, b = (x.unflatten(1, (self.heads, -1)) for x in (first, second))
+        a, b = (x.view(len(x), self.heads, -1) for x in (first, second))
         joined = torch.einsum("bhi,hij,bhj->b", a, self.products, b)
         score: Tensor = self.first(first).squeeze(1) + self.second(second).squeeze(1) + joined
         return score
