@@ -227,7 +227,7 @@ class LeaseTraining:
         sums[self._dense.plan.inverse] = blocks
         self._lookups.give(dense.NAME, self._dense, sums)
         step = self._lookups.clock
-        rate = self._rate(step)
+        rate = self._rate(step) * math.prod(callback.rate_factor for callback in self._callbacks)
         self._progress.begun(work)
         self._lookups.push(sender=work.sender, number=work.number, rate=rate, step=step + 1)
         if self._spec.ps.mode is PsMode.LOCAL:
