@@ -15,12 +15,12 @@ from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.data.plan import Plan, plan_of
-from elasticdl.errors import LossNotFinite, SpecError
+from elasticdl.errors import DataUnavailable, LossNotFinite, SpecError
 from elasticdl.model import tensors
 from elasticdl.model.contract import Contract
 from elasticdl.spec import JobSpec
 from elasticdl.worker.assembly import Line, assemble, device_of, is_due
-from elasticdl.worker.ending import finish, give_up
+from elasticdl.worker.ending import finish, give_up, keep_state
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.framework import load_contract
 from elasticdl.worker.tables import NoTables, open_tables
@@ -60,6 +60,9 @@ def train(line: Line) -> str:
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
+    except DataUnavailable as exc:
+        keep_state(line, assembly, exc)
+        return str(exc)
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
     farewell = finish(
