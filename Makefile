@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos convergence bench bench-cluster sanitize test-cluster test-control lock clean
+.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control lock clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,10 @@ format: setup
 proto: setup
 	PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc \
 		--mypy_out=src/elasticdl/rpc elasticdl.proto
+
+# The pages of transformations, from their docstrings.
+pages: setup
+	$(BIN)/python -m elasticdl.features.pages docs/features
 
 chaos: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
