@@ -8,6 +8,7 @@ from typing import Any
 from elasticdl.ctr import defaults
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.spec import load
+from elasticdl.spec.job import PsMode
 
 
 def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
@@ -32,5 +33,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
     if validation is not None:
         described["data"]["validation"] = validation
         described["evaluation"] = {"steps": every}
-        described["checkpoint"] = {"steps": every}
+        if config.job.get("ps", {}).get("mode", PsMode.HYBRID) == PsMode.HYBRID:
+            described["evaluation"]["wait"] = True
+        described["checkpoint"] = {"steps": every, "keep": 5}
     return load.merge(described, config.job)

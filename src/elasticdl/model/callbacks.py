@@ -65,9 +65,15 @@ class ClipGradientNorm(Callback):
 
 
 class BestMetric(Callback):
-    """Knows the best value of a metric so far and its step: that step's checkpoint is kept."""
+    """Knows the best value of a metric so far and its step: that step's checkpoint is kept.
 
-    def __init__(self, metric: str, mode: Literal["max", "min"] = "max", min_delta: float = 0.0) -> None:
+    With `exports_best` the model of that step is exported, not that of the last: evaluations need checkpoints of the
+    same steps then.
+    """
+
+    def __init__(
+        self, metric: str, mode: Literal["max", "min"] = "max", min_delta: float = 0.0, exports_best: bool = False
+    ) -> None:
         if mode not in ("max", "min"):
             raise ValueError(f'mode: expected "max" or "min". Received: {mode!r}')
         if min_delta < 0:
@@ -75,6 +81,7 @@ class BestMetric(Callback):
         self.metric = metric
         self.mode = mode
         self.min_delta = min_delta
+        self.exports_best = exports_best
         self.best_value: float | None = None
         self.best_step: int | None = None
 
@@ -110,9 +117,14 @@ class EarlyStopping(BestMetric):
     """Stops the training when `patience` evaluations in a row were no better than the best by `min_delta`."""
 
     def __init__(
-        self, metric: str, patience: int = 3, mode: Literal["max", "min"] = "max", min_delta: float = 0.0
+        self,
+        metric: str,
+        patience: int = 3,
+        mode: Literal["max", "min"] = "max",
+        min_delta: float = 0.0,
+        exports_best: bool = False,
     ) -> None:
-        super().__init__(metric, mode, min_delta)
+        super().__init__(metric, mode, min_delta, exports_best)
         if patience < 1:
             raise ValueError(f"patience: expected 1 or more evaluations. Received: {patience}")
         self.patience = patience

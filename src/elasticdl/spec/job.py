@@ -116,6 +116,7 @@ class EvaluationSpec(Part):
 
     steps: NotNegative = 0
     epochs: NotNegative = 0
+    wait: bool = False  # training goes on when the result is there: callbacks then act at the same step in every run
 
 
 class TimingSpec(Part):
@@ -214,6 +215,11 @@ class JobSpec(Part):
             raise ValueError(
                 f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
                 "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
+            )
+        if self.evaluation.wait and self.trains_by_leases:
+            raise ValueError(
+                f"evaluation.wait: workers of the {ps.mode} mode never wait for each other; "
+                "leave out --evaluation_wait, or use --ps_mode=hybrid"
             )
         if self.kind is JobKind.SCRIPT:
             if self.script is None:

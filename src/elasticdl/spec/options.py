@@ -217,6 +217,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("evaluation_steps", "evaluation.steps", _EVALUATION, "Evaluate every N steps.", (TRAIN,), metavar="N"),
     Option("evaluation_epochs", "evaluation.epochs", _EVALUATION, "Evaluate every N epochs.", (TRAIN,), metavar="N"),
     Option(
+        "evaluation_wait",
+        "evaluation.wait",
+        _EVALUATION,
+        "Go on when an evaluation's result is there, so that callbacks act at the same step in every run.",
+        (TRAIN,),
+        Form.SWITCH,
+    ),
+    Option(
         "timing", "timing", _SYSTEM, "A timeout, e.g. silence_s=2. May be repeated.", ALL, Form.MAPPING, "KEY=VALUE"
     ),
     Option(

@@ -31,6 +31,8 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
                 return _orphaned(line, assembly)
             link.wait_end(line.spec.timing.heartbeat_s)
             continue
+        while link.evaluations:
+            training.evaluated(*link.evaluations.popleft())
         assembly.saver.finish()
         if asked.path:
             export(asked.path)

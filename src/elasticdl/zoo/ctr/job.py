@@ -20,7 +20,7 @@ from elasticdl.errors import ModelError
 from elasticdl.features import served
 from elasticdl.features.front import Front
 from elasticdl.features.layout import Layout
-from elasticdl.model.callbacks import Callback, EarlyStopping
+from elasticdl.model.callbacks import Callback, EarlyStopping, ReduceLROnPlateau
 from elasticdl.model.metrics import AUC, Metric
 from elasticdl.model.mode import Mode
 from elasticdl.zoo.ctr import models
@@ -105,7 +105,10 @@ class Job:
         return {"logloss": Logloss(), "auc": ScoreAUC(), "calibration": Calibration()}
 
     def callbacks(self) -> list[Callback]:
-        return [EarlyStopping("logloss", self.settings.patience, "min")]
+        return [
+            EarlyStopping("logloss", self.settings.patience, "min", exports_best=True),
+            ReduceLROnPlateau("logloss", factor=0.1, patience=1, mode="min"),
+        ]
 
     def model_files(self) -> dict[str, bytes]:
         """What makes features of raw rows, with and without ElasticDL."""
