@@ -12,7 +12,8 @@ HOME = Path.home() / ".cache" / "elasticdl-bench"
 DEFAULT = HOME / "torchft"
 _TORCHFT = "import numpy, torchft; from torchft.coordination import LighthouseServer"
 _TENSORFLOW = "import tensorflow"
-_FUXICTR = "from fuxictr.preprocess import FeatureProcessor"
+# It calls polars in a way that polars 2 has dropped.
+_FUXICTR = "from fuxictr.preprocess import FeatureProcessor; import polars; assert polars.__version__ < '2'"
 
 
 def torchft(directory: Path = DEFAULT) -> Path:
@@ -28,7 +29,7 @@ def tensorflow(directory: Path = HOME / "tensorflow") -> Path:
 def fuxictr(directory: Path = HOME / "fuxictr-encoder") -> Path:
     """Our torch first, which is the one for CPUs: its feature encoder imports torch without using it."""
     ours = version("torch")
-    return _environment(directory, _FUXICTR, ["torch==" + ours], ["fuxictr==2.3.10", "setuptools<81"])
+    return _environment(directory, _FUXICTR, ["torch==" + ours], ["fuxictr==2.3.10", "polars<2", "setuptools<81"])
 
 
 def _environment(directory: Path, check: str, *packages: list[str]) -> Path:

@@ -128,7 +128,7 @@ class DuckdbEngine:
                 self._connection.register(relation, read)
         part = generate.chosen(relation, question, _DIALECT)
         try:
-            self._run(f"CREATE OR REPLACE TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
+            self._run(f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
         finally:
             if read is not None:
                 self._connection.unregister("streamed")

@@ -170,7 +170,7 @@ def _told(every: str, question: Question, dialect: Dialect) -> str:
         row("quantile", f"placed WHERE upto = n OR {share('upto')} > {share('upto - n')}", n="upto", x="y"),
         row("words", "words", n="COUNT(*)", group=True),
         row("frequent", "ranked", n="COUNT(*)", group=True),
-        row("value", f"ranked WHERE place <= {question.most_values:d}", v="v", n="n"),
+        row("value", f"ranked WHERE place <= {question.most_values:d}", v="v", n="n", x="place"),
         row("odd", f"{odd} WHERE place <= {EXAMPLES}", v="v", n="n"),
     ]
     return "\nUNION ALL\n".join(rows)
