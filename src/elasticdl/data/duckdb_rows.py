@@ -14,6 +14,8 @@ from elasticdl.data.table_source import chosen
 from elasticdl.data.table_uri import DuckdbTable
 from elasticdl.errors import DatabaseAway, DataError
 
+_MAGIC, _HEAD = b"DUCK", 12  # behind a checksum of eight bytes
+
 
 class DuckdbRows:
     """Opened by `open_duckdb`."""
@@ -86,6 +88,9 @@ def open_duckdb(table: DuckdbTable, columns: tuple[str, ...], range_rows: int) -
     except ImportError as exc:
         raise DataError(f"{table}: reading it needs DuckDB: pip install 'elasticdl[features]'") from exc
     file = find(table.path)
+    with file.open() as stored:
+        if stored.read(_HEAD)[-len(_MAGIC) :] != _MAGIC:
+            raise DataError(f"{table}: is no database of DuckDB; check the path")
     try:
         connection = duckdb.connect(table.path, read_only=True, config={"threads": 1})
     except duckdb.IOException as exc:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from elasticdl.data import columns as columnar
 from elasticdl.data.header import listed
@@ -72,14 +71,10 @@ class TableSource:
 
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
         indices = checked(indices, len(self), self.name)
-        owners = indices // self.range_rows
-        present = np.unique(owners).tolist() or [0]
-        places = [np.flatnonzero(owners == owner) for owner in present]
-        parts = [
-            columnar.one_batch(self._range(owner).take(pa.array(indices[at] - owner * self.range_rows)))
-            for owner, at in zip(present, places, strict=True)
-        ]
-        return columnar.cast(self, columnar.in_order(parts, places, len(indices)), indices, schema)
+        owners, rows = np.divmod(indices, self.range_rows)
+        present, places = np.unique(owners, return_inverse=True)
+        ranges = [self._range(owner) for owner in present.tolist() or [0]]
+        return columnar.cast(self, columnar.gather(ranges, places, rows), indices, schema)
 
     def place(self, index: int) -> str:
         return self.rows.place(index)
