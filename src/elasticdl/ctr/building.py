@@ -18,6 +18,7 @@ from elasticdl.features.analyze import Source, analyze
 from elasticdl.features.front import Front
 from elasticdl.features.sql.interface import Progress, Question
 from elasticdl.features.statistics import Statistics
+from elasticdl.model.terms import nearest
 from elasticdl.spec import DataSpec
 from elasticdl.zoo.ctr import models
 
@@ -70,10 +71,16 @@ class Built:
     rows: int  # of training
 
 
+def check_model(name: str, where: str) -> None:
+    """SpecError, with the nearest name, where the zoo has no such model of clicks."""
+    if name not in models.KNOWN:
+        hint = nearest(name, models.KNOWN) or "; `elasticdl zoo list` names all"
+        raise SpecError(f"{where}: the zoo has no {name!r} of clicks{hint}")
+
+
 def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Progress) -> Built:
     """Make what is not there or no longer true; `say` hears of what a person should know."""
-    if config.model not in models.KNOWN:
-        raise SpecError(f"{name}: model: {_unknown(config.model)}")
+    check_model(config.model, f"{name}: model")
     directory.mkdir(parents=True, exist_ok=True)
     rows = len(_source(config, config.parts[0], directory))
     statistics = _statistics(config, directory, rows, say, progress)
@@ -169,9 +176,3 @@ def _write(path: Path, text: str) -> None:
     staging = path.with_name(f".{path.name}.new")
     staging.write_text(text, encoding="utf-8")
     staging.replace(path)
-
-
-def _unknown(name: str) -> str:
-    from elasticdl.model.terms import nearest
-
-    return f"the zoo has no {name!r}{nearest(name, models.KNOWN)}; `elasticdl zoo list` names all"

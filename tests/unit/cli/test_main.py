@@ -15,7 +15,7 @@ from elasticdl.spec import options
 from tests.unit.cli.conftest import Run
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "zoo init", "zoo build", "zoo push"])
+@pytest.mark.parametrize("verb", [*VERBS, "zoo init", "zoo list", "zoo show", "zoo build", "zoo push"])
 def test_every_verb_has_help_with_examples(elasticdl: Run, verb: str) -> None:
     result = elasticdl(*verb.split(), "--help")
 
