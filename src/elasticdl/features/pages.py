@@ -19,17 +19,18 @@ a tensor of a framework does what its layer or module does.
 ```python
 from elasticdl.features import Hashing, Normalizer, use
 
-Normalizer(1.0, 2.0)([3, 4])             # NumPy, Arrow, lists; ragged and sparse columns stay so
+Normalizer(1.0, 2.0)([3, 4])  # NumPy, Arrow, lists; ragged and sparse columns stay so
 Normalizer(1.0, 2.0)(torch.tensor([3]))  # in torch: can be exported, if the column has numbers
 Normalizer(1.0, 2.0)(keras.Input((1,)))  # a layer of the functional API: is in the SavedModel
 
-with use("statistics.json"):             # of `elasticdl features analyze`
+with use("statistics.json"):  # of `elasticdl features analyze`
     Normalizer.from_statistics("I1")
 ```
 
 A null is NaN in a column of numbers and the empty text in one of text. A number that is subnormal is zero everywhere,
 because TensorFlow takes it so, and a zero that is computed is the positive one; NaN is NaN, without a promise about its
-bits. Torch has no tensors of text: its modules take text as lists, NumPy or Arrow columns, outside of exported programs.
+bits. Torch has no tensors of text: its modules take text as lists, NumPy or Arrow columns, outside of exported
+programs.
 
 `SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) is in `elasticdl.features.keras` and
 `elasticdl.features.torch` only, because it has weights. The feature columns of the original are in
@@ -59,7 +60,8 @@ def page(kind: type[Transformation]) -> str:
 def _call(name: str, function: Any) -> str:
     """As one calls it, without types."""
     parameters = inspect.signature(function).parameters.values()
-    return f"{name}{inspect.Signature([each.replace(annotation=each.empty) for each in parameters])}"
+    signature = str(inspect.Signature([each.replace(annotation=each.empty) for each in parameters]))
+    return f"{name}{signature}".replace("'", '"')  # as `ruff format` would have it
 
 
 def _first(kind: type[Transformation]) -> str:

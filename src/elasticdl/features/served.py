@@ -103,8 +103,8 @@ def number_of(one: Spec, rows: list[Row]) -> NDArray[Any]:
 
 
 def flushed(floats: NDArray[Any]) -> NDArray[Any]:
-    """Subnormal numbers are zero, of their sign, as TensorFlow has them."""
-    return np.where(np.abs(floats) <= np.finfo(np.float32).tiny, floats * np.float32(0), floats)
+    """Subnormal numbers are zero, as TensorFlow has them, and every zero is the positive one."""
+    return np.where(np.abs(floats) <= np.finfo(np.float32).tiny, np.float32(0), floats)
 
 
 def value_of(field: Spec, row: Row) -> int:
