@@ -19,11 +19,11 @@ a tensor of a framework does what its layer or module does.
 ```python
 from elasticdl.features import Hashing, Normalizer, use
 
-Normalizer(1.0, 2.0)([3, 4])             # NumPy, Arrow, lists; ragged and sparse columns stay so
+Normalizer(1.0, 2.0)([3, 4])  # NumPy, Arrow, lists; ragged and sparse columns stay so
 Normalizer(1.0, 2.0)(torch.tensor([3]))  # in torch: can be exported, if the column has numbers
 Normalizer(1.0, 2.0)(keras.Input((1,)))  # a layer of the functional API: is in the SavedModel
 
-with use("statistics.json"):             # of `elasticdl features analyze`
+with use("statistics.json"):  # of `elasticdl features analyze`
     Normalizer.from_statistics("I1")
 ```
 
@@ -59,7 +59,7 @@ def page(kind: type[Transformation]) -> str:
 def _call(name: str, function: Any) -> str:
     """As one calls it, without types."""
     parameters = inspect.signature(function).parameters.values()
-    return f"{name}{inspect.Signature([each.replace(annotation=each.empty) for each in parameters])}"
+    return f"{name}{inspect.Signature([each.replace(annotation=each.empty) for each in parameters])}".replace("'", '"')
 
 
 def _first(kind: type[Transformation]) -> str:
