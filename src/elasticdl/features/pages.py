@@ -29,8 +29,7 @@ with use("statistics.json"):  # of `elasticdl features analyze`
 
 A null is NaN in a column of numbers and the empty text in one of text. A number that is subnormal is zero everywhere,
 because TensorFlow takes it so, and a zero that is computed is the positive one; NaN is NaN, without a promise about its
-bits. Torch has no tensors of text: its modules take text as lists, NumPy or Arrow columns, outside of exported
-programs.
+bits. Torch has no tensors of text: its modules take text as lists, NumPy or Arrow columns, outside of exports.
 
 `SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) is in `elasticdl.features.keras` and
 `elasticdl.features.torch` only, because it has weights. The feature columns of the original are in
@@ -60,8 +59,7 @@ def page(kind: type[Transformation]) -> str:
 def _call(name: str, function: Any) -> str:
     """As one calls it, without types."""
     parameters = inspect.signature(function).parameters.values()
-    signature = str(inspect.Signature([each.replace(annotation=each.empty) for each in parameters]))
-    return f"{name}{signature}".replace("'", '"')  # as `ruff format` would have it
+    return f"{name}{inspect.Signature([each.replace(annotation=each.empty) for each in parameters])}".replace("'", '"')
 
 
 def _first(kind: type[Transformation]) -> str:
