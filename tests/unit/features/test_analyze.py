@@ -168,7 +168,7 @@ def test_nothing_temporary_is_left(tmp_path: Path) -> None:
         ("label;x;y\n0;1;2\n", "say --delimiter ';'"),
         ("0,1,2\n1,1,2\n", "name"),
         ("0,,ab\n1,,cd\n", "this is no header"),
-        ("label,x\n0,1\n1,2,3\n", "clicks.csv"),
+        ("label,x\n0,1\n1,2,3\n", "Line: 3.*correct or remove the line"),
         ("label,x\n", "no rows"),
     ],
 )

@@ -164,7 +164,8 @@ class DuckdbEngine:
         except duckdb.OutOfMemoryException as exc:
             raise DataError(f"{self.name}: this needs more memory than it may use; give more with --memory") from exc
         except duckdb.Error as exc:
-            raise DataError(f"{self.name}: {_plain(str(exc))}") from exc
+            fix = "; correct or remove the line, or say another --delimiter" if "CSV Error" in str(exc) else ""
+            raise DataError(f"{self.name}: {_plain(str(exc))}{fix}") from exc
 
 
 def form_of(declared: str) -> Form:
