@@ -87,6 +87,9 @@ def memory(directory: Path, sizes: Sequence[int]) -> list[table.Row]:
         print(f"{size:,} rows: {run}", file=sys.stderr, flush=True)
         peaks.append(run["peak_bytes"])
         made.append(table.Row(f"peak of memory, {size:,} rows, --memory {MEMORY}", "MB", peaks[-1] / 1e6, None, "–"))
+    made.append(
+        table.Row(f"peak at {sizes[-1]:,} rows over that at {sizes[-2]:,}", "×", peaks[-1] / peaks[-2], None, "–")
+    )
     growth = peaks[-1] / peaks[0]
     text = f"peak at {sizes[-1]:,} rows over that at {sizes[0]:,}"
     made.append(table.Row(text, "×", growth, None, "–", f"≤ {FLAT:g}", growth <= FLAT))
