@@ -23,6 +23,17 @@ def tensorflow(directory: Path = HOME / "tensorflow") -> Path:
     return _environment(directory, _TENSORFLOW, ["tensorflow-cpu==2.21.0"])
 
 
+def deepctr(directory: Path = HOME / "deepctr") -> Path:
+    # It needs requests and does not say so.
+    return _environment(
+        directory, "import deepctr_torch", ["torch==" + _our_torch()], ["deepctr-torch==0.3.0", "requests"]
+    )
+
+
+def fuxictr(directory: Path = HOME / "fuxictr") -> Path:
+    return _environment(directory, "import fuxictr.pytorch", ["torch==" + _our_torch()], ["fuxictr==2.3.10"])
+
+
 def _environment(directory: Path, check: str, *packages: list[str]) -> Path:
     programs = directory / "bin"
     command = [str(programs / "python"), "-W", "ignore", "-c", check]
