@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elasticdl.ctr.config import CtrConfig
-from elasticdl.data import files, paths, table_uri
+from elasticdl.data import columns, files, paths, table_uri
+from elasticdl.data.interface import RecordSource
 from elasticdl.data.open import open_source
 from elasticdl.errors import SpecError
-from elasticdl.features import commented, drift, file, proposal
+from elasticdl.features import commented, drift, file, proposal, rates
 from elasticdl.features.analyze import Source, analyze
 from elasticdl.features.front import Front
 from elasticdl.features.sql.interface import Progress, Question
@@ -22,6 +25,7 @@ from elasticdl.model.terms import nearest
 from elasticdl.spec import DataSpec
 from elasticdl.zoo.ctr import models
 
+PIECE = 16_384  # rows at a time
 STATISTICS, FEATURES, JOB, MADE = "statistics.json", "features.yaml", "job.json", "made.json"
 
 Say = Callable[[str], None]
@@ -82,7 +86,8 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
     """Make what is not there or no longer true; `say` hears of what a person should know."""
     check_model(config.model, f"{name}: model")
     directory.mkdir(parents=True, exist_ok=True)
-    rows = len(_source(config, config.parts[0], directory))
+    source = _source(config, config.parts[0], directory)
+    rows = len(source)
     statistics = _statistics(config, directory, rows, say, progress)
     chosen = file.load(directory / FEATURES).override(config.features, f"{name}: features")
     front = Front.build(chosen, statistics, str(directory / FEATURES))
@@ -90,7 +95,7 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
         raise SpecError(
             f"{name}: weight: {config.weight!r} is a feature, too; drop it: features: {{{config.weight}: drop}}"
         )
-    front.save(directory)
+    front = _with_rates(front, source, directory, progress)
     settings = {
         "model": config.model,
         "params": config.params,
@@ -128,7 +133,30 @@ def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progres
     return found
 
 
-def _source(config: CtrConfig, uri: str, directory: Path) -> Any:
+def _with_rates(front: Front, source: RecordSource, directory: Path, progress: Progress) -> Front:
+    """With how often values were clicked, where it asks for that: one more pass over the training rows."""
+    made = _read(directory / MADE)
+    of = _digest(front.model_dump_json() + json.dumps(made.get("of")))
+    if not front.rates or (made.get("rates") == of and (directory / rates.FILE).exists()):
+        known = Front.load(directory) if front.rates else front
+        known.save(directory)
+        return known
+    folds, clicks = rates.Folds(front.rates), 0.0
+    types = {name: kind for name, kind in front.types.items() if name in source.columns}
+    for start in range(0, len(source), PIECE):
+        progress("counting clicks", start / len(source))
+        batch = columns.read(source, np.arange(start, min(start + PIECE, len(source))), types)
+        labels = front.labels(batch)
+        folds.count(batch, front.ids(batch), labels)
+        clicks += float(labels.sum())
+    filled = front.model_copy(update={"rates": folds.encoders(clicks / len(source))})
+    folds.save(directory)
+    filled.save(directory)
+    _write(directory / MADE, json.dumps(made | {"rates": of}, indent=1) + "\n")
+    return filled
+
+
+def _source(config: CtrConfig, uri: str, directory: Path) -> RecordSource:
     index = directory / "index"
     index.mkdir(exist_ok=True)
     return open_source(uri, data_spec(config), index)

@@ -23,7 +23,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
         "plan": {
             "global_batch_size": batch,
             "epochs": config.training.epochs,
-            "learning_rate": config.training.learning_rate or defaults.LEARNING_RATE,
+            "learning_rate": config.training.learning_rate or defaults.learning_rate(config.model),
             "seed": config.training.seed,
         },
         "workers": {"min": fewest, "wish": most, "max": most},
