@@ -20,11 +20,11 @@ def logloss(labels: Tensor | dict[str, Tensor], predictions: Tensor, positive_we
     """
     if not positive_weight > 0:
         raise ModelError(f"logloss: expected positive_weight above 0. Received: {positive_weight}")
-    weights: Tensor | None = None
-    if isinstance(labels, dict):
-        labels, weights = labels["label"], labels["weight"].to(predictions.dtype)
-    labels = labels.to(predictions.dtype)
-    if labels.shape != predictions.shape:
-        raise ModelError(f"logloss: expected labels {list(predictions.shape)}. Received: {list(labels.shape)}")
+    given = labels if isinstance(labels, dict) else {"label": labels}
+    clicks, weights = given["label"].to(predictions.dtype), given.get("weight")
+    if clicks.shape != predictions.shape:
+        raise ModelError(f"logloss: expected labels {list(predictions.shape)}. Received: {list(clicks.shape)}")
+    if weights is not None:
+        weights = weights.to(predictions.dtype)
     factor = predictions.new_tensor(positive_weight) if positive_weight != 1.0 else None
-    return binary_cross_entropy_with_logits(predictions, labels, weight=weights, pos_weight=factor)
+    return binary_cross_entropy_with_logits(predictions, clicks, weight=weights, pos_weight=factor)
