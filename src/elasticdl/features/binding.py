@@ -14,7 +14,7 @@ from elasticdl.features.rates import RateEncoder
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 from elasticdl.features.transforms import LogRound
 
-MOST_NUMBERS = 1000
+MOST_NUMBERS = 32
 """Whole numbers with more distinct values are no categories."""
 
 Encoder = made.FieldEncoder | made.AnyNumberEncoder

@@ -6,6 +6,7 @@ They are the content of front.json, so that a few lines without ElasticDL can do
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import repeat
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -111,6 +112,9 @@ class LogSquareEncoder(_Encoder):
         return FIRST + 1 + self.highest - self.lowest
 
     def encode(self, columns: Columns) -> Ids:
+        return columns.once((self.how, self.column, self.lowest, self.highest), lambda: self._made(columns))
+
+    def _made(self, columns: Columns) -> Ids:
         values = columns.numbers(self.column)
         made = np.clip(_LOG_SQUARE.on_arrays(values), self.lowest, self.highest)
         return np.where(np.isnan(values), MISSING, FIRST + made - self.lowest)
@@ -172,7 +176,13 @@ class VocabularyEncoder(_Encoder):
         return np.where(places < known, places + 1 + self.unknown, places - known + 1)
 
     def encode(self, columns: Columns) -> Ids:
-        return columns.texts(self.column, self.kind).each(self.of)
+        texts = columns.texts(self.column, self.kind)
+        if self.unknown > 1:
+            return texts.each(self.of)
+        # As `of`, without an array of texts: most of the time of a front goes into this.
+        found = map(self._lookup.places.get, texts.keys, repeat(UNKNOWN - FIRST))
+        ids = np.fromiter(found, np.int64, len(texts.keys)) + FIRST
+        return texts.each(lambda _: ids)
 
 
 class HashEncoder(_Encoder):

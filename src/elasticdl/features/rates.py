@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,7 +32,7 @@ Counts = NDArray[np.float64]
 class RateEncoder(BaseModel):
     """Two numbers: log odds of a click beside the mean's, and how many rows there were. Tables by the value of `of`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 
     name: str
     column: str
@@ -63,8 +64,12 @@ class RateEncoder(BaseModel):
 
     def encode(self, columns: Columns) -> Floats:
         """[rows, 2], of rows that were not counted."""
-        values = self.of.encode(columns)
-        return np.stack([np.array(table, np.float32)[values] for table in (self.clicked, self.seen)], axis=1)
+        found: Floats = self._table[self.of.encode(columns)]
+        return found
+
+    @cached_property
+    def _table(self) -> Floats:
+        return np.stack([np.array(self.clicked, np.float32), np.array(self.seen, np.float32)], axis=1)
 
 
 def fold_of(ids: Ids) -> Ids:
@@ -83,6 +88,7 @@ class Folds:
         self._encoders = {one.name: one for one in encoders}
         self._rows = {name: np.zeros((one.of.size, FOLDS)) for name, one in self._encoders.items()}
         self._clicks = {name: np.zeros((one.of.size, FOLDS)) for name, one in self._encoders.items()}
+        self._tables: dict[str, Floats] = {}  # made of both, when they are first asked for
 
     def count(self, batch: pa.RecordBatch, ids: Ids, labels: Floats) -> None:
         columns, folds = Columns(batch), fold_of(ids)
@@ -101,10 +107,15 @@ class Folds:
 
     def encode(self, one: RateEncoder, columns: Columns, folds: Ids) -> Floats:
         """[rows, 2], of rows that were counted: without those of their own fold."""
-        values, share = one.of.encode(columns), FOLDS / (FOLDS - 1)
-        rows, clicks = self._rows[one.name], self._clicks[one.name]
-        others = [(table.sum(axis=1)[values] - table[values, folds]) * share for table in (rows, clicks)]
-        return np.stack(one.numbers(*others), axis=1)
+        if one.name not in self._tables:  # every answer there is: [value, fold, 2]
+            share = FOLDS / (FOLDS - 1)
+            others = [(table.sum(axis=1, keepdims=True) - table) * share for table in self._of(one.name)]
+            self._tables[one.name] = np.stack(one.numbers(*others), axis=2)
+        found: Floats = self._tables[one.name][one.of.encode(columns), folds]
+        return found
+
+    def _of(self, name: str) -> tuple[Counts, Counts]:
+        return self._rows[name], self._clicks[name]
 
     def save(self, directory: Path) -> None:
         from safetensors.numpy import save

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from elasticdl.features.layout import MISSING
 from elasticdl.features.statistics import Kind
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Texts:
     """A column of texts: its distinct values, and which of them each row has; -1 for a missing one."""
 
@@ -27,6 +28,12 @@ class Texts:
     @property
     def missing(self) -> NDArray[np.bool_]:
         return self.codes < 0
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        """Of the distinct values."""
+        found: list[bytes] = self.distinct.cast(pa.binary()).to_pylist()
+        return found
 
     def each(self, encode: Callable[[Any], NDArray[np.int64]]) -> NDArray[np.int64]:
         """Ids of rows, from ids of the distinct values."""
@@ -46,6 +53,7 @@ class Columns:
         self._batch = batch
         self._numbers: dict[str, NDArray[np.float64]] = {}
         self._texts: dict[tuple[str, Kind], Texts] = {}
+        self._made: dict[tuple[Any, ...], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
@@ -64,6 +72,12 @@ class Columns:
                 column = _written(self.numbers(name))
             self._texts[name, kind] = _distinct(column)
         return self._texts[name, kind]
+
+    def once(self, what: tuple[Any, ...], make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """What several encoders make alike is made once."""
+        if what not in self._made:
+            self._made[what] = make()
+        return self._made[what]
 
     def _column(self, name: str) -> pa.Array:
         at = self._batch.schema.get_field_index(name)
