@@ -81,6 +81,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
     from elasticdl.cli import ctr_job
 
+    meant = ctr_job.meant(file, kind) if file is not None else None
     spec = describe(
         kind,
         file,
@@ -89,7 +90,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         now=datetime.now(),
         random=SystemRandom(),
         directory_of=home.directory_of,
-        meant=ctr_job.meant(file, kind) if file is not None else None,
+        meant=meant,
         extra=extra,
         on=manner.on,
         defaults=queueing.DEFAULTS if queue is not None else {},
@@ -107,7 +108,12 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         return cluster_submit.submit(spec, manner)
     if queue is not None:
         return queueing.submit(spec, queue, manner.priority or 0)
-    return run(spec, detach=manner.detach)
+    code = run(spec, detach=manner.detach)
+    if file is not None and meant is not None and kind is JobKind.TRAINING and not manner.detach:
+        from elasticdl.cli import ctr_report
+
+        ctr_report.after(file, spec.name)
+    return code
 
 
 def prepare(spec: JobSpec, console: Console) -> JobDirectory:
