@@ -14,13 +14,16 @@ from elasticdl.ctr.report.quality import Floats, auc, logloss
 
 
 class Importance(BaseModel):
-    """Means over the repeats, and their standard deviations. The AUC's are None where all labels are the same."""
+    """Means over the repeats, and their standard deviations, which a single one has not.
+
+    There is no AUC where all labels are the same.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     column: str
     logloss_rise: float
-    logloss_spread: float
+    logloss_spread: float | None
     auc_drop: float | None
     auc_spread: float | None
 
@@ -78,7 +81,11 @@ def _told(name: str, rises: Sequence[float], drops: Sequence[float]) -> Importan
     return Importance(
         column=name,
         logloss_rise=float(np.mean(rises)),
-        logloss_spread=float(np.std(rises)),
+        logloss_spread=_spread(rises),
         auc_drop=float(np.mean(drops)) if drops else None,
-        auc_spread=float(np.std(drops)) if drops else None,
+        auc_spread=_spread(drops),
     )
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None

@@ -53,7 +53,7 @@ def _body(report: Report, pictures: Mapping[str, bytes]) -> str:
     return "\n".join(
         [
             f"<h1>{escape(report.name)}</h1>",
-            f'<p class="note">{_facts(report.facts)}</p>',
+            f"<table>{''.join(_fact(name, text) for name, text in report.facts.items())}</table>",
             "<h2>How good it is</h2>",
             _qualities(measured),
             "<h2>Training</h2>",
@@ -77,13 +77,13 @@ def _body(report: Report, pictures: Mapping[str, bytes]) -> str:
                 for title, text in report.settings.items()
             ),
             f"<h2>Made by</h2><pre>{escape(report.command)}</pre>",
-            f'<p class="note">{_facts(measured.versions)}</p>',
+            f'<p class="note">{escape(", ".join(f"{name} {text}" for name, text in measured.versions.items()))}</p>',
         ]
     )
 
 
-def _facts(facts: Mapping[str, str]) -> str:
-    return " · ".join(f"{escape(key)}: {escape(value)}" for key, value in facts.items())
+def _fact(name: str, text: str) -> str:
+    return f"<tr><td>{escape(name)}</td><td class=left>{escape(text)}</td></tr>"
 
 
 def _qualities(measured: Measured) -> str:
@@ -142,8 +142,13 @@ def _column(one: Column) -> str:
 def _worth(one: Importance | None) -> tuple[str, str]:
     if one is None:
         return "", ""
-    drop = "" if one.auc_drop is None else f"{one.auc_drop:.5f} ± {one.auc_spread:.5f}"
-    return f"{one.logloss_rise:.5f} ± {one.logloss_spread:.5f}", drop
+    return _spread(one.logloss_rise, one.logloss_spread), _spread(one.auc_drop, one.auc_spread)
+
+
+def _spread(value: float | None, spread: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.5f}" + ("" if spread is None else f" ± {spread:.5f}")
 
 
 def _row(name: str, cells: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ def training(course: Course) -> bytes:
     workers.yaxis.set_major_locator(MaxNLocator(integer=True))
     workers.set_xlabel("step", color=INK)
     workers.set_xlim(0, max(course.last_step, 1) * 1.02)
-    return drawing.png(figure, "Training")
+    return drawing.png(figure, "Loss, AUC and workers over steps")
 
 
 def roc(points: Sequence[tuple[float, float]], auc: float | None) -> bytes:
@@ -113,7 +113,7 @@ def importance(found: Sequence[Importance]) -> bytes:
     left, right = figure.subplots(1, 2, sharey=True)
     places = np.arange(len(shown))
     for axes, values, spreads, name in (
-        (left, [one.logloss_rise for one in shown], [one.logloss_spread for one in shown], "rise in logloss"),
+        (left, [one.logloss_rise for one in shown], [one.logloss_spread or 0.0 for one in shown], "rise in logloss"),
         (right, [one.auc_drop or 0.0 for one in shown], [one.auc_spread or 0.0 for one in shown], "drop in AUC"),
     ):
         drawing.clean(axes)
@@ -148,11 +148,11 @@ def _line(axes: Any, points: Points, colour: str, name: str, **how: Any) -> None
 
 
 def _fit(axes: Any, points: Sequence[tuple[int, float]]) -> None:
-    """The first batches of a model are far off; they may be cut, so that the rest is seen."""
+    """The first batches of a model may be far off; they are cut where the rest would not be seen beside them."""
     values = np.array([value for _, value in points])
     if len(values) > 20:
-        low, high = float(values.min()), float(np.quantile(values, 0.98))
-        if high > low:
+        low, high, most = float(values.min()), float(np.quantile(values, 0.95)), float(values.max())
+        if low < high < low + (most - low) / 4:
             axes.set_ylim(low - 0.05 * (high - low), high + 0.25 * (high - low))
 
 
