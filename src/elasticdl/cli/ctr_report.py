@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "report"
 ROWS, REPEATS = 10_000, 2
+MEASURING = ("-m", "elasticdl.ctr.report.measuring")
 
 
 def make(subject: Subject, target: Path, rows: int, repeats: int, command: str, progress: Progress) -> Path:
@@ -58,7 +60,7 @@ def measure(request: Request, progress: Progress) -> Measured:
     """By a process of its own. ElasticDLError says why it could not."""
     from elasticdl.ctr.report.measured import Measured
 
-    argv = [sys.executable, "-m", "elasticdl.ctr.report.measuring"]
+    argv = [sys.executable, *MEASURING]
     with tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
@@ -66,12 +68,13 @@ def measure(request: Request, progress: Progress) -> Measured:
             assert process.stdin is not None and process.stdout is not None
             told: dict[str, Any] = {}
             try:
-                process.stdin.write(request.model_dump_json())
-                process.stdin.close()
+                with suppress(BrokenPipeError):  # it has ended, and says why
+                    process.stdin.write(request.model_dump_json())
+                    process.stdin.close()
                 for line in process.stdout:
-                    told = json.loads(line)
-                    if "what" in told:
-                        progress(str(told["what"]), float(told["done"]))
+                    for told in history.parse_events(line):  # what others print there is none of it
+                        if "what" in told:
+                            progress(str(told["what"]), float(told["done"]))
             except BaseException:
                 process.terminate()
                 raise
@@ -96,8 +99,10 @@ def after(file: Path, name: str) -> None:
         click.echo(f"{'report':<12} {path}")
     except KeyboardInterrupt:
         click.echo(f"no report: it was broken off; make it with `elasticdl ctr report {name}`")
-    except (ElasticDLError, OSError, ValueError) as exc:
-        click.echo(f"no report: {exc}; try again with `elasticdl ctr report {name}`")
+    except Exception as exc:
+        # Whatever it is, the job is over and its model is there.
+        why = str(exc).partition("\n")[0] or type(exc).__name__
+        click.echo(f"no report: {why}; try again with `elasticdl ctr report {name}`")
 
 
 def command_line() -> str:
