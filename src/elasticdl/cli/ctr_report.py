@@ -85,12 +85,19 @@ def measure(request: Request, progress: Progress) -> Measured:
     return Measured.load(request.target)
 
 
-def after(file: Path, name: str) -> None:
-    """At the end of a job: one line says where the report is, or why there is none. Never fails the job."""
+def after(name: str, file: Path | None) -> None:
+    """At the end of a job: one line says where the report is, or why there is none. Never fails the job.
+
+    `file` is its config; None where that has to be found, if it has one.
+    """
     directory = home.directory_of(name)
     result = read_json(directory.result) or {}
     has_model = result.get("phase") == "succeeded" or (result.get("phase") == "stopped" and result.get("checkpoint"))
     try:
+        if file is None:
+            if not ctr_subject.is_from_config(directory.load_spec()):
+                return
+            file = ctr_subject.config_file(directory)
         if not has_model or not ctr_subject.read_config(file).report:
             return
         subject = ctr_subject.of_job(directory, file)

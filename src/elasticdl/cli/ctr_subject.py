@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elasticdl.checkpoint import manifest, output
 from elasticdl.cli import ctr_job, home
 from elasticdl.errors import CheckpointCorrupt, SpecError
-from elasticdl.spec import JobKind, load
+from elasticdl.spec import JobKind, JobSpec, load
 from elasticdl.spec.directory import JobDirectory, read_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def find(word: str) -> Subject:
     if file.suffix in _SUFFIXES or file.is_file():
         return _of_file(file)
     directory = home.find(word)
-    return of_job(directory, _config_file(directory))
+    return of_job(directory, config_file(directory))
 
 
 def of_job(directory: JobDirectory, file: Path) -> Subject:
@@ -74,17 +74,29 @@ def _is_of(job: JobDirectory, directory: Path) -> bool:
     return bool(document.get("kind") == JobKind.TRAINING.value and zoo == str(directory))
 
 
-def _config_file(directory: JobDirectory) -> Path:
+def is_from_config(spec: JobSpec) -> bool:
+    """Whether a job trains what was built of a ctr.yaml."""
+    is_built = spec.model is not None and (Path(spec.model.zoo) / "front.json").is_file()
+    return is_built and spec.kind is JobKind.TRAINING and _stem(spec) is not None
+
+
+def config_file(directory: JobDirectory) -> Path:
     """The ctr.yaml a job came from: it lies beside the job's model directory."""
     spec = directory.load_spec()
-    zoo = Path(spec.model.zoo) if spec.model is not None else Path()
-    stem = zoo.name.removesuffix("-ctr")
-    if spec.kind is not JobKind.TRAINING or stem == zoo.name:
+    stem = _stem(spec)
+    if spec.kind is not JobKind.TRAINING or spec.model is None or stem is None:
         raise SpecError(f"job {spec.name}: expected one that was trained from a ctr.yaml")
+    zoo = Path(spec.model.zoo)
     for suffix in _SUFFIXES:
         if (zoo.parent / f"{stem}{suffix}").is_file():
             return zoo.parent / f"{stem}{suffix}"
     raise SpecError(f"job {spec.name}: its config {zoo.parent / stem}.yaml is no longer there; put it back")
+
+
+def _stem(spec: JobSpec) -> str | None:
+    """The name of the config before its suffix; None where the model directory has no such name."""
+    name = Path(spec.model.zoo).name if spec.model is not None else ""
+    return name.removesuffix("-ctr") if name.endswith("-ctr") else None
 
 
 def read_config(file: Path) -> CtrConfig:

@@ -109,10 +109,11 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
     if queue is not None:
         return queueing.submit(spec, queue, manner.priority or 0)
     code = run(spec, detach=manner.detach)
-    if file is not None and meant is not None and kind is JobKind.TRAINING and not manner.detach:
+    # A job that is resumed by its name may have come from a config, too.
+    if kind is JobKind.TRAINING and not manner.detach and (file is None or meant is not None):
         from elasticdl.cli import ctr_report
 
-        ctr_report.after(file, spec.name)
+        ctr_report.after(spec.name, file)
     return code
 
 

@@ -108,7 +108,7 @@ def test_a_report_that_fails_costs_one_line_and_not_the_job(
         raise problem
 
     monkeypatch.setattr(ctr_report, "make", fail)
-    ctr_report.after(Path("ctr.yaml"), "clicks")
+    ctr_report.after("clicks", Path("ctr.yaml"))
 
     assert capsys.readouterr().out == f"no report: {problem}; try again with `elasticdl ctr report clicks`\n"
 
@@ -129,9 +129,24 @@ def test_no_report_is_made_where_none_is_wanted_or_there_is_no_model(
     made: list[object] = []
     monkeypatch.setattr(ctr_report, "make", lambda *arguments: made.append(arguments))
 
-    ctr_report.after(Path("ctr.yaml"), "clicks")
+    ctr_report.after("clicks", Path("ctr.yaml"))
 
     assert made == [] and capsys.readouterr().out == ""
+
+
+def test_a_job_that_is_resumed_by_its_name_is_reported_on_if_it_came_from_a_config(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_checkpoint(make_job("clicks", phase="succeeded"))
+    monkeypatch.setattr(ctr_report, "make", lambda *arguments: Path("made"))
+
+    ctr_report.after("clicks", None)  # nothing was built for it yet: it is some other job in a directory of such a name
+    before = capsys.readouterr().out
+    Path("ctr-ctr").mkdir()
+    Path("ctr-ctr", "front.json").touch()
+    ctr_report.after("clicks", None)
+
+    assert before == "" and capsys.readouterr().out == "report       made\n"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.errors import ElasticDLError, SpecError
 
-BATCH = 2048
+BATCH = 8192
 
 Say = Callable[[str, float], None]
 
