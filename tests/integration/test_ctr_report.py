@@ -29,7 +29,7 @@ data: clicks.csv
 label: clicked
 model: {deepfm: {columns: 4, hidden: [16]}}
 features: {noise: normalize()}
-training: {epochs: 1, batch_size: 64, learning_rate: 0.02}
+training: {epochs: 1, evaluations: 1, batch_size: 64, learning_rate: 0.02}
 workers: 1
 ps: 1
 """

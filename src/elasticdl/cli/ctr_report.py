@@ -20,7 +20,6 @@ from elasticdl.spec import DataSpec, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
 if TYPE_CHECKING:
-    from elasticdl.ctr.config import CtrConfig
     from elasticdl.ctr.report.course import Course
     from elasticdl.ctr.report.measured import Measured, Request
     from elasticdl.features.sql.interface import Progress
@@ -38,17 +37,18 @@ def make(subject: Subject, target: Path, rows: int, repeats: int, command: str, 
     index = subject.directory / "index"
     index.mkdir(parents=True, exist_ok=True)
     spec = subject.job.load_spec() if subject.job is not None else None
-    _, validation, test = subject.config.parts
+    config = subject.config
+    _, validation, test = config.parts
     request = documents.Request(
         model=subject.model,
         params=dict(spec.model.params) if spec is not None and spec.model is not None else {},
-        data=_data(subject.config, spec),
+        data=spec.data if spec is not None else DataSpec(columns=config.columns, delimiter=config.delimiter),
         validation=spec.data.validation if spec is not None else validation,
         test=test,
         index=index,
         rows=rows,
         repeats=repeats,
-        seed=subject.config.training.seed,
+        seed=config.training.seed,
         target=target / documents.FILE,
     )
     found = measure(request, progress)
@@ -136,10 +136,12 @@ def _write(subject: Subject, spec: JobSpec | None, found: Measured, target: Path
     if spec is not None:
         settings["the job, in full"] = spec.model_dump(mode="json", exclude_none=True)
     name = spec.name if spec is not None else subject.file.stem
+    course = _course(subject.job) if subject.job is not None else None
     facts = {
         "model": config.model + (f" {json.dumps(config.params)}" if config.params else ""),
         "parameters": f"{found.parameters:,}",
-        "trained": f"{found.step:,} steps on {statistics.rows:,} rows",
+        "trained": f"{statistics.rows:,} rows; the model is that of step {found.step:,}"
+        + (f" of {course.last_step:,}" if course is not None and course.last_step > found.step else ""),
         "scored by": "the exported program" if found.has_program else "its weights",
         "from": found.model,
         "training rows": spec.data.training or "" if spec is not None else config.parts[0],
@@ -149,7 +151,6 @@ def _write(subject: Subject, spec: JobSpec | None, found: Measured, target: Path
     texts = {
         title: yaml.safe_dump(document, sort_keys=False, allow_unicode=True) for title, document in settings.items()
     }
-    course = _course(subject.job) if subject.job is not None else None
     return page.write(target, page.Report(name, facts, found, course, rows, texts, command))
 
 
@@ -164,9 +165,3 @@ def _course(directory: JobDirectory) -> Course:
         for tag, curve in story.read_curves(directory).items()
     }
     return course.tell(curves, events)
-
-
-def _data(config: CtrConfig, spec: JobSpec | None) -> DataSpec:
-    from elasticdl.ctr import building
-
-    return spec.data if spec is not None else building.data_spec(config)

@@ -8,6 +8,7 @@ from typing import Any
 from elasticdl.ctr import defaults
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.spec import load
+from elasticdl.spec.job import PsMode
 
 
 def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
         "plan": {
             "global_batch_size": batch,
             "epochs": config.training.epochs,
-            "learning_rate": config.training.learning_rate or defaults.LEARNING_RATE,
+            "learning_rate": config.training.learning_rate or defaults.learning_rate(config.model),
             "seed": config.training.seed,
         },
         "workers": {"min": fewest, "wish": most, "max": most},
@@ -32,5 +33,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
     if validation is not None:
         described["data"]["validation"] = validation
         described["evaluation"] = {"steps": every}
-        described["checkpoint"] = {"steps": every}
+        if config.job.get("ps", {}).get("mode", PsMode.HYBRID) == PsMode.HYBRID:
+            described["evaluation"]["wait"] = True
+        described["checkpoint"] = {"steps": every, "keep": 5}
     return load.merge(described, config.job)

@@ -37,7 +37,7 @@ def write(directory: Path, report: Report) -> Path:
 
 def draw(report: Report) -> dict[str, bytes]:
     measured = report.measured
-    found = {"training": picture.training(report.course)} if report.course is not None else {}
+    found = {"training": picture.training(report.course, report.measured.step)} if report.course is not None else {}
     return found | {
         "roc": picture.roc(measured.roc, measured.quality.auc),
         "calibration": picture.reliability(measured.reliability),

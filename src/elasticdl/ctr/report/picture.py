@@ -17,19 +17,25 @@ from elasticdl.drawing import BLUE, FAINT, GREEN, INK, ORANGE, VIOLET
 MOST_COLUMNS = 30  # in the picture of importances
 
 
-def training(course: Course) -> bytes:
-    """Loss and evaluations over steps; under them, on the same axis, how many workers there were."""
+def training(course: Course, step: int) -> bytes:
+    """Loss and evaluations over steps; under them, on the same axis, how many workers there were.
+
+    A line marks `step`, whose model is reported on.
+    """
     figure = drawing.figure(11, 6.4)
     loss, auc, workers = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [2.4, 1.6, 1]})
     for axes in (loss, auc, workers):
         drawing.clean(axes)
+        axes.axvline(step, color=FAINT, linewidth=1.2, linestyle=":", label="this model" if axes is loss else None)
     _line(loss, course.loss, BLUE, "loss of training batches", linewidth=1.2)
     _line(loss, course.evaluations.get("logloss", ()), ORANGE, "logloss of validation rows", marker="o")
     _fit(loss, [*course.loss, *course.evaluations.get("logloss", ())])
     loss.set_ylabel("logloss", color=INK)
-    if loss.get_lines():
-        loss.legend(frameon=False, fontsize=9, loc="upper right")
+    loss.legend(frameon=False, fontsize=9, loc="upper right")
     _line(auc, course.evaluations.get("auc", ()), GREEN, "AUC", marker="o")
+    for axes, points, what in ((loss, course.loss, "loss"), (auc, course.evaluations.get("auc"), "evaluation")):
+        if not points:
+            _say(axes, f"no {what} recorded")
     auc.set_ylabel("AUC, validation", color=INK)
     _line(workers, _until(course.workers, course.last_step), VIOLET, "workers", drawstyle="steps-post", linewidth=1.8)
     workers.set_ylabel("workers", color=INK)
@@ -138,11 +144,7 @@ def _square() -> tuple[Any, Any]:
 
 def _line(axes: Any, points: Points, colour: str, name: str, **how: Any) -> None:
     if not points:
-        if not axes.get_lines():
-            _say(axes, f"no {name} recorded")
         return
-    for text in list(axes.texts):
-        text.remove()
     steps, values = zip(*points, strict=True)
     axes.plot(steps, values, color=colour, label=name, markersize=4, **how)
 
