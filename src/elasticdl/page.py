@@ -17,7 +17,8 @@ td { white-space: nowrap; }
 th { color: #52606d; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
 td.best { font-weight: 700; color: #1d6f42; } img { max-width: 100%; height: auto; }
 td.left, th.left { text-align: left; } td.left { white-space: normal; }
-.wide { overflow-x: auto; } .note { color: #52606d; }
+.wide { overflow-x: auto; } .note { color: #52606d; } .pair { display: flex; flex-wrap: wrap; gap: 1rem; }
+.pair p { flex: 1 1 26rem; margin: 0; } details { margin: .5rem 0; } summary { cursor: pointer; }
 """
 
 

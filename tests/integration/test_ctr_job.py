@@ -42,6 +42,7 @@ features:
   at: date(parts=[hour, weekday])
   crosses: [cross(city, at, bins=100)]
 training: {epochs: 3, batch_size: 128, learning_rate: 0.01}
+report: false
 """
 
 

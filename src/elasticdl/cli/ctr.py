@@ -17,6 +17,10 @@ elasticdl ctr init train.txt --columns label,I1..I13,C1..C26 -o criteo.yaml
 BUILD_EXAMPLES = """
 elasticdl ctr build ctr.yaml
 """
+REPORT_EXAMPLES = """
+elasticdl ctr report ctr.yaml
+elasticdl ctr report clicks-20261115-1307-x3 --rows 50000 --repeats 5
+"""
 
 
 @click.group("ctr")
@@ -61,3 +65,30 @@ def build(file: Path) -> None:
     from elasticdl.cli import ctr_job
 
     ctr_job.build(file)
+
+
+@command.command("report", cls=Command, examples=REPORT_EXAMPLES)
+@click.argument("job_or_file")
+@click.option(
+    "--rows", type=click.IntRange(1), default=10_000, show_default=True, metavar="N",
+    help="At most so many rows whose columns are permuted.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Permutations of each column."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Default: report in the config's directory."
+)
+def report(job_or_file: str, rows: int, repeats: int, output: Path | None) -> None:
+    """Write a page on a trained model: how good it is on test rows, how it got there, what its columns are worth.
+
+    JOB_OR_FILE is a job's name or a ctr.yaml. The page, index.html, needs nothing else to be read; its pictures lie
+    beside it as PNGs, its numbers as measured.json. `elasticdl train ctr.yaml` makes it by itself at the end.
+    """
+    from elasticdl.cli import ctr_job, ctr_report, ctr_subject
+
+    subject = ctr_subject.find(job_or_file)
+    with ctr_job.bar() as progress:
+        target = output or subject.directory / ctr_report.DIRECTORY
+        path = ctr_report.make(subject, target, rows, repeats, ctr_report.command_line(), progress)
+    click.echo(path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from elasticdl.cli import fonts
 from elasticdl.cli.command import Command
 
 if TYPE_CHECKING:
@@ -226,9 +227,7 @@ def _print(statistics: Statistics) -> None:
 
 
 def _draw(statistics: Statistics, path: Path) -> None:
-    # matplotlib keeps a cache of fonts; a home that cannot be written to must not cost a warning.
-    if not os.access(Path.home(), os.W_OK):
-        os.environ.setdefault("MPLCONFIGDIR", tempfile.mkdtemp(prefix="elasticdl-fonts-"))
+    fonts.settle()
     from elasticdl.cli import features_chart
 
     features_chart.draw(statistics, path)

@@ -29,10 +29,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A measured value over wall-clock time."""
+    """A measured value over wall-clock time, and at which step of the job each was measured."""
 
     at: tuple[float, ...]
     value: tuple[float, ...]
+    step: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,12 @@ def tell(name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, Cu
 
 
 def _since(curve: Curve, started_at: float) -> Curve:
-    kept = [(at, value) for at, value in zip(curve.at, curve.value, strict=True) if at >= started_at]
-    return Curve(tuple(at for at, _ in kept), tuple(value for _, value in kept))
+    kept = [place for place, at in enumerate(curve.at) if at >= started_at]
+    return Curve(
+        tuple(curve.at[place] for place in kept),
+        tuple(curve.value[place] for place in kept),
+        tuple(curve.step[place] for place in kept) if curve.step else (),
+    )
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> tuple[Span, ...]:
@@ -101,10 +106,10 @@ def read_curves(directory: JobDirectory) -> dict[str, Curve]:
     from tensorboard.util import tensor_util
 
     avoid_tensorflow()
-    points: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[tuple[float, float, int]]] = {}
     for path in sorted(directory.tensorboard.glob("**/*tfevents*")):
         for event in EventFileLoader(str(path)).Load():
             for value in event.summary.value:
                 number = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
-                points.setdefault(value.tag, []).append((event.wall_time, float(number)))
+                points.setdefault(value.tag, []).append((event.wall_time, float(number), int(event.step)))
     return {tag: Curve(*map(tuple, zip(*sorted(found), strict=True))) for tag, found in points.items()}

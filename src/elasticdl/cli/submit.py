@@ -81,6 +81,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
     from elasticdl.cli import ctr_job
 
+    meant = ctr_job.meant(file, kind) if file is not None else None
     spec = describe(
         kind,
         file,
@@ -89,7 +90,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         now=datetime.now(),
         random=SystemRandom(),
         directory_of=home.directory_of,
-        meant=ctr_job.meant(file, kind) if file is not None else None,
+        meant=meant,
         extra=extra,
         on=manner.on,
         defaults=queueing.DEFAULTS if queue is not None else {},
@@ -107,7 +108,13 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         return cluster_submit.submit(spec, manner)
     if queue is not None:
         return queueing.submit(spec, queue, manner.priority or 0)
-    return run(spec, detach=manner.detach)
+    code = run(spec, detach=manner.detach)
+    # A job that is resumed by its name may have come from a config, too.
+    if kind is JobKind.TRAINING and not manner.detach and (file is None or meant is not None):
+        from elasticdl.cli import ctr_report
+
+        ctr_report.after(spec.name, file)
+    return code
 
 
 def prepare(spec: JobSpec, console: Console) -> JobDirectory:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from pathlib import Path
 
 import click
 
-from elasticdl.cli import history
+from elasticdl.cli import fonts, history
 from elasticdl.cli.command import Command
 from elasticdl.cli.local_job import HERE
 from elasticdl.cli.place import Place, find, place_options
@@ -41,9 +39,7 @@ def command(job: str, output: Path | None, place: Place) -> None:
 
 def draw(directory: JobDirectory, path: Path) -> None:
     """Draw the job as it is known now."""
-    # matplotlib keeps a cache of fonts; a home that cannot be written to must not cost a warning.
-    if not os.access(Path.home(), os.W_OK):
-        os.environ.setdefault("MPLCONFIGDIR", tempfile.mkdtemp(prefix="elasticdl-fonts-"))
+    fonts.settle()
     from elasticdl.cli import chart, story
 
     told = story.tell(

@@ -37,6 +37,7 @@ training:
 workers: 2              # or [1, 8]: as many as can be had
 ps: 1                   # parameter servers, which hold the embeddings
 # output: model         # where the model goes; default: {directory}/model
+report: true            # at the end, a page with pictures of what was learnt: {directory}/report/index.html
 # job: {{ps: {{mode: async}}}}   # any other key of a job description
 """
 

@@ -1,0 +1,120 @@
+"""What a report is on: a model of clicks with its ctr.yaml and its job, found by either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elasticdl.checkpoint import manifest, output
+from elasticdl.cli import ctr_job, home
+from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.spec import JobKind, JobSpec, load
+from elasticdl.spec.directory import JobDirectory, read_json
+
+if TYPE_CHECKING:
+    from elasticdl.ctr.config import CtrConfig
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is reported on. `job` is None where the model's job is not on this machine."""
+
+    file: Path
+    config: CtrConfig
+    model: Path
+    job: JobDirectory | None
+
+    @property
+    def directory(self) -> Path:
+        return ctr_job.directory_of(self.file)
+
+
+def find(word: str) -> Subject:
+    """By a ctr.yaml or the name of a job. SpecError where there is no model."""
+    file = Path(word)
+    if file.suffix in _SUFFIXES or file.is_file():
+        return _of_file(file)
+    directory = home.find(word)
+    return of_job(directory, config_file(directory))
+
+
+def of_job(directory: JobDirectory, file: Path) -> Subject:
+    """Its export if it came to its end, else its newest checkpoint."""
+    spec = directory.load_spec()
+    result = read_json(directory.result) or {}
+    config = read_config(file)
+    export = Path(spec.output)
+    if spec.output and result.get("phase") == "succeeded" and _trained_by(export) == spec.name:
+        return Subject(file, config, export, directory)
+    checkpoints = directory.checkpoints(spec)
+    if not manifest.checkpoints(checkpoints):
+        raise SpecError(f"job {spec.name}: it has no model yet: neither an export nor a checkpoint")
+    return Subject(file, config, checkpoints, directory)
+
+
+def _of_file(file: Path) -> Subject:
+    config = read_config(file)
+    directory = ctr_job.directory_of(file)
+    export = Path(config.output or directory / "model")
+    trained_by = _trained_by(export)
+    jobs = [job for job in map(home.directory_of, reversed(home.names())) if _is_of(job, directory)]
+    if trained_by is not None:
+        return Subject(file, config, export, next((job for job in jobs if job.root.name == trained_by), None))
+    if not jobs:
+        raise SpecError(f"{export}: there is no trained model; train it first: elasticdl train {file}")
+    return of_job(jobs[0], file)
+
+
+def _is_of(job: JobDirectory, directory: Path) -> bool:
+    document = read_json(job.spec) or {}
+    zoo = (document.get("model") or {}).get("zoo")
+    return bool(document.get("kind") == JobKind.TRAINING.value and zoo == str(directory))
+
+
+def is_from_config(spec: JobSpec) -> bool:
+    """Whether a job trains what was built of a ctr.yaml."""
+    is_built = spec.model is not None and (Path(spec.model.zoo) / "front.json").is_file()
+    return is_built and spec.kind is JobKind.TRAINING and _stem(spec) is not None
+
+
+def config_file(directory: JobDirectory) -> Path:
+    """The ctr.yaml a job came from: it lies beside the job's model directory."""
+    spec = directory.load_spec()
+    stem = _stem(spec)
+    if spec.kind is not JobKind.TRAINING or spec.model is None or stem is None:
+        raise SpecError(f"job {spec.name}: expected one that was trained from a ctr.yaml")
+    zoo = Path(spec.model.zoo)
+    for suffix in _SUFFIXES:
+        if (zoo.parent / f"{stem}{suffix}").is_file():
+            return zoo.parent / f"{stem}{suffix}"
+    raise SpecError(f"job {spec.name}: its config {zoo.parent / stem}.yaml is no longer there; put it back")
+
+
+def _stem(spec: JobSpec) -> str | None:
+    """The name of the config before its suffix; None where the model directory has no such name."""
+    name = Path(spec.model.zoo).name if spec.model is not None else ""
+    return name.removesuffix("-ctr") if name.endswith("-ctr") else None
+
+
+def read_config(file: Path) -> CtrConfig:
+    """With absolute paths."""
+    from elasticdl.ctr import config as configs
+
+    document = load.read_file(file)
+    if not configs.is_config(document):
+        raise SpecError(f"{file}: expected a ctr.yaml with data, label and model, or the name of a job")
+    return ctr_job.anchored(configs.parse(document, str(file)), file.absolute().parent)
+
+
+def _trained_by(export: Path) -> str | None:
+    """The job an export is of; None where there is no export."""
+    path = export / output.DESCRIPTION_FILE
+    if not path.exists():
+        return None
+    try:
+        return str(manifest.read(path).extra.get("job") or "")
+    except CheckpointCorrupt:
+        return None

@@ -1,0 +1,36 @@
+"""Each column with what becomes of it, and why."""
+
+from __future__ import annotations
+
+from elasticdl.ctr.report.columns import IN_CONFIG, IN_FILE, columns
+from elasticdl.ctr.report.importance import Importance
+from elasticdl.features import commented, file, proposal
+from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+
+
+def text(distinct: int) -> ColumnStatistics:
+    values = tuple(f"v{number}" for number in range(distinct))
+    return ColumnStatistics(kind=Kind.TEXT, missing=50, distinct=distinct, values=values, counts=(20,) * distinct)
+
+
+STATISTICS = Statistics(
+    source="clicks.csv",
+    rows=1000,
+    label="clicked",
+    columns={"clicked": text(2), "a": text(5), "b": text(6), "c": text(7)},
+)
+
+
+def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
+    proposals = proposal.propose(STATISTICS)
+    written = file.parse(commented.written(STATISTICS, proposals, "statistics.json"), "features.yaml")
+    changed = written.override({"b": "hash(bins=10)"}, "features.yaml")
+    worth = Importance(column="a", logloss_rise=0.1, logloss_spread=None, auc_drop=0.2, auc_spread=None)
+
+    found = {one.name: one for one in columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")}
+
+    assert list(found) == ["a", "b", "c"]
+    assert found["a"].reason == proposals["a"].reason and found["a"].importance == worth
+    assert (found["b"].treatments, found["b"].reason) == (("hash(bins=10)",), IN_FILE)
+    assert found["c"].reason == IN_CONFIG and found["c"].treatments[0].startswith("drop")
+    assert found["b"].importance is None and found["b"].missing == 0.05
