@@ -37,7 +37,9 @@ class TensorFlow:
         return tf.cast(numbers, name)
 
     def where(self, condition: Any, one: Any, other: Any) -> Any:
-        return tf.where(condition, one, other)
+        # In a graph a plain number would be int32 or float32, whatever stands beside it.
+        like = next((value.dtype for value in (one, other) if tf.is_tensor(value)), None)
+        return tf.where(condition, tf.convert_to_tensor(one, like), tf.convert_to_tensor(other, like))
 
     def is_nan(self, floats: Any) -> Any:
         return tf.math.is_nan(floats)
