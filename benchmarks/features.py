@@ -41,7 +41,7 @@ REPEATS = 3
 LEAST_COUNT = 2
 MEMORY = "512MB"
 FASTER, FLAT, FAST = 5.0, 1.25, 200_000
-PIECE = 8192
+PIECE = 16_384
 
 
 def main(arguments: Sequence[str]) -> int:

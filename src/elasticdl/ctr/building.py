@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl.ctr import model_file
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.data import columns, files, paths, table_uri
 from elasticdl.data.interface import RecordSource
@@ -29,43 +30,6 @@ PIECE = 16_384  # rows at a time
 STATISTICS, FEATURES, JOB, MADE = "statistics.json", "features.yaml", "job.json", "made.json"
 
 Say = Callable[[str], None]
-
-_MODEL_FILE = '''"""Written by `elasticdl train {name}`. It is an ordinary model file: change it, and it is kept."""
-
-from pathlib import Path
-
-from elasticdl.zoo.ctr.job import Job
-
-_JOB = Job(Path(__file__).parent)
-
-
-def forward(**params):
-    return _JOB.forward(**params)
-
-
-def loss(labels, predictions):
-    return _JOB.loss(labels, predictions)
-
-
-def optimizer(parameters, lr):
-    return _JOB.optimizer(parameters, lr)
-
-
-def dataset_fn(dataset, mode, metadata):
-    return _JOB.dataset(dataset, mode)
-
-
-def eval_metrics_fn():
-    return _JOB.metrics()
-
-
-def callbacks():
-    return _JOB.callbacks()
-
-
-def model_files():
-    return _JOB.model_files()
-'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +68,7 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
         "patience": config.training.patience,
     }
     _write(directory / JOB, json.dumps(settings, indent=1) + "\n")
-    _keep_or_write(directory, f"{config.model}.py", _MODEL_FILE.format(name=name), say)
+    _keep_or_write(directory, f"{model_file.module_of(config.model)}.py", model_file.written(config.model, name), say)
     return Built(directory, front, rows)
 
 

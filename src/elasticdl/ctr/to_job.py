@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticdl.ctr import defaults
 from elasticdl.ctr.config import CtrConfig
+from elasticdl.ctr.model_file import module_of
 from elasticdl.spec import load
 from elasticdl.spec.job import PsMode
 
@@ -18,7 +19,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
     batch = config.training.batch_size or defaults.BATCH_SIZE
     every = max(1, rows // (batch * config.training.evaluations))
     described: dict[str, Any] = {
-        "model": {"zoo": str(directory), "definition": f"{config.model}.forward"},
+        "model": {"zoo": str(directory), "definition": f"{module_of(config.model)}.forward"},
         "data": {"training": training, "columns": list(config.columns), "delimiter": config.delimiter},
         "plan": {
             "global_batch_size": batch,

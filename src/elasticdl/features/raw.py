@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +60,7 @@ class Columns:
         return int(self._batch.num_rows)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """DataError where a value is neither a number nor missing."""
+        """DataError where a value is neither a number nor missing. A subnormal one is zero, as TensorFlow has it."""
         if name not in self._numbers:
             self._numbers[name] = _as_numbers(self._column(name), name)
         return self._numbers[name]
@@ -96,7 +97,9 @@ def _as_numbers(column: pa.Array, name: str) -> NDArray[np.float64]:
         numbers = column.cast(pa.float64())
     except pa.ArrowInvalid as exc:
         raise DataError(f"column {name!r}: expected numbers: {str(exc).splitlines()[0]}") from exc
-    return np.asarray(numbers.fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64)
+    found = np.asarray(numbers.fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64)
+    is_tiny = (np.abs(found) <= sys.float_info.min) & (found != 0)
+    return np.where(is_tiny, found * 0, found) if is_tiny.any() else found
 
 
 def _distinct(column: pa.Array) -> Texts:

@@ -68,11 +68,12 @@ class Front:
 
 
 def number(row: Row, column: str) -> float:
-    """NaN where it is missing."""
+    """NaN where it is missing; a subnormal one is zero."""
     value = row.get(column)
     if isinstance(value, str):
         value = value.strip()
-    return math.nan if value is None or value == "" else float(value)
+    found = math.nan if value is None or value == "" else float(value)
+    return found * 0 if abs(found) <= sys.float_info.min else found
 
 
 def text(row: Row, column: str, kind: str) -> str | None:
@@ -134,8 +135,8 @@ def id_of(field: Spec, value: str) -> int:
 
 
 def bucket_of(field: Spec, value: float) -> int:
-    """Of a number that is there; a subnormal one is zero."""
-    how, value = field["how"], 0.0 if abs(value) <= sys.float_info.min else value
+    """Of a number that is there."""
+    how = field["how"]
     if how == "bounds":
         return FIRST + bisect.bisect_right(field["bounds"], value)
     if how == "log_square":

@@ -16,8 +16,9 @@ from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.errors import ModelError
-from elasticdl.keras import attached, earlier, metrics, moving, placing, saving
+from elasticdl.keras import arrays, attached, earlier, metrics, moving, placing, saving
 from elasticdl.keras import dataset as datasets
+from elasticdl.keras.arrays import ArrayDataset
 from elasticdl.keras.callbacks import KerasCallbacks
 from elasticdl.keras.computing import told_structures
 from elasticdl.keras.dataset import KerasDataset
@@ -33,6 +34,8 @@ from elasticdl.model.contract import Contract
 from elasticdl.model.metrics import BatchMean, Metric
 from elasticdl.model.source import Framework
 from elasticdl.spec import JobKind, ModelSpec
+
+SERVED = "served"  # a method of a model: what is exported in its place, and the specs of the features that takes
 
 _log = logging.getLogger(__name__)
 
@@ -85,9 +88,12 @@ class KerasContract(Contract):
         if module.rows is not None:
             whole = self._module(IN_MODEL)
             attached.fill(whole, module)
-        features = self._spec[0]
+        model, features = whole.settle(), self._spec[0]
+        if hasattr(model, SERVED):
+            model, features = model.served()
+            self._build(model, features)
         exports.export_with(
-            lambda place: saving.write(whole.settle(), features, place), whole, target, extra, self.model_files()
+            lambda place: saving.write(model, features, place), whole, target, extra, self.model_files()
         )
 
     def trainee(
@@ -105,13 +111,17 @@ class KerasContract(Contract):
         """The mean loss of a batch that is evaluated."""
         return tf.reduce_mean(self._loss(labels, predictions))
 
-    def dataset(self, source: RecordSource, mode: Mode) -> KerasDataset:
+    def dataset(self, source: RecordSource, mode: Mode) -> KerasDataset | ArrayDataset:
         plain = Dataset(source, mode)
 
         def call(dataset: Any, mode: Mode, metadata: Any) -> Any:
             return self._call(terms.DATASET, dataset, mode, metadata)
 
-        built = datasets.build(source, mode, call, plain.metadata)
+        built: KerasDataset | ArrayDataset
+        if arrays.takes_arrays(self._function(terms.DATASET)):
+            built = arrays.build(source, mode, lambda dataset: call(dataset, mode, plain.metadata))
+        else:
+            built = datasets.build(source, mode, call, plain.metadata)
         self.specs[mode] = built.spec
         return built
 
@@ -147,7 +157,7 @@ class KerasContract(Contract):
 
     def _build(self, model: Any, features: Any) -> None:
         try:
-            with told_structures():
+            with told_structures(), placing.building():
                 trace = tf.function(lambda given: model(given, training=False), autograph=False)
                 trace.get_concrete_function(features)
         except Exception as exc:

@@ -112,7 +112,9 @@ class Embedding(keras.layers.Layer):
 
     def _rows(self, flat: Any, ids: Any) -> Any:
         """The row of each of `flat`, which are all of `ids`."""
-        if self.is_on_ps:
+        if placing.is_building() and self.embeddings is None:
+            rows = tf.zeros([tf.size(flat), self.output_dim])
+        elif self.is_on_ps:
             active = pulls.current()
             if active is None:
                 raise ModelError(f"{self.name}: its rows lie on ps, so the model runs in the steps of a job only")

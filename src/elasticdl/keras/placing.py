@@ -22,6 +22,7 @@ class Placing:
 
 IN_MODEL = Placing()
 _current: ContextVar[Placing] = ContextVar("placing", default=IN_MODEL)
+_is_building: ContextVar[bool] = ContextVar("is_building", default=False)
 
 
 def current() -> Placing:
@@ -36,3 +37,17 @@ def placing(wanted: Placing) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Meanwhile models are called for the sake of their shapes: rows are not looked up, since nobody has any yet."""
+    token = _is_building.set(True)
+    try:
+        yield
+    finally:
+        _is_building.reset(token)
+
+
+def is_building() -> bool:
+    return _is_building.get()

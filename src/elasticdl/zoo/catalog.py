@@ -69,12 +69,25 @@ class Model:
 
 
 MODELS: tuple[Model, ...] = (
-    *(Model(one.name, CLICKS, "torch", f"ctr/{one.name}.py", one.kind, one.words, one.paper) for one in clicks.ALL),
+    *(
+        Model(one.name, CLICKS, "keras" if one.is_keras else "torch", one.file, one.kind, one.words, one.paper)
+        for one in clicks.ALL
+    ),
     Model("digits", PICTURES, "torch", "digits/digits.py", "forward", "a small net for digits of 8 x 8 pixels"),
     Model("mnist", PICTURES, "torch", "mnist/mnist.py", "forward", "LeNet-5 for digits", "LeCun et al., 1998"),
+    Model("mnist_functional", PICTURES, "keras", "mnist/functional.py", "forward", "digits, by the functional API"),
+    Model("mnist_subclass", PICTURES, "keras", "mnist/subclass.py", "Digits", "digits, by a class of one's own"),
+    Model(
+        "cifar10", PICTURES, "keras", "cifar10/resnet.py", "forward", "ResNet-20 for pictures of 32 x 32 pixels",
+        "He et al., CVPR 2016, arXiv:1512.03385",
+    ),
     Model(
         "text", TEXTS, "torch", "text/text.py", "forward", "a transformer that writes, letter by letter",
         "Vaswani et al., NeurIPS 2017, arXiv:1706.03762",
+    ),
+    Model(
+        "census", TABLES, "keras", "census/wide_deep.py", "forward", "wide & deep on a census, raw columns in",
+        "Cheng et al., DLRS 2016, arXiv:1606.07792",
     ),
     Model("paced", OTHERS, "torch", "paced/paced.py", "forward", "batches that take as long as you say, for tests"),
 )  # fmt: skip

@@ -32,11 +32,13 @@ LAYOUT = Layout(
 
 
 def deepfm(columns: int = 16, hidden: tuple[int, ...] = (256, 128)) -> nn.Module:
-    return build("deepfm", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+    model: nn.Module = build("deepfm", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+    return model
 
 
 def wide_and_deep(columns: int = 8, hidden: tuple[int, ...] = (64, 32)) -> nn.Module:
-    return build("wide_deep", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+    model: nn.Module = build("wide_deep", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+    return model
 
 
 def loss(labels: Tensor, predictions: Tensor) -> Tensor:

@@ -88,15 +88,19 @@ class Job:
         folds = Folds.load(self.directory, self.front.rates) if mode is Mode.TRAINING and self.front.rates else None
 
         def made(columns: pa.RecordBatch) -> Any:
-            features = {name: torch.from_numpy(array) for name, array in self.front.encode(columns, folds).items()}
+            features = {name: self.of_array(array) for name, array in self.front.encode(columns, folds).items()}
             if not has_labels:
                 return features
-            labels = {"label": torch.from_numpy(self.front.labels(columns))}
+            labels = {"label": self.of_array(self.front.labels(columns))}
             if weight is not None:
-                labels["weight"] = torch.from_numpy(self.front.weights(columns, weight))
+                labels["weight"] = self.of_array(self.front.weights(columns, weight))
             return features, labels
 
         return dataset.map_columns(made, types)
+
+    def of_array(self, array: Any) -> Any:
+        """What a model takes."""
+        return torch.from_numpy(array)
 
     def metrics(self) -> dict[str, Metric]:
         return {"logloss": Logloss(), "auc": ScoreAUC(), "calibration": Calibration()}

@@ -1,4 +1,4 @@
-"""All models of clicks by name: what each is, whose paper, and how to build it from a layout. Needs no torch to list.
+"""All models of clicks by name: what each is, whose paper, how to build it from a layout. No framework to list them.
 
 model = build("deepfm", layout, columns=16)
 """
@@ -8,29 +8,36 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticdl.errors import ModelError
 from elasticdl.features.layout import Layout
 from elasticdl.model.terms import nearest
 
-if TYPE_CHECKING:
-    from torch import nn
+IN_KERAS = "keras/"
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """A model of the zoo. Called with a layout and the model's own parameters, it builds one."""
 
-    name: str  # its file has it, too
+    name: str  # its file has it, too; keras/NAME is written in Keras
     kind: str  # its class
     words: str
     paper: str
 
-    def __call__(self, layout: Layout, **params: Any) -> nn.Module:
+    @property
+    def is_keras(self) -> bool:
+        return self.name.startswith(IN_KERAS)
+
+    @property
+    def file(self) -> str:
+        """Within the zoo."""
+        return f"ctr_keras/{self.name.removeprefix(IN_KERAS)}.py" if self.is_keras else f"ctr/{self.name}.py"
+
+    def __call__(self, layout: Layout, **params: Any) -> Any:
         self._check(params)
-        model: nn.Module = self._class(layout, **params)
-        return model
+        return self._class(layout, **params)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -40,7 +47,7 @@ class Known:
 
     @property
     def _class(self) -> Any:
-        return getattr(import_module(f"elasticdl.zoo.ctr.{self.name}"), self.kind)
+        return getattr(import_module(f"elasticdl.zoo.{self.file.removesuffix('.py').replace('/', '.')}"), self.kind)
 
     def _check(self, params: dict[str, Any]) -> None:
         known = self.params
@@ -50,7 +57,7 @@ class Known:
                 raise ModelError(f"{self.name}: no parameter {key!r}; {takes}{nearest(key, known)}")
 
 
-ALL = (
+_TORCH = (
     Known("lr", "LogisticRegression", "a weight for each value", "Richardson et al., WWW 2007"),
     Known("fm", "FM", "weights, and products of factors in pairs", "Rendle, ICDM 2010"),
     Known("wide_deep", "WideDeep", "a linear model beside a deep net", "Cheng et al., DLRS 2016, arXiv:1606.07792"),
@@ -64,11 +71,17 @@ ALL = (
     Known("din", "DIN", "attention over what a person did before", "Zhou et al., KDD 2018, arXiv:1706.06978"),
 )
 
+_KERAS = tuple(
+    Known(f"{IN_KERAS}{one.name}", one.kind, one.words, one.paper)
+    for one in _TORCH
+    if one.name in ("wide_deep", "deepfm", "xdeepfm", "dcn")
+)
+ALL = (*_TORCH, *_KERAS)
 KNOWN: dict[str, Known] = {one.name: one for one in ALL}
 
 
-def build(name: str, layout: Layout, **params: Any) -> nn.Module:
-    """The model of this name. Raises ModelError, with the nearest name, for one that is not known."""
+def build(name: str, layout: Layout, **params: Any) -> Any:
+    """The model of this name, an nn.Module or a keras.Model. ModelError, with the nearest, for one not known."""
     if name not in KNOWN:
         raise ModelError(f"model: the zoo has no {name!r}; it has {', '.join(KNOWN)}{nearest(name, KNOWN)}")
     return KNOWN[name](layout, **params)

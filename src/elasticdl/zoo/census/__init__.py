@@ -1,0 +1,1 @@
+"""Wide & deep in Keras on a census: who earns more than 50,000 dollars a year."""

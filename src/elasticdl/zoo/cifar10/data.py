@@ -1,0 +1,92 @@
+"""Pictures in CIFAR-10's binary files, and made-up ones: python -m elasticdl.zoo.cifar10.data DIRECTORY
+
+A record is a byte with the class and 3,072 bytes: red, green, blue, each by rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.errors import DataError
+
+SIDE, CLASSES = 32, 10
+RECORD = np.dtype([("label", "u1"), ("pixels", "u1", (3, SIDE, SIDE))])
+TRAINING, TEST = 5000, 1000  # made-up records
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures and their classes, mapped from files, never loaded."""
+
+    files: tuple[NDArray[np.void], ...]
+
+    @classmethod
+    def open(cls, data_path: str) -> Pictures:
+        """A file, or all data_batch_*.bin of a directory."""
+        path = Path(data_path)
+        paths = sorted(path.glob("data_batch_*.bin")) if path.is_dir() else [path]
+        if not paths:
+            raise DataError(f"{path}: expected files named data_batch_*.bin in it, as CIFAR-10 has them")
+        return cls(tuple(_mapped(one) for one in paths))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.files))
+
+    def __getitem__(self, index: int) -> tuple[Pixels, int]:
+        """Pixels as [row, column, colour], and the class."""
+        for file in self.files:
+            if index < len(file):
+                found = file[index]
+                return np.ascontiguousarray(found["pixels"].transpose(1, 2, 0)), int(found["label"])
+            index -= len(file)
+        raise IndexError(index)
+
+
+def make(records: int, seed: int) -> NDArray[np.void]:
+    """Stripes in random colours, with noise; their direction is the class."""
+    numbers = np.random.default_rng(seed)
+    found = np.empty(records, RECORD)
+    found["label"] = np.arange(records) % CLASSES
+    angle = np.pi * found["label"] / CLASSES
+    row, column = np.mgrid[:SIDE, :SIDE].astype(np.float32)
+    along = np.cos(angle)[:, None, None] * column + np.sin(angle)[:, None, None] * row
+    wavelength, phase = numbers.uniform(4, 10, (records, 1, 1)), numbers.uniform(0, 2 * np.pi, (records, 1, 1))
+    stripes = (1 + np.sin(2 * np.pi * along / wavelength + phase)) / 2
+    dark, light = numbers.uniform(0, 120, (records, 3, 1, 1)), numbers.uniform(135, 255, (records, 3, 1, 1))
+    pixels = dark + (light - dark) * stripes[:, None] + numbers.normal(0, 20, (records, 3, SIDE, SIDE))
+    found["pixels"] = np.clip(pixels, 0, 255).astype(np.uint8)
+    return found
+
+
+def write(directory: Path, training: int = TRAINING, test: int = TEST) -> tuple[Path, Path]:
+    """Write made-up data_batch_1.bin and test_batch.bin, the same ones every time; returns their paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = directory / "data_batch_1.bin", directory / "test_batch.bin"
+    for seed, (path, records) in enumerate(zip(paths, (training, test), strict=True)):
+        path.write_bytes(make(records, seed).tobytes())
+    return paths
+
+
+def _mapped(path: Path) -> NDArray[np.void]:
+    try:
+        size = path.stat().st_size
+        if not size or size % RECORD.itemsize:
+            raise DataError(f"{path}: expected records of {RECORD.itemsize} bytes. Received: {size} bytes in all")
+        found = np.memmap(path, RECORD, "r")
+    except OSError as exc:
+        raise DataError(f"{path}: cannot be read: {exc}") from exc
+    if found["label"].max() >= CLASSES:
+        raise DataError(f"{path}: expected classes 0 to {CLASSES - 1}. Received: {found['label'].max()}")
+    return found
+
+
+if __name__ == "__main__":
+    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
+        print(path)

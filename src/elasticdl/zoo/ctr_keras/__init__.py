@@ -1,0 +1,1 @@
+"""Models of clicks in Keras, as the original had them. Each file has one."""

@@ -1,0 +1,81 @@
+"""A front as a Keras layer gives what it gives in NumPy, to the bit, and its numbers have Python's text."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.features.raw import text_of
+from tests.unit.features.test_front import EVERYTHING, ROWS, batch, front
+
+pytest.importorskip("tensorflow")
+
+from elasticdl.features.keras import numerals
+from elasticdl.features.keras.front import FrontLayer
+from elasticdl.keras.runtime import tf
+
+OWN = EVERYTHING.replace("like=t", "bins=50")
+
+
+@cache
+def compiled(text: str) -> Any:
+    """In a graph, as it is exported."""
+    layer = FrontLayer(front(text))
+    return tf.function(layer, input_signature=[layer.specs], autograph=False)
+
+
+def raw(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    numbers = [math.nan if row["n"] is None else row["n"] for row in rows]
+    texts = {name: tf.constant([row[name] or "" for row in rows]) for name in ("t", "d", "s")}
+    return {"n": tf.constant(numbers, tf.float64), **texts}
+
+
+@pytest.mark.parametrize("text", [EVERYTHING, OWN], ids=["like another", "ids of its own"])
+@given(rows=ROWS)
+@settings(max_examples=60, deadline=None)
+def test_the_layer_gives_what_the_front_does_to_the_last_bit(text: str, rows: list[dict[str, Any]]) -> None:
+    expected, found = front(text).encode(batch(rows)), compiled(text)(raw(rows))
+
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype.as_numpy_dtype == array.dtype
+        np.testing.assert_array_equal(found[name].numpy(), array, err_msg=name)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_subnormal=False), min_size=1, max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_numbers_are_written_as_python_does(numbers: list[float]) -> None:
+    found = numerals.written(tf.constant(numbers, tf.float64)).numpy().tolist()
+
+    assert [text.decode() for text in found] == [text_of(number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        0.1,
+        -0.0,
+        1e16,
+        9.1e15,
+        2.0**53,
+        12345678901234568.0,
+        1.5e-5,
+        0.0001,
+        1e22,
+        -1.25e300,
+        1 / 3,
+        math.inf,
+        -math.inf,
+    ],
+)
+def test_the_forms_of_numbers_are_those_of_python(number: float) -> None:
+    assert numerals.written(tf.constant([number, math.nan], tf.float64)).numpy().tolist() == [
+        text_of(number).encode(),
+        b"",
+    ]

@@ -1,0 +1,57 @@
+"""A plain training loop over the contract of a Keras file: what a worker does, without anyone else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl.data.interface import RecordSource
+from elasticdl.data.plan import Plan
+from elasticdl.keras import contract as contracts
+from elasticdl.keras.contract import KerasContract
+from elasticdl.keras.module import KerasModule
+from elasticdl.keras.placing import IN_MODEL
+from elasticdl.keras.runtime import keras
+from elasticdl.model import reduction
+from elasticdl.model.check import check
+from elasticdl.model.evaluation import evaluate_records
+from elasticdl.model.mode import Mode
+from elasticdl.spec import JobKind, JobSpec, ModelSpec
+from elasticdl.zoo.catalog import KNOWN, ZOO
+
+
+def load(name: str, **params: Any) -> KerasContract:
+    """The contract of a model of the catalog."""
+    model = KNOWN[name]
+    definition = f"{model.file.removesuffix('.py').replace('/', '.')}.{model.function}"
+    spec = ModelSpec(zoo=str(ZOO), definition=definition, params=params)
+    assert check(JobSpec(name="job", model=spec)) == []
+    return contracts.load(spec, JobKind.TRAINING, IN_MODEL)
+
+
+def train(contract: KerasContract, training: RecordSource, steps: int, batch: int) -> tuple[KerasModule, list[float]]:
+    """The model after so many steps, and the loss of each."""
+    keras.utils.set_random_seed(0)
+    dataset = contract.dataset(training, Mode.TRAINING)
+    model = contract.build_model()
+    optimizer = contract.build_optimizer(model)
+    plan = Plan(len(training), batch, 1, epochs=1000, max_steps=steps)
+    losses = []
+    for step in range(plan.total_steps):
+        found = dataset.batch(plan.batch(step))
+        assert found is not None
+        optimizer.zero_grad()
+        value = contract.batch_loss(model, found.features, found.labels)
+        value.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(float(value.detach()))
+    assert np.isfinite(losses).all()
+    return model, losses
+
+
+def evaluate(contract: KerasContract, model: KerasModule, test: RecordSource) -> dict[str, float]:
+    dataset = contract.dataset(test, Mode.EVALUATION)
+    parts = evaluate_records(model, contract, dataset, 0, len(test), 256, torch.device("cpu"))
+    return reduction.results(parts)

@@ -1,0 +1,142 @@
+"""Models of clicks in Keras: the math of those in torch, trained from a config, exported to take raw columns."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint.export import load_weights
+from elasticdl.ctr import building, config
+from elasticdl.data.open import open_source
+from elasticdl.data.plan import Plan
+from elasticdl.model.check import check
+from elasticdl.model.mode import Mode
+from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec
+from elasticdl.zoo.ctr import dcn, models, xdeepfm
+from tests import native
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("duckdb")
+native.require()
+
+from elasticdl.keras import contract as contracts  # noqa: E402
+from elasticdl.keras.placing import IN_MODEL, Placing  # noqa: E402
+from elasticdl.keras.runtime import tf  # noqa: E402
+from elasticdl.ps.local import Local  # noqa: E402
+from elasticdl.worker.alone import Alone  # noqa: E402
+from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
+from elasticdl.worker.training import seed_everything  # noqa: E402
+from elasticdl.zoo.ctr_keras import dcn as keras_dcn  # noqa: E402
+from elasticdl.zoo.ctr_keras import xdeepfm as keras_xdeepfm  # noqa: E402
+
+NAMES = ["keras/wide_deep", "keras/deepfm", "keras/xdeepfm", "keras/dcn"]
+FEATURES = {
+    "n": ["discretize(quantiles=4)", "normalize", "missing"],
+    "k": "hash(bins=50)",
+    "s": 'sequence(sep=";", longest=3, like=a)',
+    "crosses": ["cross(a, k, bins=90)"],
+}
+# Rows never seen: values that are new, missing, and both.
+NEW: dict[str, list[Any]] = {
+    "n": [3.25, None, -1e9, 7.0], "a": ["a", None, "new", "ü"], "k": [3, 77, None, 0],
+    "s": ["a;b", None, "b;;zz;a;a", ""],
+}  # fmt: skip
+
+
+def write_clicks(path: Path, rows: int = 400) -> Path:
+    numbers = random.Random(5)
+    lines = ["label,n,a,k,s"]
+    for _ in range(rows):
+        n, a, k = numbers.uniform(0, 10), numbers.choice("abcd"), numbers.randrange(6)
+        sequence = ";".join(numbers.choice("abcd") for _ in range(numbers.randrange(4)))
+        label = int(numbers.random() < 0.1 + 0.7 * (a in "ab"))
+        lines.append(f"{label},{n if numbers.random() > 0.1 else ''},{a},{k},{sequence}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str, tmp_path: Path) -> None:
+    data = write_clicks(tmp_path / "clicks.csv")
+    asked = {"data": str(data), "label": "label", "model": name, "features": FEATURES, "split": [100, 0, 0]}
+    built = building.build(config.parse(asked, "ctr.yaml"), tmp_path / "ctr", "ctr.yaml", print, lambda *_: None)
+    spec = ModelSpec(zoo=str(tmp_path / "ctr"), definition=f"{name.replace('/', '_')}.forward", params={"dropout": 0.0})
+    assert check(JobSpec(name="job", model=spec, plan=PlanSpec(learning_rate=0.01))) == []
+    contract = contracts.load(spec, JobKind.TRAINING, Placing(on_ps=True, which="all", least_bytes=0))
+    source = open_source(str(data), DataSpec())
+
+    seed_everything(3)
+    dataset = contract.dataset(source, Mode.TRAINING)
+    module = contract.build_model()
+    optimizer = contract.build_optimizer(module, 0.01)
+    tables = HybridTables(module.attached(optimizer), Here(Local(seed=0)), 2)
+    plan = Plan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
+    alone = Alone(module, optimizer, dataset, plan, [], contract.learning_rate, torch.device("cpu"), tables)
+    losses = []
+    for step in alone.steps():
+        for features, labels in step:
+            step.backward(contract.batch_loss(module, features, labels))
+        losses.append(float(step.losses[0]))
+    assert np.mean(losses[-4:]) < 0.9 * losses[0]
+    assert tables.lookups.pulled_ahead > 0
+
+    with tables.whole():
+        contract.export(module, None, tmp_path / "out", {"step": len(losses)})
+    program = tf.saved_model.load(str(tmp_path / "out"))
+    found = program.serve(raw(NEW))
+
+    again = contracts.load(spec, JobKind.TRAINING, IN_MODEL)
+    again.dataset(source, Mode.TRAINING)
+    restored = again.build_model()
+    images.restore(load_weights(tmp_path / "out"), restored, None)
+    columns = pa.RecordBatch.from_pydict(NEW)
+    encoded = {key: tf.constant(array) for key, array in built.front.encode(columns).items()}
+    expected = restored.eval()(encoded)
+    for output in ("chance", "score"):
+        np.testing.assert_array_equal(found[output].numpy(), expected[output].numpy())
+    assert len(set(found["score"].numpy().tolist())) == 4
+
+
+def raw(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """As a person without ElasticDL would write it."""
+    return {
+        name: tf.constant([np.nan if value is None else value for value in values], tf.float64)
+        if name in ("n", "k")
+        else tf.constant(["" if value is None else value for value in values])
+        for name, values in columns.items()
+    }
+
+
+def test_a_parameter_that_is_not_known_is_answered_with_those_that_are() -> None:
+    assert models.KNOWN["keras/deepfm"].params == {"columns": 8, "hidden": (128, 64), "dropout": 0.2}
+
+
+def test_cross_networks_of_both_frameworks_are_one() -> None:
+    torch.manual_seed(0)
+    ours, theirs = keras_dcn.Cross(2), dcn.Cross(6, 2)
+    x = torch.randn(5, 6)
+    ours.build((None, 6))
+    for mine, yours in zip([*ours.kernels, *ours.biases], [*theirs.weights, *theirs.biases], strict=True):
+        mine.assign(yours.detach().numpy() + 0.1)
+        yours.data += 0.1
+
+    np.testing.assert_allclose(ours(tf.constant(x.numpy())), theirs(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_compressed_interactions_of_both_frameworks_are_one() -> None:
+    torch.manual_seed(0)
+    ours, theirs = keras_xdeepfm.CIN((3, 2)), xdeepfm.CIN(4, (3, 2))
+    fields = torch.randn(5, 4, 6)
+    ours(tf.constant(fields.numpy()))
+    for mine, yours in zip(ours.mixing, theirs.layers, strict=True):
+        mine.kernel.assign(yours.weight.detach().numpy()[:, :, 0].T)
+        mine.bias.assign(yours.bias.detach().numpy())
+
+    np.testing.assert_allclose(ours(tf.constant(fields.numpy())), theirs(fields).detach(), rtol=1e-4, atol=1e-5)
