@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from elasticdl.features.raw import Columns
 
 FOLDS = 10
 PRIOR_ROWS = 5.0  # with the mean, added to those of a value: few rows say little
-FILE = "rates.safetensors"
+FILE = "rates.npz"
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -118,20 +118,17 @@ class Folds:
         return self._rows[name], self._clicks[name]
 
     def save(self, directory: Path) -> None:
-        from safetensors.numpy import save
-
         tables = {f"{name}/rows": table for name, table in self._rows.items()}
         tables |= {f"{name}/clicks": table for name, table in self._clicks.items()}
         staging = directory / f".{FILE}.new"
-        staging.write_bytes(save(tables))
+        with staging.open("wb") as file:
+            np.savez(file, allow_pickle=False, **tables)
         staging.replace(directory / FILE)
 
     @classmethod
     def load(cls, directory: Path, encoders: Iterable[RateEncoder]) -> Folds:
-        from safetensors.numpy import load
-
-        found: dict[str, Any] = load((directory / FILE).read_bytes())
         made = cls(encoders)
-        for name in made._encoders:
-            made._rows[name], made._clicks[name] = found[f"{name}/rows"], found[f"{name}/clicks"]
+        with np.load(directory / FILE, allow_pickle=False) as found:
+            for name in made._encoders:
+                made._rows[name], made._clicks[name] = found[f"{name}/rows"], found[f"{name}/clicks"]
         return made

@@ -34,6 +34,7 @@ class FrontLayer(keras.layers.Layer):
             layers.Normalizer(one.subtract, one.divide) if isinstance(one, known.NumberEncoder) else None
             for one in front.numbers
         ]
+        self.of_rates = [layer_of(one.of) for one in front.rates]
         self.splitting = [layers.Sequence(one.sep, one.longest) for one in front.sequences]
         self.of_sequences = [layer_of(one.of) for one in front.sequences]
         self.built = True
@@ -56,6 +57,9 @@ class FrontLayer(keras.layers.Layer):
             for place, (one, layer) in enumerate(zip(front.fields, self.of_fields, strict=True))
         ]
         numbers = [_number(one, layer, rows) for one, layer in zip(front.numbers, self.of_numbers, strict=True)]
+        for rate, layer in zip(front.rates, self.of_rates, strict=True):
+            values = _field(rate.of, layer, rows)
+            numbers += [tf.gather(tf.constant(table, tf.float32), values) for table in (rate.clicked, rate.seen)]
         found = {
             "ids": tf.stack(ids, 1) if ids else tf.zeros([count, 0], tf.int64),
             "numbers": tf.stack(numbers, 1) if numbers else tf.zeros([count, 0], tf.float32),
