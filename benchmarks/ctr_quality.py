@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as place:
         keep = options.keep or Path(place)
         keep.mkdir(parents=True, exist_ok=True)
-        found = _train(raw, {"ours": names, **peers}, seeds, keep)
+        found = _train(raw, options.data, {"ours": names, **peers}, seeds, keep)
     end = raw.train + raw.valid
     valid = {who: Scores.of(raw.labels[raw.train : end], [p[: raw.valid] for p in ps]) for who, ps in found.items()}
     test = {who: Scores.of(raw.labels[end:], [p[raw.valid :] for p in ps]) for who, ps in found.items()}
@@ -102,13 +102,13 @@ def _kept(models: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _train(
-    raw: rows.Raw, wanted: dict[str, list[str]], seeds: Sequence[int], keep: Path
+    raw: rows.Raw, data: Path, wanted: dict[str, list[str]], seeds: Sequence[int], keep: Path
 ) -> dict[tuple[str, str], list[Floats]]:
     """Predictions for the rows behind the training part, by who and which model, seed by seed."""
     todo = [(who, name, seed) for seed in seeds for who, names in wanted.items() for name in names]
     missing = [one for one in todo if not _file(keep, *one).exists()]
     if missing:
-        runs = _runs(raw, keep, {who for who, _, _ in missing})
+        runs = _runs(raw, data, keep, {who for who, _, _ in missing})
         for who, name, seed in track(missing, f"training {len(missing)} models"):
             runs[who](name, seed)
             print(f"{who} {name}, seed {seed}: done", file=sys.stderr, flush=True)
@@ -118,10 +118,10 @@ def _train(
     return found
 
 
-def _runs(raw: rows.Raw, keep: Path, who: set[str]) -> dict[str, Callable[[str, int], None]]:
+def _runs(raw: rows.Raw, data: Path, keep: Path, who: set[str]) -> dict[str, Callable[[str, int], None]]:
     runs: dict[str, Callable[[str, int], None]] = {}
     if "ours" in who:
-        prepared = ours.Table.of(raw)
+        prepared = ours.Table.of(raw, data)
         runs["ours"] = lambda name, seed: np.save(_file(keep, "ours", name, seed), ours.train(name, prepared, seed))
     written = keep / "rows.npz"
     if who - {"ours"}:

@@ -6,26 +6,35 @@ from there on; after `PATIENCE` such answers in a row the training ends. The bes
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from ctr.rows import Raw, treated
+from ctr.rows import Raw
+from elasticdl.ctr import building
+from elasticdl.ctr import config as configs
+from elasticdl.ctr.defaults import BATCH_SIZE, learning_rate
+from elasticdl.data import columns
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.mapped import as_source
+from elasticdl.data.open import open_source
 from elasticdl.data.plan import Plan
+from elasticdl.features.front import Front
 from elasticdl.features.layout import Layout
+from elasticdl.features.rates import Folds
 from elasticdl.worker.alone import Alone
 from elasticdl.worker.tables import local_tables
 from elasticdl.zoo.ctr.models import build
 
-BATCH, RATE, EPOCHS, PATIENCE = 2048, 1.5e-3, 4, 2
-# A model without a net has smaller steps to take, and takes longer.
-SLOW = {"lr": (5e-3, 8), "fm": (3e-3, 6)}
+COLUMNS = "label,I1..I13,C1..C26"
+EPOCHS, PATIENCE = 8, 2
 
 Floats = NDArray[np.float64]
 
@@ -41,24 +50,40 @@ class Table:
     valid: int
 
     @classmethod
-    def of(cls, raw: Raw) -> Table:
-        layout, ids, numbers = treated(raw)
-        features = {"ids": torch.from_numpy(ids), "numbers": torch.from_numpy(numbers)}
-        known = torch.from_numpy(raw.labels[: raw.train + raw.valid])  # the test part's stay where they are
-        return cls(layout, features, known, raw.train, raw.valid)
+    def of(cls, raw: Raw, data: Path) -> Table:
+        """As `elasticdl train` treats them where the config says nothing but data, label and model."""
+        with tempfile.TemporaryDirectory() as place:
+            document = {"data": str(data), "label": "label", "model": "deepfm", "columns": COLUMNS}
+            if len(raw.labels) != raw.all:  # --quick
+                document["split"] = [100 * part / raw.all for part in (raw.train, raw.valid, raw.all - raw.known)]
+            config = configs.parse(document, "ctr.yaml")
+            front = building.build(config, Path(place), "ctr.yaml", print, lambda *_: None).front
+            folds = Folds.load(Path(place), front.rates)
+            source = open_source(str(data), building.data_spec(config), Path(place) / "index")
+            rows = [
+                front.encode(columns.read(source, np.arange(*part), _types(front)), of)
+                for part, of in (((0, raw.train), folds), ((raw.train, len(raw.labels)), None))
+            ]
+        features = {name: torch.from_numpy(np.concatenate([part[name] for part in rows])) for name in rows[0]}
+        known = torch.from_numpy(raw.labels[: raw.known])  # the test part's stay where they are
+        return cls(front.layout, features, known, raw.train, raw.valid)
 
     def some(self, rows: list[int]) -> tuple[dict[str, Tensor], Tensor]:
         places = torch.tensor(rows)
         return {name: column[places] for name, column in self.features.items()}, self.labels[places]
 
 
+def _types(front: Front) -> dict[str, pa.DataType]:
+    return {name: kind for name, kind in front.types.items() if name != front.label}
+
+
 def train(name: str, table: Table, seed: int) -> Floats:
     """The chances of a click that the best weights see in the rows behind the training part."""
     torch.manual_seed(seed)
-    rate, epochs = SLOW.get(name, (RATE, EPOCHS))
+    rate = learning_rate(name)
     model, watcher = build(name, table.layout), build(name, table.layout).eval()
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    plan = Plan(records=table.train, global_batch=BATCH, logical_ranks=1, epochs=epochs, seed=seed)
+    plan = Plan(records=table.train, global_batch=BATCH_SIZE, logical_ranks=1, epochs=EPOCHS, seed=seed)
     tables = local_tables(model, optimizer, seed)
     tables.attach(watcher)
     dataset = Dataset(as_source(range(table.train), "rows")).map_batches(table.some)
@@ -86,5 +111,5 @@ def train(name: str, table: Table, seed: int) -> Floats:
 @torch.no_grad()
 def predict(model: nn.Module, table: Table) -> Tensor:
     rows = len(table.features["ids"])
-    cuts = [slice(start, min(start + 4 * BATCH, rows)) for start in range(table.train, rows, 4 * BATCH)]
+    cuts = [slice(start, min(start + 4 * BATCH_SIZE, rows)) for start in range(table.train, rows, 4 * BATCH_SIZE)]
     return torch.cat([model({name: column[cut] for name, column in table.features.items()}) for cut in cuts])
