@@ -48,6 +48,7 @@ class CtrConfig(Part):
     workers: Positive | tuple[Positive, Positive] = 2  # or [fewest, most]
     ps: Positive = 1
     output: str = ""  # where the model goes; "": beside this file
+    search: dict[str, Any] = {}  # what `elasticdl ctr search` may choose: see `space.py`
     job: dict[str, Any] = {}  # any other key of a job description, e.g. {ps: {mode: async}}
 
     @field_validator("columns", mode="before")

@@ -4,3 +4,12 @@ from __future__ import annotations
 
 BATCH_SIZE = 1024
 LEARNING_RATE = 0.001
+
+# What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or
+# three sizes around the models' own defaults, and rates around LEARNING_RATE. A choice of ours, not measured.
+SEARCH = {
+    "learning_rate": "log(1e-4, 1e-2)",
+    "columns": [8, 16, 32],
+    "dropout": "uniform(0, 0.5)",
+    "hidden": [[128, 64], [256, 128], [400, 400, 400]],
+}
