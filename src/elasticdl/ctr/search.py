@@ -87,7 +87,7 @@ class Search:
         is_hopeless = self.study.report(trial.number, seen.reports)
         if is_hopeless and not seen.is_over:
             self._jobs.stop(trial)
-            self._finish(trial, State.PRUNED, f"after evaluation {len(seen.reports)}")
+            self._finish(trial, State.PRUNED, f"after evaluation {len(self.study.trials[trial.number].reports)}")
         elif seen.phase == "succeeded" and seen.reports:
             self._finish(trial, State.COMPLETE)
         elif seen.is_over:
