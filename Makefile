@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto chaos convergence bench bench-cluster sanitize test-cluster test-control lock clean
+.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control lock clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,10 @@ format: setup
 proto: setup
 	PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc \
 		--mypy_out=src/elasticdl/rpc elasticdl.proto
+
+# The pages of transformations, from their docstrings.
+pages: setup
+	$(BIN)/python -m elasticdl.features.pages docs/features
 
 chaos: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
@@ -62,7 +66,7 @@ lock: setup
 	$(BIN)/python deploy/lock.py
 
 bench: setup
-	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ps_elastic; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Those that need a Kubernetes cluster: that of KUBECONFIG, or the one of `make test-cluster`.
 bench-cluster: setup

@@ -12,7 +12,8 @@ HOME = Path.home() / ".cache" / "elasticdl-bench"
 DEFAULT = HOME / "torchft"
 _TORCHFT = "import numpy, torchft; from torchft.coordination import LighthouseServer"
 _TENSORFLOW = "import tensorflow"
-_FUXICTR = "from fuxictr.preprocess import FeatureProcessor"
+# It calls polars in a way that polars 2 has dropped.
+_FUXICTR = "from fuxictr.preprocess import FeatureProcessor; import polars; assert polars.__version__ < '2'"
 
 
 def torchft(directory: Path = DEFAULT) -> Path:
@@ -25,10 +26,18 @@ def tensorflow(directory: Path = HOME / "tensorflow") -> Path:
     return _environment(directory, _TENSORFLOW, ["tensorflow-cpu==2.21.0"])
 
 
+def deepctr(directory: Path = HOME / "deepctr") -> Path:
+    # It needs requests and does not say so.
+    return _environment(
+        directory, "import deepctr_torch", ["torch==" + _our_torch()], ["deepctr-torch==0.3.0", "requests"]
+    )
+
+
 def fuxictr(directory: Path = HOME / "fuxictr-encoder") -> Path:
-    """Our torch first, which is the one for CPUs: its feature encoder imports torch without using it."""
-    ours = version("torch")
-    return _environment(directory, _FUXICTR, ["torch==" + ours], ["fuxictr==2.3.10", "setuptools<81"])
+    """Our torch first, which is the one for CPUs."""
+    return _environment(
+        directory, _FUXICTR, ["torch==" + version("torch")], ["fuxictr==2.3.10", "polars<2", "setuptools<81"]
+    )
 
 
 def _environment(directory: Path, check: str, *packages: list[str]) -> Path:

@@ -27,7 +27,7 @@ struct Hyper {
   float beta1 = 0, beta2 = 0;    // adam and its kin; rmsprop: beta2 is rho
   float initial = 0;             // first value of the accumulators of adagrad and ftrl
   float weight_decay = 0;        // adamw
-  float l1 = 0, l2 = 0;          // ftrl
+  float l1 = 0, l2 = 0;          // ftrl; l2 of the others is added to the gradient by the table
   float power = -0.5f;           // ftrl
   float beta = 0;                // ftrl
   bool centered = false;         // rmsprop

@@ -70,7 +70,16 @@ class Table {
   size_t push(const int64_t* ids, size_t n, const float* gradients, double rate, uint64_t step, uint32_t now) {
     const uint32_t columns = settings_.columns;
     const Scale scale = Scale::at(settings_.hyper, rate, step);
-    std::vector<float> wide(settings_.half ? columns : 0);
+    // ftrl has an l2 of its own; with the others it is part of the gradient.
+    const float l2 = settings_.hyper.rule == Rule::kFtrl ? 0.0f : settings_.hyper.l2;
+    std::vector<float> wide(settings_.half ? columns : 0), shrinking(l2 != 0 ? columns : 0);
+    const auto apply = [&](float* values, float* state, const float* gradient) {
+      if (l2 != 0) {
+        for (uint32_t c = 0; c < columns; ++c) shrinking[c] = gradient[c] + l2 * values[c];
+        gradient = shrinking.data();
+      }
+      update_(values, state, gradient, columns, settings_.hyper, scale);
+    };
     size_t applied = 0;
     visit(ids, n, Access::kUpdate, now, [&](size_t i, int64_t, char* row, RowMeta* meta) {
       if (row == nullptr) return;  // not admitted yet
@@ -79,10 +88,10 @@ class Table {
       if (settings_.half) {
         auto* values = reinterpret_cast<uint16_t*>(row);
         for (uint32_t c = 0; c < columns; ++c) wide[c] = widened(values[c]);
-        update_(wide.data(), state, gradient, columns, settings_.hyper, scale);
+        apply(wide.data(), state, gradient);
         for (uint32_t c = 0; c < columns; ++c) values[c] = narrowed(wide[c]);
       } else {
-        update_(reinterpret_cast<float*>(row), state, gradient, columns, settings_.hyper, scale);
+        apply(reinterpret_cast<float*>(row), state, gradient);
       }
       changed(*meta);
       ++applied;

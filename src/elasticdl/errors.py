@@ -4,8 +4,10 @@ ElasticDLError
 ├── SpecError              the job description is wrong; fix it          (CLI exit 2)
 │   ├── ModelError           the model file does not keep the contract
 │   └── DataError            the data cannot be read as described
+│       └── DataUnavailable    a database was waited for in vain         (CLI exit 1)
 ├── TransientError         try again later
-│   └── MasterUnreachable
+│   ├── MasterUnreachable
+│   └── DatabaseAway         a database does not answer
 ├── PermanentError         retrying cannot help; the job stops           (CLI exit 1)
 │   ├── PoisonShard          a shard failed on every worker that tried it
 │   ├── BudgetExhausted      workers keep failing
@@ -42,12 +44,22 @@ class DataError(SpecError):
     """The data cannot be read as described. Names the file and the position."""
 
 
+class DataUnavailable(DataError):
+    """A database did not answer for as long as the job waits. The job is not at fault, and may be resumed."""
+
+    exit_code = 1
+
+
 class TransientError(ElasticDLError):
     """Trying again later may help."""
 
 
 class MasterUnreachable(TransientError):
     """The master does not answer at its address."""
+
+
+class DatabaseAway(TransientError):
+    """A database does not answer, or went away in the middle of an answer."""
 
 
 class PermanentError(ElasticDLError):

@@ -136,6 +136,10 @@ class Job:
         assert isinstance(found, dict)
         return found
 
+    def wait_log(self, words: str) -> None:
+        """Until some replica wrote these words to its log."""
+        self._wait_file(lambda: any(words in path.read_text() for path in self.directory.logs.glob("*.log")), words)
+
     def result(self) -> dict[str, Any]:
         """How the job ended, once it did. Its processes may need a moment longer, see `wait_gone`."""
         result = self._wait_file(lambda: read_json(self.directory.result), "the end")

@@ -15,7 +15,14 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
-    "command", [("dispatch.py",), ("noise.py",), ("ps_memory.py", "--no-peer"), ("ps_rows.py", "--no-peer")]
+    "command",
+    [
+        ("dispatch.py",),
+        ("noise.py",),
+        ("ps_memory.py", "--no-peer"),
+        ("ps_rows.py", "--no-peer"),
+        ("features.py", "--no-peer"),
+    ],
 )
 def test_a_benchmark_writes_its_rows(command: tuple[str, ...], tmp_path: Path) -> None:
     name, *options = command

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,6 +138,38 @@ def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell
     assert shell.metric("training", "accuracy") > 0.9
     assert weights["user.stored.ids"].shape == (20,) and weights["user.stored.rows"].shape == (20, 8)
     assert max(chances, key=lambda chance: int(chance[1]))[0] == "3"
+
+
+@pytest.mark.parametrize("shell", ["08-clicks"], indirect=True)
+def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> None:
+    assert shell.metric("evaluation", "auc") > 0.55
+    assert shell.result("prediction")["records"] == 200
+    assert "lamp" in shell.said("elasticdl features analyze") and (shell.place / "features.png").stat().st_size > 10_000
+    chances = re.findall(r"([\d.]+)%", shell.said("python serve.py"))
+    assert len(chances) == 5 and all(0.0 < float(chance) < 100.0 for chance in chances)
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    service = subprocess.Popen([sys.executable, "serve.py", "ctr-ctr/model", str(port)], cwd=shell.place)
+    try:
+        row = {"good": "tea", "device": "phone", "seen": "tea|pen", "price": 12.5}
+        (chance,) = _asked(port, [row], service)
+    finally:
+        service.kill()
+        service.wait()
+    assert 0.0 < chance < 1.0
+
+
+def _asked(port: int, rows: list[dict[str, object]], service: subprocess.Popen[bytes]) -> list[float]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        assert service.poll() is None and time.monotonic() < deadline
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}", json.dumps(rows).encode(), timeout=30) as answer:
+                found: list[float] = json.loads(answer.read())
+                return found
+        except urllib.error.URLError:  # not there yet
+            time.sleep(0.1)
 
 
 def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from elasticdl import drawing
 from elasticdl.cli.story import Curve, Span, Story
+from elasticdl.drawing import FAINT, INK, PAPER
 
-INK, FAINT, PAPER = "#1f2933", "#9aa5b1", "#ffffff"
 STARTING, TRAINING, LEFT, PREEMPTED, FAILED = "#cbd2d9", "#3e9a6b", "#8b6fc0", "#d64545", "#7b1e1e"
 LOSS, SPEED, MASTER = "#2f6fb5", "#d98324", "#e0a100"
 _ENDS = {"left": (LEFT, "o", "left"), "preempted": (PREEMPTED, "X", "lost"), "failed": (FAILED, "X", "failed")}
@@ -21,13 +20,13 @@ _ENDS = {"left": (LEFT, "o", "left"), "preempted": (PREEMPTED, "X", "lost"), "fa
 def draw(story: Story, path: Path) -> None:
     """Write the picture to `path`, atomically."""
     rows = max(len(story.spans), 1)
-    figure = Figure(figsize=(11, 4.2 + 0.34 * rows), facecolor=PAPER, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = drawing.figure(11, 4.2 + 0.34 * rows)
     lives, loss, speed = figure.subplots(
         3, 1, sharex=True, gridspec_kw={"height_ratios": [0.45 + 0.34 * rows, 1.9, 1.3]}
     )
     for axes in (lives, loss, speed):
-        _clean(axes)
+        drawing.clean(axes)
+        axes.grid(visible=False, axis="y")
         for at in story.master_restarts:
             axes.axvline(at - story.started_at, color=MASTER, linewidth=1.2, linestyle=":", zorder=1)
     _draw_lives(lives, story)
@@ -41,16 +40,6 @@ def draw(story: Story, path: Path) -> None:
     staging = path.with_name(path.name + ".new")
     figure.savefig(staging, dpi=130, format="png")
     staging.replace(path)
-
-
-def _clean(axes: Any) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(FAINT)
-    axes.tick_params(colors=INK, labelsize=9)
-    axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _draw_lives(axes: Any, story: Story) -> None:

@@ -20,7 +20,7 @@ from elasticdl.errors import SpecError
 
 MADE_UP = "made-up"
 COLUMNS = "label,I1..I13,C1..C26"
-NAME = "convergence"
+NAME, MODEL = "convergence", "wide_deep"
 PIECE = 10_000  # made-up rows that are written at a time
 
 
@@ -87,12 +87,12 @@ def document(data: str, chosen: Setting) -> dict[str, Any]:
         "columns": COLUMNS,
         "delimiter": "\t",
         "label": "label",
-        "model": "wide_deep",
+        "model": {MODEL: {"columns": 10, "hidden": [128, 64], "dropout": 0.2}},
         "training": {
+            "learning_rate": 0.001,
             "epochs": chosen.epochs,
             "batch_size": chosen.batch,
             "evaluations": chosen.evaluations,
-            "patience": 1_000_000,  # all runs see all of the data
         },
         "workers": [chosen.low, chosen.high],
         "job": {"ps": {"mode": "async"}, "checkpoint": {"steps": 0}, "workers": {"threads": 1}},
@@ -112,6 +112,14 @@ def write_made_up(path: Path, rows: int) -> None:
                 numbers = "\t".join(f"{value:.4f}" for value in one["numbers"])
                 ids = "\t".join(f"{value:x}" for value in one["ids"])
                 file.write(f"{int(one['label'])}\t{numbers}\t{ids}\n")
+
+
+def without_callbacks(model: Path) -> None:
+    """All runs see all of the data at one learning rate: none ends early or slows down by what it measured itself."""
+    text = model.read_text(encoding="utf-8")
+    changed = text.replace("return _JOB.callbacks()", "return []")
+    assert changed != text
+    model.write_text(changed, encoding="utf-8")
 
 
 def experiment(given: str | None, workers: str | None, seeds: int | None, *, quick: bool, output: Path) -> None:
@@ -143,7 +151,8 @@ def _played(all_of: Sequence[Plan], data: str, chosen: Setting, root: Path) -> I
         write_made_up(Path(data), chosen.rows)
     config = root / f"{NAME}.yaml"
     config.write_text(yaml.safe_dump(document(data, chosen)), encoding="utf-8")
-    ctr_job.build(config)
+    _, built = ctr_job.build(config)
+    without_callbacks(built.directory / f"{MODEL}.py")
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("runs", total=len(all_of), what="")

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from elasticdl import drawing
 from elasticdl.cli.convergence_result import Run, band, groups
-from elasticdl.sim.picture import COLOURS, INK, clean
+from elasticdl.drawing import COLOURS, INK, clean
 
 STROKES = ("-", "--", ":", "-.")
 BAND = "#cbd2d9"
 
 
 def draw(path: Path, title: str, runs: Sequence[Run], notes: Sequence[str]) -> None:
-    figure = Figure(figsize=(11, 6), facecolor="#ffffff", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = drawing.figure(11, 6)
     axes = figure.subplots()
     clean(axes)
     if any(not run.is_elastic for run in runs):
@@ -44,7 +41,6 @@ def draw(path: Path, title: str, runs: Sequence[Run], notes: Sequence[str]) -> N
     axes.set_ylabel("AUC of the validation rows", color=INK)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
     axes.set_title("\n".join(notes), loc="left", fontsize=9.5, color=INK)
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
     staging = path.with_name(path.name + ".new")
-    figure.savefig(staging, dpi=130, format="png")
+    staging.write_bytes(drawing.png(figure, title))
     staging.replace(path)

@@ -88,11 +88,14 @@ def groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def band(runs: Sequence[Run]) -> Band:
-    """Of the runs that are not elastic, on the steps that all runs have. Between evaluations lines are straight."""
+    """Of the runs that are not elastic, at the steps of the first run's evaluations that all runs have come to.
+
+    Others were evaluated some updates earlier or later; between evaluations lines are straight.
+    """
     low = max(run.points[0][0] for run in runs)
     high = min(run.points[-1][0] for run in runs)
-    most_points = max(len(run.points) for run in runs)
-    steps = np.linspace(low, high, most_points)
+    within = sorted({low, high, *(step for step, _ in runs[0].points if low < step < high)})
+    steps = np.array(within, np.float64)
     fixed = np.stack([on(run, steps) for run in runs if not run.is_elastic])
     return Band(steps, fixed.min(axis=0), fixed.max(axis=0))
 

@@ -11,6 +11,7 @@ from elasticdl.errors import SpecError
 
 INIT_EXAMPLES = """
 elasticdl ctr init clicks.csv --label clicked
+elasticdl ctr init clicks.csv --label clicked --model dcn_v2
 elasticdl ctr init train.txt --columns label,I1..I13,C1..C26 -o criteo.yaml
 """
 BUILD_EXAMPLES = """
@@ -31,17 +32,19 @@ def command() -> None:
 @command.command("init", cls=Command, examples=INIT_EXAMPLES)
 @click.argument("data")
 @click.option("--label", default="label", show_default=True, help="The column to predict: 0 or 1.")
+@click.option("--model", default="deepfm", show_default=True, metavar="NAME", help="One of `elasticdl zoo list`.")
 @click.option("--columns", default="", metavar="NAMES", help="Names, for files without a header; ranges as I1..I13.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path("ctr.yaml"), show_default=True, metavar="FILE"
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-def init(data: str, label: str, columns: str, output: Path, force: bool) -> None:
+def init(data: str, label: str, model: str, columns: str, output: Path, force: bool) -> None:
     """Write a ctr.yaml for DATA with all its options explained. Then: elasticdl train ctr.yaml"""
-    from elasticdl.ctr import starter
+    from elasticdl.ctr import building, starter
     from elasticdl.features.analyze import Source, opened
     from elasticdl.features.sql.files import expand_names
 
+    building.check_model(model, "--model")
     named = [name.strip() for name in columns.split(",")] if columns else []
     with opened(Source(data, expand_names(named))) as engine:
         found = [column.name for column in engine.columns()]
@@ -51,7 +54,7 @@ def init(data: str, label: str, columns: str, output: Path, force: bool) -> None
         raise SpecError(f"{data}: no column {label!r} for the label{nearest(label, found, f'; there are {found[:8]}')}")
     if output.exists() and not force:
         raise SpecError(f"{output} is there already; choose another with -o, or --force")
-    written = starter.written(data, label, named, output.name, f"{output.stem}-ctr")
+    written = starter.written(data, label, model, named, output.name, f"{output.stem}-ctr")
     output.write_text(written, encoding="utf-8")
     click.echo(f"{output}: train it with `elasticdl train {output}`, or change it first")
 

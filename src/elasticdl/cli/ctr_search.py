@@ -122,7 +122,7 @@ def _finish(study: Study, given: Any, config: CtrConfig, built: Built, place: Pa
     if found is not None:
         path = place / best.FILE
         over = len(trials) - counts[State.RUNNING]
-        best.write(path, best.document(given, config, found, built.rows), found, over, built.directory)
+        best.write(path, best.document(given, config, found), found, over, built.directory)
         click.echo(f"best: trial {found.number}, validation logloss {found.value:.6g}: {values(found.values)}")
         click.echo(f"train it   elasticdl train {path}")
     elif is_whole:

@@ -77,7 +77,7 @@ def _source_options(function: Decorated) -> Decorated:
 )
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the sample.")
 @click.option("--min-count", type=click.IntRange(1), default=2, show_default=True, help="Rarer values are left out.")
-@click.option("--most-values", type=click.IntRange(1), default=200_000, show_default=True, help="Of a vocabulary.")
+@click.option("--most-values", type=click.IntRange(1), default=100_000, show_default=True, help="Of a vocabulary.")
 @_source_options
 def analyze(
     data: str,

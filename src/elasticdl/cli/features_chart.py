@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from elasticdl import drawing
+from elasticdl.drawing import FAINT, INK
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 
-INK, FAINT, PAPER = "#1f2933", "#9aa5b1", "#ffffff"
 NUMBER, TEXT, DATE, LABEL, MISSING = "#2f6fb5", "#3e9a6b", "#8b6fc0", "#d98324", "#d64545"
 _COLORS = {Kind.NUMBER: NUMBER, Kind.TEXT: TEXT, Kind.DATE: DATE}
 _ACROSS, _BARS, _TOP, _MOST = 5, 24, 8, 120
@@ -23,8 +22,7 @@ def draw(statistics: Statistics, path: Path) -> None:
     """Write the picture to `path`, atomically. Of very wide data the first columns."""
     names = list(statistics.columns)[:_MOST]
     down = max(ceil(len(names) / _ACROSS), 1)
-    figure = Figure(figsize=(3.1 * _ACROSS, 1.0 + 2.1 * down), facecolor=PAPER, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = drawing.figure(3.1 * _ACROSS, 1.0 + 2.1 * down)
     panels = figure.subplots(down, _ACROSS, squeeze=False).flatten()
     for axes, name in zip(panels, names, strict=False):
         _draw_column(axes, name, statistics)
@@ -32,7 +30,7 @@ def draw(statistics: Statistics, path: Path) -> None:
         axes.set_visible(False)
     left_out = len(statistics.columns) - len(names)
     title = f"{statistics.source}: {statistics.rows:,} rows" + (f", {left_out} more columns" if left_out else "")
-    figure.suptitle(_plain(title), x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
+    figure.suptitle(drawing.plain(title), x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
     staging = path.with_name(path.name + ".new")
     figure.savefig(staging, dpi=100, format="png")
     staging.replace(path)
@@ -46,7 +44,7 @@ def _draw_column(axes: Any, name: str, statistics: Statistics) -> None:
     for side in ("left", "bottom"):
         axes.spines[side].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=6.5, length=2)
-    axes.set_title(_plain(_shortened(name, 28)), loc="left", fontsize=9, color=INK, fontweight="bold")
+    axes.set_title(drawing.plain(drawing.shortened(name, 28)), loc="left", fontsize=9, color=INK, fontweight="bold")
     missing = column.missing / statistics.rows
     note = f"{column.distinct:,} distinct" + (f"   {missing:.0%} missing" if column.missing else "")
     axes.set_title(note, loc="right", fontsize=6.5, color=MISSING if missing > 0.5 else FAINT)
@@ -83,7 +81,7 @@ def _draw_top(axes: Any, column: ColumnStatistics, present: int, color: str) -> 
     places = range(len(values))
     axes.barh(places, shares, color=color, alpha=0.85, height=0.75)
     for place, (value, share) in enumerate(zip(values, shares, strict=True)):
-        label = f" {_plain(_shortened(value, 22))}  {share:.1%}"
+        label = f" {drawing.plain(drawing.shortened(value, 22))}  {share:.1%}"
         axes.text(0, place, label, va="center", ha="left", fontsize=6.5, color=INK)
     axes.set_ylim(max(len(values), 4) - 0.4, -0.6)
     axes.set_xlim(0, max(*shares, 0.01) * 1.05)
@@ -94,12 +92,3 @@ def _figure(value: float, kind: Kind) -> str:
     if kind is Kind.DATE:
         return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d}"
     return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _plain(text: str) -> str:
-    """Without what matplotlib takes for formulas, and letters that no font draws."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")

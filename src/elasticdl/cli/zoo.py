@@ -1,4 +1,4 @@
-"""`elasticdl zoo`: init here; build and push in zoo_build.py and zoo_push.py."""
+"""`elasticdl zoo`: init here; list and show, build and push in files of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from elasticdl.cli import zoo_build, zoo_push
+from elasticdl.cli import zoo_build, zoo_list, zoo_push
 from elasticdl.cli.command import Command
 
 EXAMPLES = """
@@ -16,7 +16,7 @@ elasticdl zoo init my-zoo
 
 @click.group("zoo")
 def command() -> None:
-    """Make a starter model, and images of models for a cluster."""
+    """See the models there are, make a starter, and images of models for a cluster."""
 
 
 @command.command("init", cls=Command, examples=EXAMPLES)
@@ -28,5 +28,7 @@ def init(directory: Path) -> None:
     click.echo(starter.init(directory))
 
 
+command.add_command(zoo_list.list_command)
+command.add_command(zoo_list.show_command)
 command.add_command(zoo_build.command)
 command.add_command(zoo_push.command)

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elasticdl.ctr.config import CtrConfig
-from elasticdl.data import files, paths, table_uri
+from elasticdl.data import columns, files, paths, table_uri
+from elasticdl.data.interface import RecordSource
 from elasticdl.data.open import open_source
 from elasticdl.errors import SpecError
-from elasticdl.features import commented, drift, file, proposal
+from elasticdl.features import commented, drift, file, proposal, rates
 from elasticdl.features.analyze import Source, analyze
 from elasticdl.features.front import Front
 from elasticdl.features.sql.interface import Progress, Question
 from elasticdl.features.statistics import Statistics
+from elasticdl.model.terms import nearest
 from elasticdl.spec import DataSpec
 from elasticdl.zoo.ctr import models
 
+PIECE = 16_384  # rows at a time
 STATISTICS, FEATURES, JOB, MADE = "statistics.json", "features.yaml", "job.json", "made.json"
 
 Say = Callable[[str], None]
@@ -70,12 +75,19 @@ class Built:
     rows: int  # of training
 
 
+def check_model(name: str, where: str) -> None:
+    """SpecError, with the nearest name, where the zoo has no such model of clicks."""
+    if name not in models.KNOWN:
+        hint = nearest(name, models.KNOWN) or "; `elasticdl zoo list` names all"
+        raise SpecError(f"{where}: the zoo has no {name!r} of clicks{hint}")
+
+
 def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Progress) -> Built:
     """Make what is not there or no longer true; `say` hears of what a person should know."""
-    if config.model not in models.KNOWN:
-        raise SpecError(f"{name}: model: {_unknown(config.model)}")
+    check_model(config.model, f"{name}: model")
     directory.mkdir(parents=True, exist_ok=True)
-    rows = len(_source(config, config.parts[0], directory))
+    source = _source(config, config.parts[0], directory)
+    rows = len(source)
     statistics = _statistics(config, directory, rows, say, progress)
     chosen = file.load(directory / FEATURES).override(config.features, f"{name}: features")
     front = Front.build(chosen, statistics, str(directory / FEATURES))
@@ -83,7 +95,7 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
         raise SpecError(
             f"{name}: weight: {config.weight!r} is a feature, too; drop it: features: {{{config.weight}: drop}}"
         )
-    front.save(directory)
+    front = _with_rates(front, source, directory, progress)
     settings = {
         "model": config.model,
         "params": config.params,
@@ -121,7 +133,30 @@ def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progres
     return found
 
 
-def _source(config: CtrConfig, uri: str, directory: Path) -> Any:
+def _with_rates(front: Front, source: RecordSource, directory: Path, progress: Progress) -> Front:
+    """With how often values were clicked, where it asks for that: one more pass over the training rows."""
+    made = _read(directory / MADE)
+    of = _digest(front.model_dump_json() + json.dumps(made.get("of")))
+    if not front.rates or (made.get("rates") == of and (directory / rates.FILE).exists()):
+        known = Front.load(directory) if front.rates else front
+        known.save(directory)
+        return known
+    folds, clicks = rates.Folds(front.rates), 0.0
+    types = {name: kind for name, kind in front.types.items() if name in source.columns}
+    for start in range(0, len(source), PIECE):
+        progress("counting clicks", start / len(source))
+        batch = columns.read(source, np.arange(start, min(start + PIECE, len(source))), types)
+        labels = front.labels(batch)
+        folds.count(batch, front.ids(batch), labels)
+        clicks += float(labels.sum())
+    filled = front.model_copy(update={"rates": folds.encoders(clicks / len(source))})
+    folds.save(directory)
+    filled.save(directory)
+    _write(directory / MADE, json.dumps(made | {"rates": of}, indent=1) + "\n")
+    return filled
+
+
+def _source(config: CtrConfig, uri: str, directory: Path) -> RecordSource:
     index = directory / "index"
     index.mkdir(exist_ok=True)
     return open_source(uri, data_spec(config), index)
@@ -169,9 +204,3 @@ def _write(path: Path, text: str) -> None:
     staging = path.with_name(f".{path.name}.new")
     staging.write_text(text, encoding="utf-8")
     staging.replace(path)
-
-
-def _unknown(name: str) -> str:
-    from elasticdl.model.terms import nearest
-
-    return f"the zoo has no {name!r}{nearest(name, models.KNOWN)}; `elasticdl zoo list` names all"

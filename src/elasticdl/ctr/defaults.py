@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-BATCH_SIZE = 1024
-LEARNING_RATE = 0.001
+BATCH_SIZE = 2048
+LEARNING_RATE = 0.0015
+SLOW = {"lr": 0.005, "fm": 0.003}
+"""Models without a net have smaller steps to take."""
+
+
+def learning_rate(model: str) -> float:
+    return SLOW.get(model, LEARNING_RATE)
+
 
 # What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or
 # three sizes around the models' own defaults, and rates around LEARNING_RATE. A choice of ours, not measured.

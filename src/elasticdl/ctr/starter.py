@@ -8,7 +8,7 @@ TEMPLATE = """\
 # A click-through-rate model without code. Train it:  elasticdl train {file}
 data: {data}            # files (CSV, TSV, Parquet; .gz and .xz too), or a table: postgresql://…?table=clicks
 label: {label}          # the column to predict: 0 or 1
-model: deepfm           # elasticdl zoo list; its parameters: {{deepfm: {{columns: 16, hidden: [256, 128]}}}}
+model: {model:<17} # elasticdl zoo list; its parameters: {{{model}: {{columns: 16}}}}
 {columns}
 # Everything below has the value it would have anyway.
 split: [80, 10, 10]     # percent of the rows for training, validation and test, in the order they stand
@@ -47,7 +47,7 @@ ps: 1                   # parameter servers, which hold the embeddings
 """
 
 
-def written(data: str, label: str, columns: Sequence[str], file: str, directory: str) -> str:
+def written(data: str, label: str, model: str, columns: Sequence[str], file: str, directory: str) -> str:
     import json
 
     def scalar(text: str) -> str:
@@ -55,5 +55,10 @@ def written(data: str, label: str, columns: Sequence[str], file: str, directory:
 
     given = f"columns: {json.dumps(list(columns), ensure_ascii=False)}   # the file has no header" if columns else ""
     return TEMPLATE.format(
-        file=file, data=json.dumps(data, ensure_ascii=False), label=scalar(label), columns=given, directory=directory
+        file=file,
+        data=json.dumps(data, ensure_ascii=False),
+        label=scalar(label),
+        model=model,
+        columns=given,
+        directory=directory,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from elasticdl.ctr import defaults
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.spec import load
+from elasticdl.spec.job import PsMode
 
 
 def evaluated_every(config: CtrConfig, rows: int) -> int:
@@ -34,7 +35,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
             "global_batch_size": batch,
             "minibatch_size": batch,  # what makes an update where workers are not in step: async, local, sync
             "epochs": config.training.epochs,
-            "learning_rate": config.training.learning_rate or defaults.LEARNING_RATE,
+            "learning_rate": config.training.learning_rate or defaults.learning_rate(config.model),
             "seed": config.training.seed,
         },
         "workers": {"min": fewest, "wish": most, "max": most},
@@ -44,5 +45,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
     if validation is not None:
         described["data"]["validation"] = validation
         described["evaluation"] = {"steps": every}
-        described["checkpoint"] = {"steps": every}
+        if config.job.get("ps", {}).get("mode", PsMode.HYBRID) == PsMode.HYBRID:
+            described["evaluation"]["wait"] = True
+        described["checkpoint"] = {"steps": every, "keep": 5}
     return load.merge(described, config.job)

@@ -85,19 +85,16 @@ def refuse_value(source: RecordSource, name: str, array: Any, indices: Indices, 
             ) from exc
 
 
-def in_order(parts: Sequence[Any], places: Sequence[Indices], rows: int) -> Any:
-    """Batches of which row i of part p belongs at places[p][i], as one batch of `rows` rows."""
-    if len(parts) == 1 and (len(places[0]) < 2 or bool((np.diff(places[0]) == 1).all())):
-        return parts[0]
-    back = np.empty(rows, dtype=np.int64)
-    back[np.concatenate(places)] = np.arange(rows)
+def gather(tables: Sequence[Any], owners: Indices, rows: Indices) -> Any:
+    """Row i of what comes is row rows[i] of tables[owners[i]]. Taken at once: a batch has rows of many tables."""
+    starts = np.cumsum([0, *(table.num_rows for table in tables)])
     try:
-        table = pa.concat_tables([pa.Table.from_batches([part]) for part in parts], promote_options="permissive")
+        table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as exc:
         raise DataError(
             f"the columns of the files are of different types: {exc}; give their types in a schema"
         ) from exc
-    return one_batch(table.take(pa.array(back)))
+    return one_batch(table.take(pa.array(starts[owners] + rows)))
 
 
 def one_batch(table: Any) -> Any:

@@ -84,13 +84,10 @@ class ParquetSource:
     def read_columns(self, indices: Indices, schema: Schema) -> Any:
         indices = checked(indices, len(self), self.name)
         owners = np.searchsorted(self.ends, indices, side="right")
-        present = np.unique(owners).tolist() or [0]
-        places = [np.flatnonzero(owners == owner) for owner in present]
-        parts = [
-            columns.one_batch(self._row_group(owner).take(pa.array(indices[rows] - self._start(owner))))
-            for owner, rows in zip(present, places, strict=True)
-        ]
-        return columns.cast(self, columns.in_order(parts, places, len(indices)), indices, schema)
+        present, places = np.unique(owners, return_inverse=True)
+        groups = [self._row_group(owner) for owner in present.tolist() or [0]]
+        starts = np.concatenate([[0], self.ends])[owners]
+        return columns.cast(self, columns.gather(groups, places, indices - starts), indices, schema)
 
     def place(self, index: int) -> str:
         owner = int(np.searchsorted(self.ends, index, side="right"))

@@ -29,12 +29,13 @@ def of(optimizer: torch.optim.Optimizer) -> Optimizer:
     group = optimizer.param_groups[0]
     decays = type(optimizer) is torch.optim.AdamW
     refused = [key for key in ("maximize", "lr_decay", "dampening") if group.get(key)]
-    refused += ["weight_decay"] if group.get("weight_decay") and not decays else []
+    refused += ["decoupled_weight_decay"] if group.get("decoupled_weight_decay") and not decays else []
     refused += ["amsgrad"] if decays and group.get("amsgrad") else []
     if refused:
         given = ", ".join(f"{key}={group[key]}" for key in refused)
         raise ModelError(f"optimizer: expected {name} without {', '.join(refused)} for rows on ps. Received: {given}")
-    return Optimizer.model_validate({"dialect": "torch", **made(group)})
+    l2 = 0.0 if decays else float(group.get("weight_decay", 0.0))
+    return Optimizer.model_validate({"dialect": "torch", "l2": l2, **made(group)})
 
 
 def _sgd(group: Group) -> dict[str, Any]:

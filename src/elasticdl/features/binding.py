@@ -10,8 +10,12 @@ import numpy as np
 from elasticdl.errors import SpecError
 from elasticdl.features import encoders as made
 from elasticdl.features import treatments as asked
+from elasticdl.features.rates import RateEncoder
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 from elasticdl.features.transforms import LogRound
+
+MOST_NUMBERS = 1000
+"""Whole numbers with more distinct values are no categories."""
 
 Encoder = made.FieldEncoder | made.AnyNumberEncoder
 
@@ -54,6 +58,17 @@ def bind(column: str, treatment: asked.Treatment, statistics: Statistics, name: 
                 yield made.DateEncoder(name=f"{column}.{part}", column=column, part=part)
         case _:
             raise AssertionError(f"a treatment that nobody binds: {treatment}")
+
+
+def rates(column: str, treatment: asked.Clicked, statistics: Statistics) -> RateEncoder:
+    """By the values of its vocabulary; of numbers that are not whole, or too many, by their logarithm."""
+    known, name = statistics.of(column), f"{column}.{treatment.word}"
+    if known.kind is Kind.NUMBER and (not known.is_whole or known.is_cut or known.distinct > MOST_NUMBERS):
+        return RateEncoder(name=name, column=column, of=made.LogSquareEncoder(name=name, column=column))
+    counted = zip(known.values, known.counts, strict=True)
+    values = tuple(value for value, count in counted if count >= treatment.min_count)
+    of = made.VocabularyEncoder(name=name, column=column, kind=known.kind, values=values)
+    return RateEncoder(name=name, column=column, of=of)
 
 
 def cross(treatment: asked.Cross, statistics: Statistics) -> made.CrossEncoder:

@@ -20,9 +20,10 @@ from elasticdl.features.encoders import AnyNumberEncoder, CrossEncoder, FieldEnc
 from elasticdl.features.encoders import MissingEncoder as _MissingEncoder
 from elasticdl.features.file import FeaturesFile
 from elasticdl.features.layout import FIELD_BITS, Field, Layout
+from elasticdl.features.rates import Folds, RateEncoder, fold_of
 from elasticdl.features.raw import Columns
 from elasticdl.features.statistics import Kind, Statistics
-from elasticdl.features.treatments import Sequence
+from elasticdl.features.treatments import Clicked, Sequence
 
 FILE = "front.json"
 
@@ -38,6 +39,7 @@ class Front(BaseModel):
     fields: tuple[FieldEncoder, ...] = ()
     numbers: tuple[AnyNumberEncoder, ...] = ()
     sequences: tuple[SequenceEncoder, ...] = ()
+    rates: tuple[RateEncoder, ...] = ()
     groups: dict[str, tuple[str, ...]] = {}
 
     @classmethod
@@ -48,7 +50,7 @@ class Front(BaseModel):
         for name, treatments in asked.columns.items():
             words = [treatment.word for treatment in treatments]
             for place, treatment in enumerate(treatments):
-                if isinstance(treatment, Sequence):
+                if isinstance(treatment, Sequence | Clicked):
                     continue
                 before = words[:place].count(treatment.word)
                 own = f"{name}.{treatment.word}-{before + 1}" if before else ""
@@ -64,6 +66,12 @@ class Front(BaseModel):
             for treatment in treatments
             if isinstance(treatment, Sequence)
         ]
+        rates = [
+            binding.rates(name, treatment, statistics)
+            for name, treatments in asked.columns.items()
+            for treatment in treatments
+            if isinstance(treatment, Clicked)
+        ]
         if not fields and not numbers and not sequences:
             raise SpecError(f"{where}: every column is dropped; there is nothing to learn from")
         columns = {name: statistics.columns[name].kind for name in asked.used}
@@ -73,6 +81,7 @@ class Front(BaseModel):
             fields=tuple(fields),
             numbers=tuple(numbers),
             sequences=tuple(sequences),
+            rates=tuple(rates),
             groups=dict(asked.groups),
         )
 
@@ -88,25 +97,38 @@ class Front(BaseModel):
                 )
                 for one in self.fields
             ),
-            numbers=tuple(one.name for one in self.numbers),
+            numbers=(*(one.name for one in self.numbers), *(name for one in self.rates for name in one.names)),
             sequences={one.name: one.like for one in self.sequences},
         )
 
-    def encode(self, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
-        """`ids`, `numbers` and each sequence, as the layout says."""
+    def encode(self, batch: pa.RecordBatch, folds: Folds | None = None) -> dict[str, NDArray[Any]]:
+        """`ids`, `numbers` and each sequence, as the layout says. `folds`: of rows that are trained on."""
         columns = Columns(batch)
-        ids = np.empty((len(columns), len(self.fields)), np.int64)
-        for place, field in enumerate(self.fields):
-            ids[:, place] = field.encode(columns) + (place << FIELD_BITS)
-        numbers = np.empty((len(columns), len(self.numbers)), np.float32)
+        ids = self._ids(columns)
+        plain = len(self.numbers)
+        numbers = np.empty((len(columns), plain + 2 * len(self.rates)), np.float32)
         for place, number in enumerate(self.numbers):
             numbers[:, place] = number.encode(columns)
+        dealt = fold_of(ids) if folds is not None and self.rates else None
+        for place, rate in enumerate(self.rates):
+            made = rate.encode(columns) if folds is None or dealt is None else folds.encode(rate, columns, dealt)
+            numbers[:, plain + 2 * place : plain + 2 * place + 2] = made
         names = self.layout.names
         own = len(self.fields)  # sequences with ids of their own come after all fields
         found: dict[str, NDArray[Any]] = {"ids": ids, "numbers": numbers}
         for extra, one in enumerate(self.sequences):
             found[one.name] = one.encode(columns, names.index(one.like) if one.like else own + extra)
         return found
+
+    def ids(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """`ids` alone."""
+        return self._ids(Columns(batch))
+
+    def _ids(self, columns: Columns) -> NDArray[np.int64]:
+        ids = np.empty((len(columns), len(self.fields)), np.int64)
+        for place, field in enumerate(self.fields):
+            ids[:, place] = field.encode(columns) + (place << FIELD_BITS)
+        return ids
 
     def labels(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
         """DataError where one is missing or neither 0 nor 1."""

@@ -18,6 +18,7 @@ FEW = 32
 """Whole numbers with at most so many distinct values may be codes."""
 
 _LEAST_ROWS = 100
+_LEAST_CLICKED = 5_000
 _LONGEST = 50
 _QUANTILES = 20
 _MOST_BINS = 1 << 20
@@ -33,14 +34,22 @@ class Proposal:
 
 def propose(statistics: Statistics) -> dict[str, Proposal]:
     """For every column but the label, in the order of the data."""
-    return {
+    found = {
         name: _of(name, column, statistics) for name, column in statistics.columns.items() if name != statistics.label
     }
+    has_clicks = statistics.label is not None and statistics.rows >= _LEAST_CLICKED
+    return {name: _with_clicks(one) for name, one in found.items()} if has_clicks else found
+
+
+def _with_clicks(proposal: Proposal) -> Proposal:
+    """Where values are ids, what is known of their clicks helps: embeddings of rare ones know little."""
+    has_ids = any(text.startswith(("lookup", "hash", "log_square")) for text in proposal.treatments)
+    return Proposal((*proposal.treatments, "clicked()"), proposal.reason) if has_ids else proposal
 
 
 def least_count(rows: int, counted: int) -> int:
     """Values that are rarer are unknown: 2 in small data, up to 10 in large, and never below what was counted."""
-    return max(2, min(10, round(rows / 50_000)), counted)
+    return max(2, min(10, round(rows / 10_000)), counted)
 
 
 def _of(name: str, column: ColumnStatistics, statistics: Statistics) -> Proposal:

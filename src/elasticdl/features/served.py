@@ -39,7 +39,7 @@ class Front:
         if spec["version"] != 1:
             raise ValueError(f"expected a front of version 1, found {spec['version']}")
         self.spec = spec
-        for one in self.spec["fields"] + [sequence["of"] for sequence in self.spec["sequences"]]:
+        for one in spec["fields"] + [more["of"] for more in spec["sequences"] + spec["rates"]]:
             if one["how"] == "vocabulary":
                 one["places"] = {value: place for place, value in enumerate(one["values"])}
 
@@ -49,9 +49,11 @@ class Front:
         ids = np.zeros((len(rows), len(fields)), np.int64)
         for place, field in enumerate(fields):
             ids[:, place] = [(place << FIELD_BITS) + value_of(field, row) for row in rows]
-        floats = np.zeros((len(rows), len(numbers)), np.float32)
-        for place, one in enumerate(numbers):
-            floats[:, place] = number_of(one, rows)
+        columns = [number_of(one, rows) for one in numbers]
+        for one in self.spec["rates"]:
+            values = [value_of(one["of"], row) for row in rows]
+            columns += [np.array(one[table], np.float32)[values] for table in ("clicked", "seen")]
+        floats = np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0), np.float32)
         found: dict[str, NDArray[Any]] = {"ids": ids, "numbers": floats}
         names = [field["name"] for field in fields]
         for extra, one in enumerate(self.spec["sequences"]):
@@ -103,8 +105,8 @@ def number_of(one: Spec, rows: list[Row]) -> NDArray[Any]:
 
 
 def flushed(floats: NDArray[Any]) -> NDArray[Any]:
-    """Subnormal numbers are zero, of their sign, as TensorFlow has them."""
-    return np.where(np.abs(floats) <= np.finfo(np.float32).tiny, floats * np.float32(0), floats)
+    """Subnormal numbers are zero, as TensorFlow has them, and every zero is the positive one."""
+    return np.where(np.abs(floats) <= np.finfo(np.float32).tiny, np.float32(0), floats)
 
 
 def value_of(field: Spec, row: Row) -> int:

@@ -117,6 +117,12 @@ class Date(Treatment):
     parts: Annotated[tuple[Part, ...], Field(min_length=1)] = ("hour", "weekday")
 
 
+class Clicked(Treatment):
+    word, takes = "clicked", "any"
+    summary = "two numbers: how often the label is 1 where this value is, told by other rows only, and how many rows"
+    min_count: Positive = 2
+
+
 class Drop(Treatment):
     word, takes = "drop", "any"
     summary = "nothing"
@@ -137,7 +143,7 @@ KNOWN: dict[str, type[Treatment]] = {
     one.word: one
     for one in (
         Normalize, Number, Clip, Missing, Discretize, LogSquare, LogRound, RoundIdentity,
-        Lookup, Hash, Sequence, Date, Drop, Cross,
+        Lookup, Hash, Sequence, Date, Clicked, Drop, Cross,
     )
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from elasticdl.model.callbacks import Callback
 # They decide by the metrics in the logs of an epoch; here an evaluation runs beside the training and ends later.
 _INSTEAD = {
     keras.callbacks.EarlyStopping: "elasticdl.model.callbacks.EarlyStopping",
-    keras.callbacks.ReduceLROnPlateau: "a schedule, or learning_rate(step)",
+    keras.callbacks.ReduceLROnPlateau: "elasticdl.model.callbacks.ReduceLROnPlateau",
     keras.callbacks.ModelCheckpoint: "--checkpoint_steps, and elasticdl.model.callbacks.BestMetric to keep the best",
     keras.callbacks.BackupAndRestore: "--checkpoint_steps",
     keras.callbacks.TensorBoard: "nothing: the job has event files of its own",

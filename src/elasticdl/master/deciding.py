@@ -93,6 +93,8 @@ def _end(job: Job, now: float) -> Event | None:
         is_asked = job.ledger.export is not None and any(worker.id == job.ledger.export[0] for worker in finished)
         # A job that was stopped keeps its state, but has no model to give; nor has a script, it saves its own.
         path = job.spec.output if job.spec.kind is JobKind.TRAINING and not is_cut_short else ""
+        if path and job.ledger.evaluations.open and job.ledger.plan and job.ledger.plan.best_metric:
+            return None  # the best model may be one that is not evaluated yet
         return None if is_asked else ExportAsked(finished[0].id, path)
     if isinstance(phase, Stopping) and is_cut_short:
         return JobEnded("stopped", phase.reason, False)

@@ -17,9 +17,14 @@ from elasticdl.errors import ModelError
 
 
 class Callback:
-    """Does nothing; override what you need. Set `stop_reason` to end the training after the running step."""
+    """Does nothing; override what you need.
+
+    Set `stop_reason` to end the training after the running step. Set `rate_factor`, and learning rates are multiplied
+    with it, those of rows too, from the step on at which all workers have agreed to it.
+    """
 
     stop_reason: str | None = None
+    rate_factor: float = 1.0
 
     def on_train_begin(self, model: nn.Module) -> None:
         """Before the first step of this worker, with the weights it begins from."""
@@ -60,9 +65,15 @@ class ClipGradientNorm(Callback):
 
 
 class BestMetric(Callback):
-    """Knows the best value of a metric so far and its step: that step's checkpoint is kept."""
+    """Knows the best value of a metric so far and its step: that step's checkpoint is kept.
 
-    def __init__(self, metric: str, mode: Literal["max", "min"] = "max", min_delta: float = 0.0) -> None:
+    With `exports_best` the model of that step is exported, not that of the last: evaluations need checkpoints of the
+    same steps then.
+    """
+
+    def __init__(
+        self, metric: str, mode: Literal["max", "min"] = "max", min_delta: float = 0.0, exports_best: bool = False
+    ) -> None:
         if mode not in ("max", "min"):
             raise ValueError(f'mode: expected "max" or "min". Received: {mode!r}')
         if min_delta < 0:
@@ -70,6 +81,7 @@ class BestMetric(Callback):
         self.metric = metric
         self.mode = mode
         self.min_delta = min_delta
+        self.exports_best = exports_best
         self.best_value: float | None = None
         self.best_step: int | None = None
 
@@ -105,9 +117,14 @@ class EarlyStopping(BestMetric):
     """Stops the training when `patience` evaluations in a row were no better than the best by `min_delta`."""
 
     def __init__(
-        self, metric: str, patience: int = 3, mode: Literal["max", "min"] = "max", min_delta: float = 0.0
+        self,
+        metric: str,
+        patience: int = 3,
+        mode: Literal["max", "min"] = "max",
+        min_delta: float = 0.0,
+        exports_best: bool = False,
     ) -> None:
-        super().__init__(metric, mode, min_delta)
+        super().__init__(metric, mode, min_delta, exports_best)
         if patience < 1:
             raise ValueError(f"patience: expected 1 or more evaluations. Received: {patience}")
         self.patience = patience
@@ -126,3 +143,44 @@ class EarlyStopping(BestMetric):
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
         self.waited, self.stop_reason = state["waited"], state["stop_reason"]
+
+
+class ReduceLROnPlateau(BestMetric):
+    """Multiplies the learning rate by `factor` when `patience` evaluations in a row were no better than the best.
+
+    Not below `min_factor` of what the rate would be otherwise.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        factor: float = 0.1,
+        patience: int = 1,
+        mode: Literal["max", "min"] = "max",
+        min_delta: float = 0.0,
+        min_factor: float = 1e-3,
+    ) -> None:
+        super().__init__(metric, mode, min_delta)
+        if not 0 < factor < 1:
+            raise ValueError(f"factor: expected a number between 0 and 1. Received: {factor}")
+        if patience < 1:
+            raise ValueError(f"patience: expected 1 or more evaluations. Received: {patience}")
+        if not 0 < min_factor <= 1:
+            raise ValueError(f"min_factor: expected a number above 0, up to 1. Received: {min_factor}")
+        self.factor = factor
+        self.patience = patience
+        self.min_factor = min_factor
+        self.waited = 0
+
+    def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        super().on_evaluation(step, metrics)
+        self.waited = 0 if self.best_step == step else self.waited + 1
+        if self.waited >= self.patience:
+            self.rate_factor, self.waited = max(self.rate_factor * self.factor, self.min_factor), 0
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "waited": self.waited, "rate_factor": self.rate_factor}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.waited, self.rate_factor = state["waited"], state["rate_factor"]

@@ -41,7 +41,7 @@ class Optimizer(BaseModel):
     initial_accumulator: float | None = None  # adagrad, ftrl
     weight_decay: float = 0.01  # adamw
     l1: float = 0.0  # ftrl
-    l2: float = 0.0  # ftrl
+    l2: float = 0.0  # ftrl; with all others l2 · row is added to the gradient of a row that a push has
     power: float = -0.5  # ftrl
     beta: float = 0.0  # ftrl
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from elasticdl import drawing
+from elasticdl.drawing import COLOURS, INK, clean
 from elasticdl.sim.course import Course
-from elasticdl.sim.picture import INK, clean
 
-CLAIM = "#d64545"
-COLOURS = ("#2f6fb5", "#d98324", "#3e9a6b", "#8b6fc0")
+CLAIM = drawing.RED
 
 Groups = Mapping[str, Sequence[str]]
 """Jobs that are drawn as one, by what they are called together; the lowest first."""
@@ -33,8 +31,7 @@ def draw(
 
     `level`: the share of the cluster that is in use, as the original says.
     """
-    figure = Figure(figsize=(11, 0.9 + 2.35 * len(courses)), facecolor="#ffffff", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = drawing.figure(11, 0.9 + 2.35 * len(courses))
     rows = figure.subplots(len(courses), 1, sharex=True, squeeze=False)[:, 0]
     last = max([one.end_s for one in courses] + [at for at, _ in claims.values()])
     for axes, course, grouped, note in zip(rows, courses, groups, notes, strict=True):

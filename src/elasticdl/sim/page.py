@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from elasticdl import page
 from elasticdl.sim import picture
 from elasticdl.sim.columns import COLUMNS, cells
 from elasticdl.sim.outcome import Outcome
 
 MOST_NEVER = 50  # jobs that never ran, that are listed by name
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
-pre { background: #f5f7fa; padding: .7rem 1rem; overflow-x: auto; border-radius: 4px; font-size: 13px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13.5px; }
-th, td { padding: .35rem .5rem; text-align: right; border-bottom: 1px solid #e4e7eb; vertical-align: bottom; }
-td { white-space: nowrap; }
-th { color: #52606d; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td.best { font-weight: 700; color: #1d6f42; } img { max-width: 100%; height: auto; }
-td.left { text-align: left; white-space: normal; } .wide { overflow-x: auto; } .note { color: #52606d; }
-"""
-
 
 def write(directory: Path, outcomes: Sequence[Outcome], command: str, about: Mapping[str, str]) -> Path:
     """index.html with all pictures in it, and each picture as a PNG beside it."""
-    directory.mkdir(parents=True, exist_ok=True)
     pictures = {"utilisation": picture.utilisation(outcomes), "completion": picture.completion(outcomes)}
     pictures |= {f"gantt-{_file(one.policy)}": picture.gantt(one) for one in outcomes}
-    for name, content in pictures.items():
-        (directory / f"{name}.png").write_bytes(content)
-    path = directory / "index.html"
-    staging = path.with_name(path.name + ".new")
-    staging.write_text(_page(outcomes, command, about, pictures), encoding="utf-8")
-    staging.replace(path)
-    return path
+    return page.write(directory, _page(outcomes, command, about, pictures), pictures)
 
 
 def _page(outcomes: Sequence[Outcome], command: str, about: Mapping[str, str], pictures: Mapping[str, bytes]) -> str:
     facts = " · ".join(f"{escape(key)}: {escape(value)}" for key, value in about.items())
-    images = "\n".join(
-        f'<p><img alt="{escape(name)}" src="data:image/png;base64,{b64encode(content).decode()}"></p>'
-        for name, content in pictures.items()
-    )
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>ElasticDL simulation</title><style>{_STYLE}</style></head><body>
-<h1>Simulation of {len(outcomes)} polic{"y" if len(outcomes) == 1 else "ies"}</h1>
+    images = "\n".join(page.image(name, content) for name, content in pictures.items())
+    body = f"""<h1>Simulation of {len(outcomes)} polic{"y" if len(outcomes) == 1 else "ies"}</h1>
 <p class="note">{facts}</p>
 <div class="wide">{_table(outcomes)}</div>
 <p class="note">JCT: from a job's submission to its end. Queueing: mean time without workers. Fairness: a job's time
@@ -57,9 +32,8 @@ over that on its fair share of the cluster alone; above 1 it would rather have h
 a column in bold.</p>
 {_notes(outcomes)}
 {images}
-<h2>Made by</h2><pre>{escape(command)}</pre>
-</body></html>
-"""
+<h2>Made by</h2><pre>{escape(command)}</pre>"""
+    return page.whole("ElasticDL simulation", body)
 
 
 def _table(outcomes: Sequence[Outcome]) -> str:

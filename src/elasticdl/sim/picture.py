@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from elasticdl import drawing
+from elasticdl.drawing import COLOURS, INK, RED
 from elasticdl.sim.outcome import Outcome
 
-INK, FAINT, GRID, PAPER, WAITING = "#1f2933", "#9aa5b1", "#e4e7eb", "#ffffff", "#dfe3e8"
-COLOURS = ("#2f6fb5", "#d98324", "#3e9a6b", "#8b6fc0", "#d64545", "#5f6c7b", "#b5822f", "#2aa1a8")
+WAITING = "#dfe3e8"
 STROKES = ("-", "--", "-.", ":")
 MOST_BARS = 160  # jobs of a Gantt chart
 POINTS = 240  # of a curve of utilisation
@@ -36,7 +35,7 @@ def utilisation(outcomes: Sequence[Outcome]) -> bytes:
     axes.set_ylabel("devices in use, %", color=INK)
     axes.set_xlabel(unit, color=INK)
     _name(axes, outcomes, [f"{one.policy}  ({one.numbers.utilisation:.0%})" for one in outcomes])
-    return _png(figure, "Utilisation of the cluster")
+    return drawing.png(figure, "Utilisation of the cluster")
 
 
 def completion(outcomes: Sequence[Outcome]) -> bytes:
@@ -56,7 +55,7 @@ def completion(outcomes: Sequence[Outcome]) -> bytes:
     axes.set_ylabel("jobs done within that time, %", color=INK)
     axes.set_xlabel(f"from submission to end, {unit}", color=INK)
     _name(axes, outcomes, [f"{one.policy}  (mean {_time(one.numbers.mean_jct_s)})" for one in outcomes])
-    return _png(figure, "Completion times of jobs")
+    return drawing.png(figure, "Completion times of jobs")
 
 
 def gantt(outcome: Outcome) -> bytes:
@@ -80,7 +79,7 @@ def gantt(outcome: Outcome) -> bytes:
             bars.append(Rectangle((span.start_s / seconds, row - 0.4), (span.end_s - span.start_s) / seconds, 0.8))
             colours.append(map_(scale(span.workers)))
         if job.finished_at is None:
-            axes.plot(job.submitted_at / seconds, row, marker="x", color="#d64545", markersize=4)
+            axes.plot(job.submitted_at / seconds, row, marker="x", color=RED, markersize=4)
     axes.add_collection(PatchCollection(bars, facecolors=colours, linewidths=0))
     axes.set_xlim(0, max([bar.get_x() + bar.get_width() for bar in bars] + [1e-3]) * 1.01)
     axes.set_ylim(len(shown) - 0.4, -0.6)
@@ -97,7 +96,7 @@ def gantt(outcome: Outcome) -> bytes:
     bar.ax.minorticks_off()
     axes.legend(handles=[Patch(color=WAITING, label="waits")], loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
     which = f", the first {MOST_BARS} of {len(jobs)} jobs" if len(jobs) > MOST_BARS else ""
-    return _png(figure, f"{outcome.policy}: who had workers when{which}")
+    return drawing.png(figure, f"{outcome.policy}: who had workers when{which}")
 
 
 def _means(outcome: Outcome) -> tuple[Any, Any]:
@@ -113,35 +112,16 @@ def _means(outcome: Outcome) -> tuple[Any, Any]:
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = drawing.figure(width, height)
     axes = figure.subplots()
-    clean(axes)
+    drawing.clean(axes)
     return figure, axes
-
-
-def clean(axes: Any) -> None:
-    """Two sides, and a faint grid behind what is drawn."""
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(FAINT)
-    axes.tick_params(colors=INK, labelsize=9)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _name(axes: Any, outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     lines = axes.get_lines()
     if len(lines) == len(outcomes):
         axes.legend(lines, names, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
-
-
-def _png(figure: Figure, title: str) -> bytes:
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
-    written = BytesIO()
-    figure.savefig(written, dpi=130, format="png")
-    return written.getvalue()
 
 
 def _unit(most_s: float) -> tuple[str, float]:

@@ -1,10 +1,10 @@
 """What was asked: the job, fully resolved, as frozen values."""
 
 from elasticdl.spec.cluster import ClusterSpec, RoleSpec, VolumeSpec
+from elasticdl.spec.data import DataSpec
 from elasticdl.spec.ids import JobId, PsId, WorkerId
 from elasticdl.spec.job import (
     CheckpointSpec,
-    DataSpec,
     EvaluationSpec,
     JobKind,
     JobSpec,

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
-from elasticdl.spec.part import NotNegative, Part, Positive, Seconds
+from elasticdl.spec.data import DataSpec
+from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, size_of
 from elasticdl.spec.plan import BatchRule, PlanSpec, fill_in_plan
 
 # A job's name becomes a directory, a label and a pod name: the rules of a DNS label.
@@ -42,38 +43,6 @@ class ScriptSpec(Part):
 
     path: str
     arguments: tuple[str, ...] = ()
-
-
-class DataSpec(Part):
-    """What is read. Paths go through fsspec; a directory or a glob means all its files."""
-
-    training: str | None = None
-    validation: str | None = None
-    prediction: str | None = None
-    format: Literal["auto", "csv", "parquet", "tfrecord", "python"] = "auto"
-    columns: tuple[str, ...] = ()  # names for a CSV without a header line; or the columns to read
-    delimiter: str = ""  # between the fields of a CSV file; "": by its name; "tab" is one
-    unpack_limit: str = "100Gi"  # the most that one compressed file may become on disk
-    reader_params: dict[str, Any] = {}  # keyword arguments of custom_data_reader
-    shard_records: Positive = 1024  # the unit that is leased and shuffled
-
-    @field_validator("delimiter")
-    @classmethod
-    def _delimiter_is_a_letter(cls, delimiter: str) -> str:
-        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
-        if delimiter and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-            raise ValueError("use one ASCII character that is neither a quote nor a newline, e.g. ';', '|' or tab")
-        return delimiter
-
-    @field_validator("unpack_limit")
-    @classmethod
-    def _limit_is_a_size(cls, limit: str) -> str:
-        size_of(limit)
-        return limit
-
-    @property
-    def unpack_bytes(self) -> int:
-        return size_of(self.unpack_limit)
 
 
 class WorkersSpec(Part):
@@ -134,18 +103,6 @@ class PsSpec(Part):
         return size_of(self.memory_limit)
 
 
-_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS = _DECIMAL | {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
-
-
-def size_of(text: str) -> int:
-    """Bytes in 4Gi, 500M or 1024; 0 for nothing."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?i?)B?", text.strip())
-    if text.strip() and (match is None or match[2] not in _UNITS):
-        raise ValueError("use a number of bytes, or one with K, M, G, Ki, Mi, Gi behind it, e.g. 4Gi")
-    return int(float(match[1]) * _UNITS[match[2]]) if match else 0
-
-
 class CheckpointSpec(Part):
     directory: str = ""  # "": <job directory>/checkpoints
     steps: NotNegative = 0  # every N steps; 0: at the end and on stop only
@@ -159,6 +116,7 @@ class EvaluationSpec(Part):
 
     steps: NotNegative = 0
     epochs: NotNegative = 0
+    wait: bool = False  # training goes on when the result is there: callbacks then act at the same step in every run
 
 
 class TimingSpec(Part):
@@ -257,6 +215,11 @@ class JobSpec(Part):
             raise ValueError(
                 f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
                 "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
+            )
+        if self.evaluation.wait and self.trains_by_leases:
+            raise ValueError(
+                f"evaluation.wait: workers of the {ps.mode} mode never wait for each other; "
+                "leave out --evaluation_wait, or use --ps_mode=hybrid"
             )
         if self.kind is JobKind.SCRIPT:
             if self.script is None:

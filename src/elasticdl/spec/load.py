@@ -78,7 +78,8 @@ def anchor(document: Mapping[str, Any], directory: Path) -> Document:
             place[leaf] = _anchored(value, directory)
         elif place.get("format") != "python":
             # Data may be several paths with commas between, unless a file is really called so.
-            parts = [value] if (directory / value).exists() else value.split(",")
+            is_one = ("://" in value and "?" in value) or (directory / value).exists()  # a table has commas of its own
+            parts = [value] if is_one else value.split(",")
             place[leaf] = ",".join(_anchored(part.strip(), directory) for part in parts)
     return result
 

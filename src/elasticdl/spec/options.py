@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.spec.cluster_options import CLUSTER_OPTIONS
-from elasticdl.spec.option import ALL, EVALUATE, MODEL_COMMANDS, PREDICT, RUN, TRAIN, Form, Option
+from elasticdl.spec.data_options import DATA_OPTIONS
+from elasticdl.spec.option import ALL, MODEL_COMMANDS, PREDICT, RUN, TRAIN, Form, Option
 
 __all__ = ["ALL", "OPTIONS", "Form", "Option", "at", "document", "named", "of"]
 
-_JOB, _MODEL, _DATA, _PLAN = "Job", "Model", "Data", "Plan (fixes the bits of the result)"
+_JOB, _MODEL, _PLAN = "Job", "Model", "Plan (fixes the bits of the result)"
 _PS = "Parameter servers"
 _WORKERS, _CHECKPOINTS, _EVALUATION, _SYSTEM = "Workers", "Checkpoints and output", "Evaluation", "System"
 
@@ -39,59 +40,7 @@ OPTIONS: tuple[Option, ...] = (
         Form.MAPPING,
         '"a=1;b=[1,2]"',
     ),
-    Option("training_data", "data.training", _DATA, "File, directory or glob to train on.", (TRAIN,), metavar="PATH"),
-    Option("validation_data", "data.validation", _DATA, "Records to evaluate on.", (TRAIN, EVALUATE), metavar="PATH"),
-    Option("prediction_data", "data.prediction", _DATA, "Records to predict.", (PREDICT,), metavar="PATH"),
-    Option(
-        "data_format",
-        "data.format",
-        _DATA,
-        "auto, csv, parquet, tfrecord or python. Default: by the file's name.",
-        MODEL_COMMANDS,
-        metavar="FORMAT",
-    ),
-    Option(
-        "columns",
-        "data.columns",
-        _DATA,
-        "Names for a CSV without a header line, or the columns to read.",
-        MODEL_COMMANDS,
-        Form.LIST,
-        "A,B,…",
-    ),
-    Option(
-        "delimiter",
-        "data.delimiter",
-        _DATA,
-        "Between the fields of a CSV file, or tab. Default: by the file's name.",
-        MODEL_COMMANDS,
-        metavar="C",
-    ),
-    Option(
-        "unpack_limit",
-        "data.unpack_limit",
-        _DATA,
-        "The most one compressed file may become on disk.",
-        MODEL_COMMANDS,
-        metavar="SIZE",
-    ),
-    Option(
-        "shard_records",
-        "data.shard_records",
-        _DATA,
-        "Records in a shard, the unit that is shuffled and leased.",
-        MODEL_COMMANDS,
-        metavar="N",
-    ),
-    Option(
-        "data_reader_params",
-        "data.reader_params",
-        _DATA,
-        "Keyword arguments for custom_data_reader, as in --model_params.",
-        MODEL_COMMANDS,
-        Form.MAPPING,
-        '"a=1;b=2"',
-    ),
+    *DATA_OPTIONS,
     Option("num_epochs", "plan.epochs", _PLAN, "How often all records are trained.", (TRAIN,), metavar="N"),
     Option("minibatch_size", "plan.minibatch_size", _PLAN, "Records per worker and step.", MODEL_COMMANDS, metavar="N"),
     Option(
@@ -267,6 +216,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("output", "output", _CHECKPOINTS, "Where the result is written.", (TRAIN, PREDICT), metavar="DIR"),
     Option("evaluation_steps", "evaluation.steps", _EVALUATION, "Evaluate every N steps.", (TRAIN,), metavar="N"),
     Option("evaluation_epochs", "evaluation.epochs", _EVALUATION, "Evaluate every N epochs.", (TRAIN,), metavar="N"),
+    Option(
+        "evaluation_wait",
+        "evaluation.wait",
+        _EVALUATION,
+        "Go on when an evaluation's result is there, so that callbacks act at the same step in every run.",
+        (TRAIN,),
+        Form.SWITCH,
+    ),
     Option(
         "timing", "timing", _SYSTEM, "A timeout, e.g. silence_s=2. May be repeated.", ALL, Form.MAPPING, "KEY=VALUE"
     ),

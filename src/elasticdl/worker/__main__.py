@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from elasticdl import log
-from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, SpecError
 from elasticdl.signals import on_terminate
 from elasticdl.spec import JobKind
 from elasticdl.spec.directory import JobDirectory
@@ -30,6 +30,8 @@ def main() -> int:
     works = {JobKind.TRAINING: train, JobKind.SCRIPT: run_script, JobKind.EVALUATION: serve, JobKind.PREDICTION: serve}
     try:
         farewell = works[spec.kind](line)
+    except DataUnavailable as exc:  # before it trained: others may have read what they need, and their state is kept
+        return _failed(line, str(exc), wrong_job=False, permanent=False)
     except ElasticDLError as exc:
         return _failed(
             line, str(exc), wrong_job=isinstance(exc, SpecError), permanent=isinstance(exc, SpecError | PermanentError)

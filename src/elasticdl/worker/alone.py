@@ -57,6 +57,6 @@ class Alone:
             reduced = training.gradients.sums()[0]
             losses = [float(step.losses.get(rank, 0.0)) for rank in range(share.stop)]
             training.weigh(reduced, losses, step.records, step.planned)
-            training.apply(reduced, Update(step.records), step.buffers)
+            training.apply(reduced, Update(step.records, rate_factor=training.wanted_factor), step.buffers)
             training.completed(self._plan)
         self._feed.close()

@@ -27,6 +27,7 @@ class Update:
     stands_for: int = 1  # updates that the estimate stands for
     change: int = 0  # the newest change of the batch that holds from here on …
     batch_scale: int = 1  # … and its scale
+    rate_factor: float = 1.0  # what callbacks multiply the learning rate with, from here on
 
     def header(self) -> dict[str, Any]:
         return asdict(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.errors import LossNotFinite
+from elasticdl.errors import DataUnavailable, LossNotFinite
 from elasticdl.worker.assembly import Assembly, Line
 
 
@@ -31,6 +31,8 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
                 return _orphaned(line, assembly)
             link.wait_end(line.spec.timing.heartbeat_s)
             continue
+        while link.evaluations:
+            training.evaluated(*link.evaluations.popleft())
         assembly.saver.finish()
         if asked.path:
             export(asked.path)
@@ -53,4 +55,15 @@ def give_up(line: Line, assembly: Assembly, exc: LossNotFinite) -> None:
         kept = "the state before this step is in the newest checkpoint"
         line.link.failure(f"{exc}; {kept}", wrong_job=False, permanent=True)
     while not line.link.is_released and not line.link.is_orphaned:
+        line.link.wait_end(line.spec.timing.heartbeat_s)
+
+
+def keep_state(line: Line, assembly: Assembly, exc: DataUnavailable) -> None:
+    """The data cannot be read any more: whoever finds out first keeps the state before this step and ends the job."""
+    kept = ""
+    if assembly.engine.training.holds_state:
+        assembly.saver.finish()
+        kept = "; the state before this step is in the newest checkpoint"
+    line.link.failure(f"{exc}{kept}", wrong_job=False, permanent=bool(kept))
+    while kept and not line.link.is_released and not line.link.is_orphaned:
         line.link.wait_end(line.spec.timing.heartbeat_s)

@@ -119,6 +119,7 @@ class Engine:
             stop=bool(self._stop_reason()),
             squares=self._squares,
             batch=self._link.batch_at(step.number + step.passes, (training.batch.change, training.batch.scale)),
+            rate_factor=training.wanted_factor,
         )
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
@@ -151,7 +152,8 @@ class Engine:
         scale = step.planned / batch.global_batch
         flat, kept = self.training.gradients.flat(reduced), heard.records / step.planned
         estimate = self._meter.estimate(flat, heard.squares, heard.parts, scale, kept)
-        return Update(heard.records, step.passes, scale, estimate, EVERY, heard.change, heard.batch_scale)
+        change, factor = (heard.change, heard.batch_scale), heard.rate_factor
+        return Update(heard.records, step.passes, scale, estimate, EVERY, *change, rate_factor=factor)
 
     def _meet(self, seat: Seat) -> None:
         """Until all members are here."""

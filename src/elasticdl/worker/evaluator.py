@@ -61,6 +61,7 @@ class Evaluator:
         self._device = device
         self._held: dict[int, Image] = {}
         self._started: deque[int] = deque()
+        self._given_up: set[int] = set()
         self._changed = threading.Condition()
         self._is_closed = False
         self._requests = count(1)
@@ -72,6 +73,16 @@ class Evaluator:
         if is_due(training.step, plan, self._spec.evaluation, training.began):
             self._held[training.step] = training.capture_weights()
             self._link.snapshot(training.step)
+            if self._spec.evaluation.wait and training.step < plan.total_steps:
+                self._wait(training.step)
+
+    def _wait(self, step: int) -> None:
+        """Until the result is there, or cannot come any more."""
+        link = self._link
+        while not any(found == step for found, _ in link.evaluations) and step not in self._given_up:
+            if link.is_released or link.is_expelled or link.is_orphaned or link.stop_reason:
+                return
+            link.wait_end(self._spec.timing.heartbeat_s)
 
     def close(self) -> None:
         with self._changed:
@@ -99,6 +110,7 @@ class Evaluator:
                     leases.work(self._evaluate, [step], self._pause)
                 except ElasticDLError as exc:
                     _log.warning("evaluation of step %d ended here: %s", step, exc)
+                    self._given_up.add(step)
                 with self._changed:
                     self._started.popleft()
                     del self._held[step]

@@ -52,7 +52,7 @@ class Ps(Protocol):
     def rows(self, table: str) -> tuple[Ids, Floats]:
         """All ids and rows of a table, for an export."""
 
-    def shards(self) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
         """As `NoTables.shards`."""
 
 
@@ -159,8 +159,8 @@ class HybridTables(NoTables):
     def begin_cut(self, step: int, directory: Path) -> Beside:
         return self._ps.begin_cut(step, directory)
 
-    def shards(self) -> Callable[[Path], Program] | None:
-        return self._ps.shards()
+    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+        return self._ps.shards(checkpoint)
 
 
 class Clients:
@@ -219,10 +219,10 @@ class Clients:
         with closing(Gathering(fleet, self._link.token, self._spec.timing.reply_s, keys)) as gathering:
             yield gathering
 
-    def shards(self) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
         if not self._spec.keeps_checkpoints:
             return None
-        last = self._last()
+        last = checkpoint or self._last()
         size = sum(rows * 4 * table.columns for table, rows in cuts.tables(last).items())
         if size <= MOST_BYTES:
             return None
@@ -260,7 +260,7 @@ class Here:
     def begin_cut(self, step: int, directory: Path) -> Beside:
         return lambda place: {}
 
-    def shards(self) -> None:
+    def shards(self, checkpoint: Path | None = None) -> None:
         return None
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from elasticdl.data.dataset import Batch
-from elasticdl.errors import LossNotFinite
+from elasticdl.errors import DataUnavailable, LossNotFinite
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
@@ -104,6 +104,18 @@ class LeaseTraining:
     def run(self) -> str:
         """Until there is nothing left, or this worker is to stop or to leave; why."""
         self._link.ready()
+        try:
+            self._train_all()
+        except DataUnavailable as exc:  # all of the model is on ps: it can be kept without the data
+            self._lookups.abandon()
+            self._deeds.stop(str(exc))
+            while not self._is_to_end():
+                self._link.wait_end(self._spec.timing.heartbeat_s)
+        self._lookups.settle()
+        self._leases.flush(self._spec.timing.rpc_s)
+        return self._farewell()
+
+    def _train_all(self) -> None:
         work = self._next(wait=True)
         while work is not None:
             started = time.monotonic()
@@ -111,9 +123,6 @@ class LeaseTraining:
             took_s = time.monotonic() - started
             self._step_s = took_s if not self._step_s else self._step_s + _SMOOTHED * (took_s - self._step_s)
             work = following or self._next(wait=True)
-        self._lookups.settle()
-        self._leases.flush(self._spec.timing.rpc_s)
-        return self._farewell()
 
     # ---- what is next
 
@@ -227,7 +236,7 @@ class LeaseTraining:
         sums[self._dense.plan.inverse] = blocks
         self._lookups.give(dense.NAME, self._dense, sums)
         step = self._lookups.clock
-        rate = self._rate(step)
+        rate = self._rate(step) * math.prod(callback.rate_factor for callback in self._callbacks)
         self._progress.begun(work)
         self._lookups.push(sender=work.sender, number=work.number, rate=rate, step=step + 1)
         if self._spec.ps.mode is PsMode.LOCAL:

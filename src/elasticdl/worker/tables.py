@@ -63,8 +63,11 @@ class NoTables:
         """The model with all its rows in it, for an export."""
         yield
 
-    def shards(self) -> Callable[[Path], Program] | None:
-        """Writes the tables into an export, where they are too large for the model to hold; else None."""
+    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+        """Writes the tables into an export, where they are too large for the model to hold; else None.
+
+        They are those of this checkpoint, by default the newest.
+        """
         return None
 
 

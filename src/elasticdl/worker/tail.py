@@ -12,7 +12,7 @@ import torch
 
 from elasticdl.collective.squares import Squares
 
-_RECORDS, _STOP, _PARTS, _CHANGE, _SCALE, _SLOTS = 0, 1, 2, 3, 4, 5
+_RECORDS, _STOP, _PARTS, _CHANGE, _SCALE, _FACTOR, _SLOTS = 0, 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Heard:
     parts: int  # gradients that were measured for it
     change: int  # the first member's word: the newest change of the batch that holds from the next update on …
     batch_scale: int  # … and its scale
+    rate_factor: float  # the first member's word, too: of the learning rate from the next update on
 
     def agreed(self, size: int) -> int:
         """The round all members voted for, 0 where they did not."""
@@ -53,12 +54,14 @@ class Tail:
         stop: bool,
         squares: Squares | None = None,
         batch: tuple[int, int] = (0, 1),
+        rate_factor: float = 1.0,
     ) -> None:
-        """`batch`: a change of the batch and its scale; that of the first rank counts."""
+        """`batch`: a change of the batch and its scale. This and `rate_factor` count where the first rank says it."""
         numbers = torch.zeros(self.length, dtype=tail.dtype)
         numbers[_RECORDS], numbers[_STOP] = records, float(stop)
         if rank == 0:
             numbers[_CHANGE], numbers[_SCALE] = batch
+            numbers[_FACTOR] = rate_factor
         numbers[_SLOTS + self.logical_ranks + rank] = vote
         if squares is not None:
             numbers[_PARTS] = squares.parts
@@ -82,4 +85,5 @@ class Tail:
             round(numbers[_PARTS]),
             round(numbers[_CHANGE]),
             round(numbers[_SCALE]),
+            numbers[_FACTOR],
         )

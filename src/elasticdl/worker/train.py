@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 
-from elasticdl.checkpoint.export import Program, export_with
-from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.data.plan import Plan, plan_of
-from elasticdl.errors import LossNotFinite, SpecError
+from elasticdl.errors import DataUnavailable, LossNotFinite, SpecError
 from elasticdl.model import tensors
 from elasticdl.model.contract import Contract
-from elasticdl.spec import JobSpec
+from elasticdl.worker import exporting
 from elasticdl.worker.assembly import Line, assemble, device_of, is_due
-from elasticdl.worker.ending import finish, give_up
+from elasticdl.worker.ending import finish, give_up, keep_state
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.framework import load_contract
 from elasticdl.worker.tables import NoTables, open_tables
@@ -60,21 +56,23 @@ def train(line: Line) -> str:
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
+    except DataUnavailable as exc:
+        keep_state(line, assembly, exc)
+        return str(exc)
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
     farewell = finish(
         line,
         assembly,
-        lambda path: export_model(
+        lambda path: exporting.export(
             Path(path),
-            spec,
+            line,
             contract,
-            model,
-            tables,
+            exporting.Trained(
+                model, tables, engine.training.step, plan.records_until(engine.training.step), engine.training.callbacks
+            ),
             dataset.batch(plan.slice_of(0, 0)),
             device,
-            step=engine.training.step,
-            records=plan.records_until(engine.training.step),
         ),
     )
     assembly.feed.close()
@@ -122,40 +120,3 @@ def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan:
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
-
-
-class Exported(Protocol):
-    """What is needed of a model's tables."""
-
-    def shards(self) -> Callable[[Path], Program] | None: ...
-    def whole(self) -> AbstractContextManager[None]: ...
-
-
-def export_model(
-    path: Path,
-    spec: JobSpec,
-    contract: Contract,
-    model: torch.nn.Module,
-    tables: Exported,
-    batch: Batch | None,
-    device: torch.device,
-    *,
-    step: int,
-    records: int,
-) -> None:
-    """The trained model; `batch` is a sample of its features. Tables that are too large for it lie beside it."""
-    assert spec.model is not None
-    sample: Any = tensors.on_device(batch, device).features if batch is not None else None
-    extra = {
-        "job": spec.name,
-        "model_def": spec.model.definition,
-        "model_params": spec.model.params,
-        "step": step,
-        "records": records,
-    }
-    shards = tables.shards()
-    if shards is not None:
-        export_with(shards, model, path, extra, contract.model_files())
-        return
-    with tables.whole():
-        contract.export(model, sample, path, extra)

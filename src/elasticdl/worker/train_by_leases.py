@@ -25,6 +25,7 @@ from elasticdl.ps.wire import Ids
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import JobSpec, PsMode
 from elasticdl.testing.faults import Faults
+from elasticdl.worker import exporting
 from elasticdl.worker.assembly import Line, described, first_image, run_of
 from elasticdl.worker.hybrid import AttachedLayers, Clients, attached_of
 from elasticdl.worker.lease_evaluation import LeaseEvaluation
@@ -32,7 +33,7 @@ from elasticdl.worker.lease_feed import LeaseFeed
 from elasticdl.worker.lease_line import LeaseLine
 from elasticdl.worker.lease_training import Deeds, LeaseTraining
 from elasticdl.worker.saving import Saver
-from elasticdl.worker.train import export_model, open_contract, source_of
+from elasticdl.worker.train import open_contract, source_of
 from elasticdl.worker.training import seed_everything
 
 
@@ -65,16 +66,13 @@ def train_by_leases(line: Line) -> str:
             prepare=lambda: _prepare(line, plan, attached, lookups, layout, trainee, first, evaluation.records),
             evaluate=evaluation.run,
             save=_saving(line, plan, state, clients, contract.model_files()),
-            export=lambda path: export_model(
+            export=lambda path: exporting.export(
                 Path(path),
-                spec,
+                line,
                 contract,
-                model,
-                layers,
+                exporting.Trained(model, layers, state.step, plan.total_records, callbacks),
                 feed.sample(),
                 device,
-                step=state.step,
-                records=plan.total_records,
             ),
             stop=lambda why: _stop(master, why),
         )
@@ -134,8 +132,8 @@ class Layers:
     def foresee(self, features: Any) -> Mapping[str, list[Ids]]:
         return self._foresight.ids(features)
 
-    def shards(self) -> Callable[[Path], Program] | None:
-        return self._clients.shards()
+    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+        return self._clients.shards(checkpoint)
 
     def whole(self) -> AbstractContextManager[None]:
         return self._attached.whole(self._lookups.client, self._clients.rows)

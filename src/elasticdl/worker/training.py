@@ -50,6 +50,7 @@ class Training:
         self.began = NO_STATE  # the step that the newest update began with
         self.records = 0
         self.loss = float("nan")
+        self._factor = 1.0  # of the learning rate, as all members agreed in the newest update
         self._evaluated = -1  # the newest step whose evaluation the callbacks know
 
     @property
@@ -58,17 +59,26 @@ class Training:
 
     @property
     def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return self._base * self._factor
+
+    @property
+    def wanted_factor(self) -> float:
+        """What the callbacks of this worker want the rate multiplied with, as exact as it travels."""
+        return torch.tensor([callback.rate_factor for callback in self.callbacks]).prod().item()
 
     @property
     def next_rate(self) -> float:
         """The learning rate of the step that is computed now."""
         rate = self._learning_rate(self.step)
-        return self.learning_rate if rate is None else rate
+        return (self._base if rate is None else rate) * self._factor
+
+    @property
+    def _base(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def begin(self) -> None:
         """The state is what was built: no step done yet."""
-        self.step, self.records = 0, 0
+        self.step, self.records, self._factor = 0, 0, 1.0
         self.batch.begin()
 
     def forget(self) -> None:
@@ -78,6 +88,7 @@ class Training:
         image = images.capture(self.model, self.optimizer, self.step, self.records)
         image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
         image.meta["evaluated"] = self._evaluated
+        image.meta["rate_factor"] = self._factor
         image.meta["batch"] = self.batch.state()
         return image
 
@@ -89,6 +100,7 @@ class Training:
         for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
             callback.load_state(state)
         self._evaluated = int(image.meta.get("evaluated", -1))
+        self._factor = float(image.meta.get("rate_factor", 1.0))
         self.step, self.records = image.step, image.records
         self.batch.load(image.meta.get("batch", {}), self.step)
 
@@ -101,8 +113,9 @@ class Training:
         self.gradients.install(reduced)
         for callback in self.callbacks:
             callback.on_gradients(self.model, self.step)
-        with scaled_rate(self.optimizer, self.batch.take(update)):
+        with scaled_rate(self.optimizer, self.batch.take(update) * self._factor):
             self.optimizer.step()
+        self._factor = update.rate_factor
         self.gradients.uninstall()
         if buffers:
             self.set_buffers(buffers)

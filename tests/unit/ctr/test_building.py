@@ -89,7 +89,7 @@ def test_treatments_of_the_config_count_more_than_proposed_ones(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("more", "error", "complaint"),
     [
-        ({"model": "deepfn"}, SpecError, r"the zoo has no 'deepfn'; did you mean deepfm\?"),
+        ({"model": "deepfn"}, SpecError, r"the zoo has no 'deepfn' of clicks; did you mean deepfm\?"),
         ({"label": "click"}, DataError, "no column 'click' for the label; did you mean 'clicked'"),
         ({"label": "price"}, DataError, "expected 0 and 1"),
         ({"features": {"prise": "drop"}}, SpecError, "ctr.yaml: features.prise: no column"),

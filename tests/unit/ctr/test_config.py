@@ -87,7 +87,9 @@ def test_a_job_description_is_no_config() -> None:
 
 
 def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
-    text = starter.written("my clicks.csv", "is it clicked?", ["is it clicked?", "I1..I13"], "ctr.yaml", "ctr-ctr")
+    text = starter.written(
+        "my clicks.csv", "is it clicked?", "deepfm", ["is it clicked?", "I1..I13"], "ctr.yaml", "ctr-ctr"
+    )
     found = config.parse(yaml.safe_load(text), "ctr.yaml")
 
     assert (found.data, found.label, found.columns[:2]) == ("my clicks.csv", "is it clicked?", ("is it clicked?", "I1"))

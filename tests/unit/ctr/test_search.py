@@ -175,7 +175,7 @@ def test_evaluations_are_read_from_the_log_each_step_once() -> None:
     ]
 
 
-def test_the_best_config_has_the_values_filled_in_and_ends_where_it_was_best(tmp_path: Path) -> None:
+def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(tmp_path: Path) -> None:
     given = {
         "data": "c.csv", "label": "y", "model": {"deepfm": {"columns": 4}}, "search": {"columns": [4, 8]},
         "training": {"epochs": 10, "batch_size": 100}, "workers": [1, 4],
@@ -183,11 +183,11 @@ def test_the_best_config_has_the_values_filled_in_and_ends_where_it_was_best(tmp
     of = config.parse(given, "ctr.yaml").model_copy(update={"data": "/d/c.csv"})
     trial = Trial(3, State.COMPLETE, {"columns": 8, "learning_rate": 0.01}, (0.5, 0.4, 0.3, 0.35), 0.3)
 
-    found = best.document(given, of, trial, rows=1000)
+    found = best.document(given, of, trial)
 
     assert found == {
         "data": "/d/c.csv", "label": "y", "model": {"deepfm": {"columns": 8}}, "workers": [1, 4],
-        "training": {"epochs": 2, "batch_size": 100, "learning_rate": 0.01},
+        "training": {"epochs": 10, "batch_size": 100, "learning_rate": 0.01},
     }  # fmt: skip
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "features.yaml").write_text("mine\n")
@@ -197,14 +197,10 @@ def test_the_best_config_has_the_values_filled_in_and_ends_where_it_was_best(tmp
         update={
             "params": {"columns": 8},
             "search": {},
-            "training": replace_training(of, epochs=2, learning_rate=0.01),
+            "training": of.training.model_copy(update={"learning_rate": 0.01}),
         }
     )
     assert (tmp_path / "best-ctr" / "features.yaml").read_text() == "mine\n"
-
-
-def replace_training(of: config.CtrConfig, **more: object) -> config.TrainingConfig:
-    return of.training.model_copy(update=more)
 
 
 def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

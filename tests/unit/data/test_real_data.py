@@ -44,6 +44,22 @@ def test_criteo_records_are_those_the_csv_module_finds(tmp_path: Path) -> None:
         assert [tuple(record.values()) for record in source.read(batch)] == [tuple(rows[index]) for index in batch]
 
 
+def test_criteo_is_read_as_columns_from_its_packed_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv.xz"
+    path.write_bytes(
+        lzma.compress(unpack("ctr/criteo_dac_137k.tsv.xz", tmp_path / "train.txt", 2).read_bytes(), preset=0)
+    )
+    source = open_source(str(path), DataSpec(columns=CRITEO), tmp_path / "index")
+    batch = np.random.default_rng(0).integers(0, len(source), 500)
+
+    columns = Dataset(source).map_columns(len, dict.fromkeys(CRITEO[:14], "float32")).read(batch)
+
+    records = source.read(batch)
+    for name, found in zip(CRITEO, columns.columns, strict=True):
+        kind = float if name in CRITEO[:14] else str
+        assert found.to_pylist() == [kind(record[name]) if record[name] else None for record in records]
+
+
 def test_adult_becomes_batches_of_numbers(tmp_path: Path) -> None:
     path = unpack("ctr/adult.data.xz", tmp_path / "adult.data", megabytes=1)
     source = open_source(str(path), DataSpec(format="csv", columns=tuple(ADULT.split())))

@@ -27,7 +27,8 @@ def build(kind: Any, **options: Any) -> torch.optim.Optimizer:
         (optim.Adagrad, {"initial_accumulator_value": 0.5}, {"rule": "adagrad", "initial_accumulator": 0.5}),
         (optim.Adam, {"betas": (0.8, 0.9), "eps": 1e-6}, {"rule": "adam", "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}),
         (optim.Adam, {"amsgrad": True}, {"rule": "amsgrad"}),
-        (optim.AdamW, {"weight_decay": 0.2}, {"rule": "adamw", "weight_decay": 0.2}),
+        (optim.AdamW, {"weight_decay": 0.2}, {"rule": "adamw", "weight_decay": 0.2, "l2": 0.0}),
+        (optim.Adam, {"weight_decay": 0.2}, {"rule": "adam", "l2": 0.2}),
         (optim.RMSprop, {"alpha": 0.8, "centered": True}, {"rule": "rmsprop", "rho": 0.8, "centered": True}),
     ],
 )  # fmt: skip
@@ -42,7 +43,7 @@ def test_an_optimizer_becomes_the_rule_of_the_same_name(kind: Any, options: Any,
     ("kind", "options", "message"),
     [
         (optim.Adadelta, {}, "expected one of SGD, Adagrad, Adam, AdamW, RMSprop, .* Received: Adadelta"),
-        (optim.SGD, {"weight_decay": 0.1}, "expected SGD without weight_decay .* Received: weight_decay=0.1"),
+        (optim.Adam, {"weight_decay": 0.1, "decoupled_weight_decay": True}, "without decoupled_weight_decay"),
         (optim.SGD, {"momentum": 0.9, "dampening": 0.1}, "without dampening"),
         (optim.Adagrad, {"lr_decay": 0.1}, "without lr_decay"),
         (optim.Adam, {"maximize": True}, "without maximize"),

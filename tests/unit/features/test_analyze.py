@@ -108,6 +108,13 @@ def test_names_that_differ_in_case_and_names_with_quotes_are_kept_apart(tmp_path
     assert (found.of("a").mean, found.of("A").mean) == (1.0, 2.0)
 
 
+def test_parquet_names_that_differ_in_case_are_refused(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"a": [0, 1], "A": [2, 3]}), tmp_path / "clicks.parquet")
+
+    with pytest.raises(DataError, match="differ only in case"):
+        of(str(tmp_path / "clicks.parquet"), None)
+
+
 def test_mixed_values_are_counted_shown_and_make_the_column_text(tmp_path: Path) -> None:
     rows = "\n".join(f"{n % 2},{n}" for n in range(10))
     column = of(put(tmp_path, f"label,price\n{rows}\n0,n/a\n1,n/a\n")).of("price")
@@ -161,7 +168,7 @@ def test_nothing_temporary_is_left(tmp_path: Path) -> None:
         ("label;x;y\n0;1;2\n", "say --delimiter ';'"),
         ("0,1,2\n1,1,2\n", "name"),
         ("0,,ab\n1,,cd\n", "this is no header"),
-        ("label,x\n0,1\n1,2,3\n", "clicks.csv"),
+        ("label,x\n0,1\n1,2,3\n", "Line: 3.*correct or remove the line"),
         ("label,x\n", "no rows"),
     ],
 )

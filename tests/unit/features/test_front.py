@@ -19,6 +19,7 @@ from elasticdl.errors import DataError, SpecError
 from elasticdl.features import file, served
 from elasticdl.features.front import Front
 from elasticdl.features.layout import FIELD_BITS
+from elasticdl.features.rates import Folds
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 
 NUMBER = ColumnStatistics(
@@ -47,7 +48,8 @@ columns:
     - round_identity(bins=50)
     - lookup
     - hash(bins=7)
-  t: [lookup(min_count=2, unknown=3), hash(bins=1000), missing]
+    - clicked
+  t: [lookup(min_count=2, unknown=3), hash(bins=1000), missing, clicked(min_count=1)]
   d: date(parts=[year, month, day, yearday, weekday, hour, minute, second])
   s: sequence(sep=",", longest=3, like=t)
 crosses: ["cross(n, t, bins=100)"]
@@ -56,7 +58,12 @@ groups: {user: [t, d]}
 
 
 def front(text: str = EVERYTHING) -> Front:
-    return Front.build(file.parse(text, "features.yaml"), KNOWN)
+    made = Front.build(file.parse(text, "features.yaml"), KNOWN)
+    rows = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
+    folds = Folds(made.rates)
+    if made.rates:
+        folds.count(batch(rows), made.ids(batch(rows)), np.array([1, 0, 1], np.float32))
+    return made.model_copy(update={"rates": folds.encoders(0.6)})
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -94,7 +101,7 @@ def test_numbers_are_around_zero_and_zero_where_they_are_missing() -> None:
 
     assert of["n.normalize-2"][0] == 0.0 and of["n.clip"] == [pytest.approx(0.07), 0.0, 1.0]
     assert of["n.missing"] == [0.0, 1.0, 0.0] and of["t.missing"] == [1.0, 1.0, 1.0]
-    assert all(one[1] == 0.0 for name, one in of.items() if not name.endswith("missing"))
+    assert all(one[1] == 0.0 for name, one in of.items() if not name.endswith(("missing", "clicked", "seen")))
 
 
 def test_a_sequence_has_the_ids_of_the_field_it_is_like() -> None:

@@ -30,7 +30,8 @@ def number(quantiles: tuple[float, ...], **known: Any) -> ColumnStatistics:
 
 def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
     statistics = Statistics(source="clicks", rows=ROWS, label="label", sampled=sampled, columns={name: found})
-    return proposal.propose(statistics)[name]
+    made = proposal.propose(statistics)[name]
+    return proposal.Proposal(tuple(text for text in made.treatments if text != "clicked()"), made.reason)
 
 
 WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
@@ -44,16 +45,16 @@ WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
         (column(distinct=1, missing=10), ("missing()",), "one value or none"),
         (column(distinct=ROWS), ("drop",), "names the row"),
         (number(IDS, distinct=ROWS, is_whole=True), ("drop",), "names the row"),
-        (column(**WORDS), ("lookup(min_count=2)",), "90.0% of rows"),
+        (column(**WORDS), ("lookup(min_count=10)",), "90.0% of rows"),
         (column(distinct=80_000, values=("a",), counts=(9,)), ("hash(bins=262144)",), "only 0%"),
         (column(distinct=90_000, is_cut=True, **WORDS), ("hash(bins=262144)",), "too many"),
-        (column(odd=3, odd_examples=("n/a",), **WORDS), ("lookup(min_count=2)",), "MIXED.*'n/a'"),
+        (column(odd=3, odd_examples=("n/a",), **WORDS), ("lookup(min_count=10)",), "MIXED.*'n/a'"),
         (column(separator="|", longest=80), ('sequence(sep="|", longest=50, bins=2048)',), "lists of up to 80"),
         (number(LONG, deviation=5e4, is_whole=True), ("normalize(log=true)", "log_square()"), "a long tail"),
         (number(LONG, deviation=5e4), ("normalize(log=true)", "discretize(quantiles=20)"), "a long tail"),
         (number(EVEN), ("normalize()", "discretize(quantiles=20)"), "without a long tail"),
         (number(EVEN, distinct=11, is_whole=True, **WORDS), ("lookup(min_count=1)",), "codes"),
-        (number(IDS, distinct=5000, is_whole=True, **WORDS), ("lookup(min_count=2)",), "look like ids"),
+        (number(IDS, distinct=5000, is_whole=True, **WORDS), ("lookup(min_count=10)",), "look like ids"),
         (
             column(Kind.DATE, minimum=0.0, maximum=4e7, quantiles=(0.0, 3600.0, 4e7)),
             ("date(parts=[year, month, weekday, hour])",),
@@ -76,12 +77,21 @@ def test_a_sample_does_not_show_that_every_row_has_its_own_value() -> None:
 def test_a_name_can_tell_an_id() -> None:
     counts = number(tuple(float(n) for n in range(201)), distinct=201, is_whole=True, **WORDS)
 
-    assert proposed(counts, "shop_id").treatments == ("lookup(min_count=2)",)
+    assert proposed(counts, "shop_id").treatments == ("lookup(min_count=10)",)
     assert proposed(counts, "visits").treatments == ("normalize()", "discretize(quantiles=20)")
 
 
+def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows() -> None:
+    def treatments(rows: int, label: str | None) -> tuple[str, ...]:
+        found = Statistics(source="x", rows=rows, label=label, columns={"c": column(**WORDS)})
+        return proposal.propose(found)["c"].treatments
+
+    assert treatments(ROWS, "label")[1:] == ("clicked()",)
+    assert treatments(ROWS, None)[1:] == treatments(1000, "label")[1:] == ()
+
+
 def test_larger_data_asks_for_more_of_a_value() -> None:
-    assert [proposal.least_count(rows, 1) for rows in (1000, 10**5, 2 * 10**5, 10**7)] == [2, 2, 4, 10]
+    assert [proposal.least_count(rows, 1) for rows in (1000, 3 * 10**4, 5 * 10**4, 10**7)] == [2, 3, 5, 10]
     assert proposal.least_count(1000, 5) == 5
 
 

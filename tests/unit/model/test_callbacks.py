@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from elasticdl.errors import ModelError
-from elasticdl.model.callbacks import BestMetric, Callback, ClipGradientNorm, EarlyStopping
+from elasticdl.model.callbacks import BestMetric, Callback, ClipGradientNorm, EarlyStopping, ReduceLROnPlateau
 
 
 def test_a_bare_callback_does_nothing() -> None:
@@ -67,7 +67,8 @@ def test_a_metric_that_is_not_measured_is_named_with_those_that_are() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.data())
 def test_a_newcomer_with_the_state_of_another_decides_the_same(values: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(values)))
-    old, new = EarlyStopping("m", patience=3), EarlyStopping("m", patience=3)
+    kind = data.draw(st.sampled_from([EarlyStopping, ReduceLROnPlateau]))
+    old, new = kind("m", patience=3), kind("m", patience=3)
 
     for step, value in enumerate(values[:cut]):
         old.on_evaluation(step, {"m": value})
@@ -79,6 +80,7 @@ def test_a_newcomer_with_the_state_of_another_decides_the_same(values: list[floa
     assert new.state() == old.state()
     assert old.best_value == max(values)
     assert new.stop_reason == old.stop_reason
+    assert new.rate_factor == old.rate_factor
 
 
 def test_the_gradient_is_scaled_to_the_norm() -> None:
@@ -88,6 +90,24 @@ def test_the_gradient_is_scaled_to_the_norm() -> None:
     ClipGradientNorm(1.0).on_gradients(model, 0)
 
     torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.8]]))
+
+
+def test_the_rate_is_reduced_on_every_plateau_down_to_the_least() -> None:
+    callback = ReduceLROnPlateau("loss", factor=0.5, patience=2, mode="min", min_factor=0.2)
+    factors = []
+
+    for step, loss in enumerate((0.7, 0.6, 0.6, 0.65, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)):
+        callback.on_evaluation(step, {"loss": loss})
+        factors.append(callback.rate_factor)
+
+    assert factors == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2]
+    assert (callback.best_step, callback.stop_reason) == (4, None)
+
+
+@pytest.mark.parametrize("wrong", [{"factor": 1.0}, {"factor": 0}, {"patience": 0}, {"min_factor": 0}])
+def test_a_reduction_that_is_none_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="Received"):
+        ReduceLROnPlateau("m", **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [{"patience": 0}, {"mode": "best"}, {"min_delta": -1}])

@@ -19,6 +19,8 @@ def update(optimizer: Optimizer, row: Row, state: dict[str, Row], gradient: Row,
     def kept(name: str, first: float = 0.0) -> Row:
         return state.setdefault(name, np.full_like(row, first))
 
+    if o.rule != "ftrl":
+        gradient = gradient + o.l2 * row
     match o.rule:
         case "sgd":
             row -= rate * gradient

@@ -18,6 +18,8 @@ ROWS, COLUMNS, STEPS = 7, 5, 25
 
 RULES: list[dict[str, Any]] = [
     {"rule": "sgd"},
+    {"rule": "sgd", "l2": 0.1},
+    {"rule": "adam", "l2": 0.1},
     {"rule": "momentum", "momentum": 0.9},
     {"rule": "momentum", "momentum": 0.9, "nesterov": True},
     {"rule": "adagrad"},
@@ -77,6 +79,9 @@ TORCH: list[tuple[dict[str, Any], Callable[[Any], torch.optim.Optimizer]]] = [
     ({"rule": "adagrad"}, lambda p: torch.optim.Adagrad(p, lr=0.05)),
     ({"rule": "adam"}, lambda p: torch.optim.Adam(p, lr=0.05)),
     ({"rule": "amsgrad"}, lambda p: torch.optim.Adam(p, lr=0.05, amsgrad=True)),
+    ({"rule": "sgd", "l2": 0.1}, lambda p: torch.optim.SGD(p, lr=0.05, weight_decay=0.1)),
+    ({"rule": "adam", "l2": 0.1}, lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1)),
+    ({"rule": "adagrad", "l2": 0.1}, lambda p: torch.optim.Adagrad(p, lr=0.05, weight_decay=0.1)),
     ({"rule": "adamw", "weight_decay": 0.1}, lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1)),
     ({"rule": "rmsprop"}, lambda p: torch.optim.RMSprop(p, lr=0.05)),
     (

@@ -91,3 +91,10 @@ def test_the_first_member_says_how_many_batches_make_an_update() -> None:
     heard = tail.read(sum_of(tail, [written(tail, {}, 1, rank, 0, batch=(rank + 4, rank + 2)) for rank in range(3)]))
 
     assert (heard.change, heard.batch_scale) == (4, 2)
+
+
+def test_the_first_member_says_what_the_learning_rate_is_multiplied_with() -> None:
+    tail = Tail(3)
+    heard = tail.read(sum_of(tail, [written(tail, {}, 1, rank, 0, rate_factor=0.5 + rank) for rank in range(3)]))
+
+    assert heard.rate_factor == 0.5

@@ -24,19 +24,20 @@ class Layer(keras.layers.Layer):
         super().__init__(autocast=False, **{name: options.pop(name) for name in _OF_KERAS if name in options})
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        self.definition = self.defined(*args, **options)
+        is_defined = len(args) == 1 and isinstance(args[0], self.defined)
+        self.definition = args[0] if is_defined else self.defined(*args, **options)
         self.built = True
 
     @classmethod
     def of(cls, definition: Transformation) -> Self:
         """The layer of this definition."""
-        return cls(**_fields(definition))
+        return cls(definition)
 
     @classmethod
     def from_statistics(cls, column: str, *, statistics: Any = None, name: str | None = None, **options: Any) -> Self:
         """As that of the definition."""
         definition = cls.defined.from_statistics(column, statistics=statistics, **options)
-        return cls(**_fields(definition), name=name)
+        return cls(definition, name=name)
 
     def call(self, values: Any) -> Any:
         return self.on_tensors(structure.tensors(values))
@@ -45,7 +46,7 @@ class Layer(keras.layers.Layer):
         return structure.mapped(partial(self.definition.compute, OPS, tables=self.constants()), column)
 
     def constants(self) -> dict[str, Any]:
-        return {name: tf.constant(table) for name, table in self.definition.tables.items()}
+        return {name: _constant(table) for name, table in self.definition.tables.items()}
 
     def compute_output_spec(self, values: Any) -> Any:
         return spec(values, values.shape, self.output_type(values))
@@ -58,6 +59,12 @@ class Layer(keras.layers.Layer):
             name: list(value) if isinstance(value, tuple) else value for name, value in _fields(self.definition).items()
         }
         return {**super().get_config(), **fields}
+
+
+def _constant(table: Any) -> Any:
+    """Not for the optimizer of a graph: it would multiply by the reciprocal of a divisor, which is not the same."""
+    constant = tf.constant(table)
+    return constant if table.ndim else tf.raw_ops.PlaceholderWithDefault(input=constant, shape=constant.shape)
 
 
 def spec(like: Any, shape: Any, dtype: Any, **kind: bool) -> Any:

@@ -28,7 +28,8 @@ class TensorFlow:
         return flushed(tf.cast(numbers, tf.float32))
 
     def float64(self, numbers: Any) -> Any:
-        return flushed(tf.cast(numbers, tf.float64))
+        exact = self.float32(numbers) if self.kind(numbers) == "single" else numbers
+        return flushed(tf.cast(exact, tf.float64))
 
     def int64(self, numbers: Any) -> Any:
         return tf.cast(numbers, tf.int64)
@@ -37,7 +38,9 @@ class TensorFlow:
         return tf.cast(numbers, name)
 
     def where(self, condition: Any, one: Any, other: Any) -> Any:
-        return tf.where(condition, one, other)
+        # A bare number has the type of what stands beside it, and else the type of nothing.
+        dtype = one.dtype if tf.is_tensor(one) else other.dtype
+        return tf.where(condition, tf.convert_to_tensor(one, dtype), tf.convert_to_tensor(other, dtype))
 
     def is_nan(self, floats: Any) -> Any:
         return tf.math.is_nan(floats)
@@ -105,11 +108,8 @@ OPS: Ops = TensorFlow()
 
 
 def flushed(floats: Any) -> Any:
-    return tf.where(tf.abs(floats) <= floats.dtype.as_numpy_dtype(_tiny(floats)), floats * 0, floats)
-
-
-def _tiny(floats: Any) -> float:
-    return float(2.0**-1022) if floats.dtype == tf.float64 else float(2.0**-126)
+    tiny = 2.0**-1022 if floats.dtype == tf.float64 else 2.0**-126
+    return tf.where(tf.abs(floats) <= tf.constant(tiny, floats.dtype), tf.constant(0, floats.dtype), floats)
 
 
 def _text(values: Any) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from elasticdl.features.sql.interface import Column, Form, Question, Row
 from elasticdl.features.statistics import ColumnStatistics, Kind
@@ -17,7 +20,10 @@ class _Gathered:
     counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     figures: dict[str, float] = field(default_factory=dict)
     quantiles: list[tuple[int, float]] = field(default_factory=list)
-    words: list[tuple[int, str]] = field(default_factory=list)
+    # A vocabulary is large: no object for each of its counts and places.
+    words: list[str] = field(default_factory=list)
+    often: array[int] = field(default_factory=lambda: array("q"))
+    places: array[float] = field(default_factory=lambda: array("d"))
     odd: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -28,11 +34,15 @@ def assemble(
     gathered = [_Gathered() for _ in columns]
     for place, what, value, count, number in rows:
         into = gathered[place]
+        # Nearly all rows are of vocabularies.
+        if what == "value" and value is not None and count is not None and number is not None:
+            into.words.append(value)
+            into.often.append(count)
+            into.places.append(number)
+            continue
         match what:
             case "quantile":
                 into.quantiles.append((count or 0, number or 0.0))
-            case "value":
-                into.words.append((count or 0, value or ""))
             case "odd":
                 into.odd.append((count or 0, value or ""))
             case "minimum" | "maximum" | "mean" | "deviation":
@@ -53,8 +63,7 @@ def _column(column: Column, found: _Gathered, total: int, question: Question) ->
     kind = _kind(column, counts["numbers"], counts["dates"], present)
     numbers_or_dates = max(counts["numbers"], counts["dates"])
     is_mixed = kind is Kind.TEXT and not is_sequence and numbers_or_dates * 2 >= present > 0
-    words = sorted(found.words, key=lambda word: (-word[0], word[1]))
-    # A fixed order of columns and words: the same data gives the same file.
+    order = np.argsort(np.asarray(found.places)).tolist()
     return ColumnStatistics(
         kind=kind,
         missing=total - present,
@@ -66,10 +75,10 @@ def _column(column: Column, found: _Gathered, total: int, question: Question) ->
         mean=found.figures.get("mean"),
         deviation=found.figures.get("deviation"),
         quantiles=quantiles(found.quantiles, present, question.steps),
-        values=tuple(value for _, value in words),
-        counts=tuple(count for count, _ in words),
+        values=tuple(found.words[place] for place in order),
+        counts=tuple(found.often[place] for place in order),
         least_count=question.least_count,
-        is_cut=counts["frequent"] > len(words),
+        is_cut=counts["frequent"] > len(order),
         separator=question.separator if is_sequence else "",
         longest=counts["longest"] if is_sequence else None,
         odd=present - numbers_or_dates if is_mixed else 0,

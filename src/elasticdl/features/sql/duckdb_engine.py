@@ -54,7 +54,18 @@ class DuckdbEngine:
             found = [Column(name, stored=field_name(fields.index(name))) for name in wanted]
             return found + [Column(name) for name in stream.partitions(self._source.paths)]
         described = self._execute(f"DESCRIBE SELECT * FROM {self._relation}").fetchall()
+        if isinstance(self._source, ParquetFiles):
+            self._refuse_renamed([str(row[0]) for row in described], self._source)
         return [Column(str(row[0]), form_of(str(row[1]))) for row in described]
+
+    def _refuse_renamed(self, names: Sequence[str], source: ParquetFiles) -> None:
+        """DuckDB takes A and a for the same name, and gives the second another one."""
+        from pyarrow import parquet
+
+        known = {*parquet.read_schema(source.paths[0]).names, *stream.partitions(source.paths)}
+        renamed = [name for name in names if name not in known]
+        if renamed:
+            raise DataError(f"{self.name}: names of columns differ only in case (near {renamed[0]!r}); rename one")
 
     def summarize(self, columns: Sequence[Column], question: Question, progress: Progress) -> Iterator[Row]:
         relation, start = self._relation, 0.0
@@ -128,7 +139,7 @@ class DuckdbEngine:
                 self._connection.register(relation, read)
         part = generate.chosen(relation, question, _DIALECT)
         try:
-            self._run(f"CREATE OR REPLACE TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
+            self._run(f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
         finally:
             if read is not None:
                 self._connection.unregister("streamed")
@@ -153,7 +164,8 @@ class DuckdbEngine:
         except duckdb.OutOfMemoryException as exc:
             raise DataError(f"{self.name}: this needs more memory than it may use; give more with --memory") from exc
         except duckdb.Error as exc:
-            raise DataError(f"{self.name}: {_plain(str(exc))}") from exc
+            fix = "; correct or remove the line, or say another --delimiter" if "CSV Error" in str(exc) else ""
+            raise DataError(f"{self.name}: {_plain(str(exc))}{fix}") from exc
 
 
 def form_of(declared: str) -> Form:

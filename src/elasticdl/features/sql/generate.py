@@ -67,7 +67,7 @@ def summary(counts: str, columns: Sequence[Column], question: Question, dialect:
         ("summed", _summed(question, dialect)),
         ("placed", _placed(dialect)),
         ("centre", "SELECT k, MIN(y) AS low, MAX(y) AS high, SUM(y * n) / MAX(present) AS mean FROM placed GROUP BY k"),
-        ("words", _words(question, dialect)),
+        ("pieces_counted", _pieces(question, dialect)),
         ("ranked", _ranked(question, dialect)),
     ]
     expressions = ",\n".join(f"{name} AS {dialect.materialized}(\n{text}\n)" for name, text in parts)
@@ -118,23 +118,26 @@ def _placed(dialect: Dialect) -> str:
 IS_SEQUENCE = "u.separated * 2 >= u.present"
 
 
-def _words(question: Question, dialect: Dialect) -> str:
-    """The vocabulary before the rare ones are left out: values, and of sequences what they are made of."""
+def _pieces(question: Question, dialect: Dialect) -> str:
+    """What sequences are made of."""
     sequences = f"(SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k WHERE {IS_SEQUENCE})"
     pieces = dialect.pieces(f"{sequences} whole", "whole.v", question.separator)
     return (
-        f"SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k\n"
-        f"WHERE NOT ({IS_SEQUENCE}) AND (u.numbers < u.present OR u.fractions = 0 OR u.kinds <= {MOST_FRACTIONS})\n"
-        f"UNION ALL\n"
         f"SELECT k, piece AS v, CAST(SUM(n) AS {dialect.bigint}) AS n FROM {pieces} WHERE piece <> '' GROUP BY k, piece"
     )
 
 
 def _ranked(question: Question, dialect: Dialect) -> str:
-    order = f"n DESC, {dialect.by_letter('v')}"
+    """The vocabularies. Rare values are left out first: they are most of all, and need not be sorted or kept."""
+    often = f"n >= {question.least_count:d}"
+    place = f"ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, {dialect.by_letter('v')})"
     return (
-        f"SELECT k, v, n, ROW_NUMBER() OVER (PARTITION BY k ORDER BY {order}) AS place\n"
-        f"FROM words WHERE n >= {question.least_count:d}"
+        f"SELECT k, v, n, {place} AS place FROM (\n"
+        f"  SELECT t.k AS k, t.v AS v, t.n AS n FROM typed t JOIN summed u ON t.k = u.k\n"
+        f"  WHERE t.{often} AND NOT ({IS_SEQUENCE})\n"
+        f"    AND (u.numbers < u.present OR u.fractions = 0 OR u.kinds <= {MOST_FRACTIONS})\n"
+        f"  UNION ALL SELECT k, v, n FROM pieces_counted WHERE {often}\n"
+        f") words"
     )
 
 
@@ -168,9 +171,9 @@ def _told(every: str, question: Question, dialect: Dialect) -> str:
         row("mean", "centre", x="mean"),
         row("deviation", deviations, x="deviation"),
         row("quantile", f"placed WHERE upto = n OR {share('upto')} > {share('upto - n')}", n="upto", x="y"),
-        row("words", "words", n="COUNT(*)", group=True),
+        row("words", "pieces_counted", n="COUNT(*)", group=True),
         row("frequent", "ranked", n="COUNT(*)", group=True),
-        row("value", f"ranked WHERE place <= {question.most_values:d}", v="v", n="n"),
+        row("value", f"ranked WHERE place <= {question.most_values:d}", v="v", n="n", x="place"),
         row("odd", f"{odd} WHERE place <= {EXAMPLES}", v="v", n="n"),
     ]
     return "\nUNION ALL\n".join(rows)

@@ -43,7 +43,7 @@ class Question:
     """What to find out about columns."""
 
     least_count: int = 2  # values that are rarer do not come into a vocabulary
-    most_values: int = 200_000  # of a vocabulary
+    most_values: int = 100_000  # of a vocabulary
     separator: str = "|"  # of sequences in text
     sample: float = 1.0
     seed: int = 0

@@ -27,14 +27,15 @@ class Module(nn.Module):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__()
-        self.definition = self.defined(*args, **options)
+        is_defined = len(args) == 1 and isinstance(args[0], self.defined)
+        self.definition = args[0] if is_defined else self.defined(*args, **options)
         for name, table in self.definition.tables.items():
             self.register_buffer(f"table_{name}", torch.from_numpy(table.copy()), persistent=False)
 
     @classmethod
     def of(cls, definition: Transformation) -> Self:
         """The module of this definition."""
-        return cls(**{name: getattr(definition, name) for name in definition.__dataclass_fields__})  # type: ignore[attr-defined]
+        return cls(definition)
 
     @classmethod
     def from_statistics(cls, name: str, **options: Any) -> Self:

@@ -31,7 +31,8 @@ class Torch:
         return _flushed(numbers.to(torch.float32))
 
     def float64(self, numbers: Tensor) -> Tensor:
-        return _flushed(numbers.to(torch.float64))
+        exact = self.float32(numbers) if self.kind(numbers) == "single" else numbers
+        return _flushed(exact.to(torch.float64))
 
     def int64(self, numbers: Tensor) -> Tensor:
         return numbers.to(torch.int64)
@@ -94,7 +95,7 @@ OPS: Ops = Torch()
 
 
 def _flushed(floats: Tensor) -> Tensor:
-    return torch.where(floats.abs() <= torch.finfo(floats.dtype).tiny, floats * 0, floats)
+    return torch.where(floats.abs() <= torch.finfo(floats.dtype).tiny, 0.0, floats)
 
 
 def _whole(values: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ class Arrays:
         return _flushed(numbers.astype(np.float32, copy=False))
 
     def float64(self, numbers: Numbers) -> Numbers:
-        return _flushed(numbers.astype(np.float64, copy=False))
+        exact = self.float32(numbers) if self.kind(numbers) == "single" else numbers  # subnormal in its own type
+        return _flushed(exact.astype(np.float64, copy=False))
 
     def int64(self, numbers: Numbers) -> Numbers:
         return numbers.astype(np.int64, copy=False)
@@ -132,7 +133,13 @@ def _like(texts: Any, text: str) -> Any:
     return pa.scalar(text.encode() if is_bytes else text, texts.type)
 
 
+def rounded(number: Any, dtype: Any) -> Numbers:
+    """Constants as `dtype`, as values of that type are taken: what is beyond it is infinite, what is subnormal zero."""
+    with np.errstate(over="ignore", under="ignore"):
+        return _flushed(np.asarray(number, np.float64).astype(dtype))
+
+
 def _flushed(floats: Numbers) -> Numbers:
-    """Subnormal numbers are zero, of their sign."""
+    """Subnormal numbers are zero, and every zero is the positive one."""
     tiny = np.abs(floats) <= np.finfo(floats.dtype).tiny
-    return np.where(tiny, floats * 0, floats) if tiny.any() else floats
+    return np.where(tiny, floats.dtype.type(0), floats) if tiny.any() else floats

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from elasticdl.errors import DataError
 from elasticdl.features import current
+from elasticdl.features.transforms.arrays import rounded
 from elasticdl.features.transforms.interface import Array, Ops
 from elasticdl.features.transforms.transformation import Transformation
 
@@ -55,11 +56,8 @@ class Clip(Transformation):
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
-        bounds = np.array([self.minimum, self.maximum], np.float64)
-        with np.errstate(over="ignore", under="ignore"):
-            single = bounds.astype(np.float32)
-        flushed = [np.where(np.abs(each) <= np.finfo(each.dtype).tiny, each * 0, each) for each in (bounds, single)]
-        return {"double": flushed[0], "single": flushed[1]}
+        bounds = self.minimum, self.maximum
+        return {"double": rounded(bounds, np.float64), "single": rounded(bounds, np.float32)}
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         is_single = ops.kind(values) == "single"

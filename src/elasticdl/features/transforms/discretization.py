@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elasticdl.errors import DataError
 from elasticdl.features import current
+from elasticdl.features.transforms.arrays import rounded
 from elasticdl.features.transforms.interface import Array, Ops
 from elasticdl.features.transforms.transformation import Transformation
 
@@ -62,14 +63,9 @@ class Discretization(Transformation):
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
-        bins = np.array(self.bins)
-        return {"double": _flushed(bins), "single": _flushed(bins.astype(np.float32))}
+        return {"double": rounded(self.bins, np.float64), "single": rounded(self.bins, np.float32)}
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         if ops.kind(values) == "single":
             return ops.rank(tables["single"], ops.float32(values))
         return ops.rank(tables["double"], ops.float64(values))
-
-
-def _flushed(edges: NDArray[Any]) -> NDArray[Any]:
-    return np.where(np.abs(edges) <= np.finfo(edges.dtype).tiny, edges * 0, edges)

@@ -1,7 +1,7 @@
 """What a transformation is written in: the few operations that NumPy, TensorFlow and torch all have, to the bit.
 
 Numbers that are subnormal (no further from zero than 2^-126 as float32, 2^-1022 as float64) are zero for all of them:
-TensorFlow flushes them, and so the definition does.
+TensorFlow flushes them, and so the definition does. A zero that is computed is the positive one.
 """
 
 from __future__ import annotations

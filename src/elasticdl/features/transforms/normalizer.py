@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.features import current
+from elasticdl.features.transforms.arrays import rounded
 from elasticdl.features.transforms.interface import Array, Ops
 from elasticdl.features.transforms.transformation import Transformation
 
@@ -34,10 +35,15 @@ class Normalizer(Transformation):
     divisor: float
 
     def __post_init__(self) -> None:
-        if not np.isfinite(np.float32(self.subtractor)):
-            raise ValueError(f"Normalizer: expected a finite subtractor. Received: {self.subtractor!r}")
-        if not np.isfinite(np.float32(self.divisor)) or abs(np.float32(self.divisor)) <= np.finfo(np.float32).tiny:
-            raise ValueError(f"Normalizer: expected a divisor that is not zero in float32. Received: {self.divisor!r}")
+        if not np.isfinite(rounded(self.subtractor, np.float32)):
+            raise ValueError(
+                f"Normalizer: expected a subtractor that is finite in float32. Received: {self.subtractor!r}"
+            )
+        divisor = rounded(self.divisor, np.float32)
+        if not np.isfinite(divisor) or not divisor:
+            raise ValueError(
+                f"Normalizer: expected a divisor that is finite and not zero in float32. Received: {self.divisor!r}"
+            )
 
     @classmethod
     def from_statistics(cls, name: str, *, statistics: Statistics | str | Path | None = None) -> Normalizer:
@@ -48,10 +54,7 @@ class Normalizer(Transformation):
 
     @cached_property
     def tables(self) -> dict[str, NDArray[Any]]:
-        return {
-            "subtractor": np.asarray(np.float32(self.subtractor)),
-            "divisor": np.asarray(np.float32(self.divisor)),
-        }
+        return {"subtractor": rounded(self.subtractor, np.float32), "divisor": rounded(self.divisor, np.float32)}
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         difference = ops.float32(ops.float32(values) - tables["subtractor"])

@@ -31,7 +31,7 @@ def numbers(texts: Any, to: ToNumber) -> NDArray[Any]:
     found[is_there] = read.to_numpy(zero_copy_only=False)
     if not to.is_whole:
         tiny = np.abs(found) <= np.finfo(found.dtype).tiny
-        found[tiny] *= 0
+        found[tiny] = 0
     return found
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from elasticdl.data.dataset import Dataset, Metadata
 from elasticdl.features.layout import Field, Layout
 from elasticdl.model.metrics import AUC, Metric
 from elasticdl.model.mode import Mode
 from elasticdl.zoo.ctr.clicks import NUMBERS, RECORD, VALUES, Clicks, read_criteo
+from elasticdl.zoo.ctr.logloss import logloss
 from elasticdl.zoo.ctr.models import build
 
 LAYOUT = Layout(
@@ -40,7 +40,7 @@ def wide_and_deep(columns: int = 8, hidden: tuple[int, ...] = (64, 32)) -> nn.Mo
 
 
 def loss(labels: Tensor, predictions: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(predictions, labels)
+    return logloss(labels, predictions)
 
 
 def optimizer(parameters: Iterable[Tensor], lr: float = 0.02) -> torch.optim.Optimizer:

@@ -39,7 +39,7 @@ class DCNV2(nn.Module):
         *,
         columns: int = 10,
         layers: int = 2,
-        rank: int = 0,
+        rank: int = 32,
         structure: Literal["parallel", "stacked"] = "parallel",
         hidden: Sequence[int] = (128, 64),
         dropout: float = 0.2,

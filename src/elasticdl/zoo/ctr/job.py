@@ -20,10 +20,12 @@ from elasticdl.errors import ModelError
 from elasticdl.features import served
 from elasticdl.features.front import Front
 from elasticdl.features.layout import Layout
-from elasticdl.model.callbacks import Callback, EarlyStopping
+from elasticdl.features.rates import Folds
+from elasticdl.model.callbacks import Callback, EarlyStopping, ReduceLROnPlateau
 from elasticdl.model.metrics import AUC, Metric
 from elasticdl.model.mode import Mode
 from elasticdl.zoo.ctr import models
+from elasticdl.zoo.ctr.logloss import logloss
 
 FILE = "job.json"
 BESIDE = ("front.json", "statistics.json", "features.yaml", FILE)
@@ -70,14 +72,7 @@ class Job:
         return Scored(models.build(self.settings.model, self.layout, **{**self.settings.params, **params}))
 
     def loss(self, labels: dict[str, Tensor], predictions: dict[str, Tensor]) -> Tensor:
-        """The mean logloss; rows count by their weights, positive ones by `positive_weight` as well."""
-        score, label = predictions["score"], labels["label"]
-        positive = torch.tensor(self.settings.positive_weight) if self.settings.positive_weight != 1.0 else None
-        each = binary_cross_entropy_with_logits(score, label, reduction="none", pos_weight=positive)
-        if "weight" not in labels:
-            return each.mean()
-        weight = labels["weight"]
-        return (each * weight).sum() / weight.sum().clamp(min=1e-12)
+        return logloss(labels, predictions["score"], self.settings.positive_weight)
 
     def optimizer(self, parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=lr)
@@ -90,8 +85,10 @@ class Job:
         if weight is not None:
             types[weight] = pa.float64()
 
+        folds = Folds.load(self.directory, self.front.rates) if mode is Mode.TRAINING and self.front.rates else None
+
         def made(columns: pa.RecordBatch) -> Any:
-            features = {name: torch.from_numpy(array) for name, array in self.front.encode(columns).items()}
+            features = {name: torch.from_numpy(array) for name, array in self.front.encode(columns, folds).items()}
             if not has_labels:
                 return features
             labels = {"label": torch.from_numpy(self.front.labels(columns))}
@@ -105,7 +102,10 @@ class Job:
         return {"logloss": Logloss(), "auc": ScoreAUC(), "calibration": Calibration()}
 
     def callbacks(self) -> list[Callback]:
-        return [EarlyStopping("logloss", self.settings.patience, "min")]
+        return [
+            EarlyStopping("logloss", self.settings.patience, "min", exports_best=True),
+            ReduceLROnPlateau("logloss", factor=0.1, patience=1, mode="min"),
+        ]
 
     def model_files(self) -> dict[str, bytes]:
         """What makes features of raw rows, with and without ElasticDL."""

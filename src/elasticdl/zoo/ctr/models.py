@@ -60,7 +60,7 @@ class Known:
                 raise ModelError(f"{self.name}: no parameter {key!r}; {takes}{nearest(key, known)}")
 
 
-_ALL = (
+ALL = (
     Known("lr", "LogisticRegression", "a weight for each value", "Richardson et al., WWW 2007"),
     Known("fm", "FM", "weights, and products of factors in pairs", "Rendle, ICDM 2010"),
     Known("wide_deep", "WideDeep", "a linear model beside a deep net", "Cheng et al., DLRS 2016, arXiv:1606.07792"),
@@ -74,7 +74,7 @@ _ALL = (
     Known("din", "DIN", "attention over what a person did before", "Zhou et al., KDD 2018, arXiv:1706.06978"),
 )
 
-KNOWN: dict[str, Known] = {one.name: one for one in _ALL}
+KNOWN: dict[str, Known] = {one.name: one for one in ALL}
 
 
 def build(name: str, layout: Layout, **params: Any) -> nn.Module:

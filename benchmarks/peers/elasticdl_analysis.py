@@ -1,0 +1,33 @@
+"""Our analysis of a file in a process of its own. Prints seconds and the peak of memory as JSON.
+
+python elasticdl_analysis.py FILE.csv MIN_COUNT MEMORY
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from elasticdl.features import analyze
+from elasticdl.features.sql import duckdb_engine  # noqa: F401  (imported before the clock starts, as the peer's)
+from elasticdl.features.sql.interface import Question
+
+
+def main(path: str, min_count: int, memory: str) -> None:
+    started, before_s = time.perf_counter(), time.process_time()
+    found = analyze.analyze(analyze.Source(path, memory=memory), Question(least_count=min_count), "label")
+    found.save(Path(path).with_suffix(".json"))
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(
+        json.dumps(
+            {"seconds": seconds, "cpu_s": time.process_time() - before_s, "peak_bytes": peak, "rows": found.rows}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,105 @@
+"""Rows of a MaxCompute table, or of one partition of it, in the order its tunnel gives them.
+
+A download session is a snapshot with rows by number. Each process opens its own; the order is that of the files the
+table lies in, the same in every session as long as nobody writes to the table.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elasticdl.data.table_source import chosen
+from elasticdl.data.table_uri import MaxComputeTable, secret
+from elasticdl.errors import DatabaseAway, DataError
+
+
+class MaxComputeRows:
+    """Opened by `open_maxcompute`. `new_session` begins a download session; one that expired is begun anew."""
+
+    def __init__(self, name: str, new_session: Callable[[], Any], wanted: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self._new_session = new_session
+        self._lock = threading.Lock()
+        session = self._session = _asked(name, new_session)
+        self._rows = int(session.count)
+        self.columns = chosen(name, wanted, [column.name for column in session.schema.simple_columns])
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def fetch(self, start: int, stop: int) -> Any:
+        with self._lock:
+            session = self._session
+        if session is None:
+            session = _asked(self.name, self._new_session)
+            if int(session.count) != self._rows:
+                raise DataError(
+                    f"{self.name}: had {self._rows} rows and now has {session.count}; the table changed while the job "
+                    f"was using it: train on a partition that nobody writes to"
+                )
+            with self._lock:
+                self._session = session
+
+        def read() -> Any:
+            with session.open_arrow_reader(start, stop - start, columns=list(self.columns)) as reader:
+                return reader.read()
+
+        try:
+            return _asked(self.name, read).select(list(self.columns))
+        except DatabaseAway:
+            with self._lock:
+                self._session = None  # perhaps it expired
+            raise
+
+    def place(self, index: int) -> str:
+        return f"{self.name}, row {index}"
+
+    def close(self) -> None:
+        """Sessions end by themselves."""
+
+
+def open_maxcompute(
+    table: MaxComputeTable, columns: tuple[str, ...], environ: Mapping[str, str] = os.environ
+) -> MaxComputeRows:
+    """DataError where there is no such table or column, or no entry; DatabaseAway where nobody answers."""
+    try:
+        from odps import ODPS
+        from odps.tunnel import TableTunnel
+    except ImportError as exc:
+        raise DataError(f"{table}: reading it needs PyODPS: pip install 'elasticdl[maxcompute]'") from exc
+    user, key = secret(environ, "ODPS_ACCESS_ID"), secret(environ, "ODPS_ACCESS_KEY")
+    endpoint = environ.get("ODPS_ENDPOINT")
+    missing = [
+        name
+        for name, value in {"ODPS_ACCESS_ID": user, "ODPS_ACCESS_KEY": key, "ODPS_ENDPOINT": endpoint}.items()
+        if not value
+    ]
+    if missing:
+        raise DataError(
+            f"{table}: {' and '.join(missing)} must be set in the environment (the first two also as files, "
+            f"ODPS_ACCESS_KEY_FILE=/path), on Kubernetes by a Secret with --env_secrets"
+        )
+    tunnel = TableTunnel(ODPS(user, key, project=table.project, endpoint=endpoint))
+
+    def new_session() -> Any:
+        return tunnel.create_download_session(table.table, partition_spec=table.partition or None)
+
+    return MaxComputeRows(str(table), new_session, columns)
+
+
+def _asked(name: str, question: Callable[[], Any]) -> Any:
+    from odps import errors
+
+    refused = (
+        errors.NoSuchObject, errors.NoPermission, errors.Unauthorized, errors.SignatureNotMatch,
+        errors.InvalidArgument, errors.InvalidParameter, errors.AuthorizationRequired,
+    )  # fmt: skip
+    try:
+        return question()
+    except refused as exc:
+        raise DataError(f"{name}: {exc}; check the address, ODPS_ACCESS_ID and its rights") from exc
+    except (errors.BaseODPSError, OSError) as exc:
+        raise DatabaseAway(f"{type(exc).__name__}: {exc}") from exc

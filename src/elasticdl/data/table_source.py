@@ -1,0 +1,119 @@
+"""A table of a database as a source: ranges of rows are fetched, and the last ones kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from elasticdl.data import columns as columnar
+from elasticdl.data.header import listed
+from elasticdl.data.interface import Indices, Record, Schema, checked
+from elasticdl.data.parquet import RowGroupCache
+from elasticdl.data.patience import patiently
+from elasticdl.errors import DataError
+
+RANGE_ROWS = 1024  # fetched at once, at the least: a shard is shuffled as a whole
+
+T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """The rows of a table, in an order that is the same in every process and after every restart."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, start: int, stop: int) -> Any:
+        """Rows start … stop - 1 as a pyarrow.Table. DatabaseAway where trying again may help.
+
+        `start` is a multiple of the rows of a range, `stop` the next one or the end.
+        """
+
+    def place(self, index: int) -> str: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """The rows of a table by number."""
+
+    rows: Rows
+    range_rows: int
+    retry_s: float
+    cache: RowGroupCache
+    can_read_ahead: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.rows.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.rows.columns
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, indices: Indices) -> list[Record]:
+        records: list[Record] = self.read_columns(indices, {}).to_pylist()
+        return records
+
+    def read_columns(self, indices: Indices, schema: Schema) -> Any:
+        indices = checked(indices, len(self), self.name)
+        owners, rows = np.divmod(indices, self.range_rows)
+        present, places = np.unique(owners, return_inverse=True)
+        ranges = [self._range(owner) for owner in present.tolist() or [0]]
+        return columnar.cast(self, columnar.gather(ranges, places, rows), indices, schema)
+
+    def place(self, index: int) -> str:
+        return self.rows.place(index)
+
+    def close(self) -> None:
+        self.cache.clear()
+        self.rows.close()
+
+    def _range(self, number: int) -> Any:
+        table = self.cache.get(self.name, number)
+        if table is not None:
+            return table
+        start = number * self.range_rows
+        stop = min(start + self.range_rows, len(self))
+        table = patiently(partial(self.rows.fetch, start, stop), self.name, self.retry_s)
+        if table.num_rows != stop - start:
+            raise DataError(
+                f"{self.name}: expected {stop - start} rows from {self.place(start)} on, got {table.num_rows}; the "
+                f"table changed while the job was using it: start a new job and leave the table alone meanwhile"
+            )
+        self.cache.put(self.name, number, table)
+        return table
+
+
+def table_source(open_rows: Callable[[int], Rows], name: str, shard_records: int, retry_s: float) -> TableSource:
+    """The source over what `open_rows` opens, given the rows of a range."""
+    range_rows = max(RANGE_ROWS, shard_records)
+    rows = patiently(partial(open_rows, range_rows), name, retry_s)
+    if len(rows) == 0:
+        rows.close()
+        raise DataError(f"{name}: the table has no rows; check that it is the one meant")
+    return TableSource(rows, range_rows, retry_s, RowGroupCache())
+
+
+def chosen(name: str, wanted: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    """The columns to read: those wanted, or all; DataError for one that is not there."""
+    for column in wanted:
+        if column not in there:
+            near = get_close_matches(column, there, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "correct data.columns"
+            raise DataError(f"{name}: no column {column!r} among {listed(there)}; {hint}")
+    return tuple(wanted) or tuple(there)

@@ -1,0 +1,56 @@
+"""What a job reads."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from elasticdl.spec.part import Part, Positive, Seconds, size_of
+
+_PASSWORD = re.compile(r"^postgres(ql)?://[^@?]*:[^@?]*@|://[^/?#@]*:[^/?#@]*@|[?&]password=", re.IGNORECASE)
+
+
+class DataSpec(Part):
+    """What is read. Paths go through fsspec; a directory or a glob means all its files."""
+
+    training: str | None = None
+    validation: str | None = None
+    prediction: str | None = None
+    format: Literal["auto", "csv", "parquet", "tfrecord", "python"] = "auto"
+    columns: tuple[str, ...] = ()  # names for a CSV without a header line; or the columns to read
+    delimiter: str = ""  # between the fields of a CSV file; "": by its name; "tab" is one
+    unpack_limit: str = "100Gi"  # the most that one compressed file may become on disk
+    retry_s: Seconds = 60.0  # for how long a database that went away is waited for
+    reader_params: dict[str, Any] = {}  # keyword arguments of custom_data_reader
+    shard_records: Positive = 1024  # the unit that is leased and shuffled
+
+    @model_validator(mode="after")
+    def _no_address_holds_a_password(self) -> Self:
+        # Of the whole part, not of one value: a complaint of a value repeats it.
+        for name in ("training", "validation", "prediction"):
+            if _PASSWORD.search(getattr(self, name) or ""):
+                raise ValueError(
+                    f"{name}: the address holds a password, which would end in logs and job descriptions; leave it out "
+                    f"and set PGPASSWORD, or PGPASSWORD_FILE to a file with it"
+                )
+        return self
+
+    @field_validator("delimiter")
+    @classmethod
+    def _delimiter_is_a_letter(cls, delimiter: str) -> str:
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+        if delimiter and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+            raise ValueError("use one ASCII character that is neither a quote nor a newline, e.g. ';', '|' or tab")
+        return delimiter
+
+    @field_validator("unpack_limit")
+    @classmethod
+    def _limit_is_a_size(cls, limit: str) -> str:
+        size_of(limit)
+        return limit
+
+    @property
+    def unpack_bytes(self) -> int:
+        return size_of(self.unpack_limit)

@@ -1,0 +1,78 @@
+"""Options of what a job reads: what they set is `elasticdl.spec.data`."""
+
+from __future__ import annotations
+
+from elasticdl.spec.option import EVALUATE, MODEL_COMMANDS, PREDICT, TRAIN, Form, Option
+
+SECTION = "Data"
+
+DATA_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "training_data",
+        "data.training",
+        SECTION,
+        "File, directory, glob or table to train on.",
+        (TRAIN,),
+        metavar="PATH",
+    ),
+    Option("validation_data", "data.validation", SECTION, "Records to evaluate on.", (TRAIN, EVALUATE), metavar="PATH"),
+    Option("prediction_data", "data.prediction", SECTION, "Records to predict.", (PREDICT,), metavar="PATH"),
+    Option(
+        "data_format",
+        "data.format",
+        SECTION,
+        "auto, csv, parquet, tfrecord or python. Default: by the file's name.",
+        MODEL_COMMANDS,
+        metavar="FORMAT",
+    ),
+    Option(
+        "columns",
+        "data.columns",
+        SECTION,
+        "Names for a CSV without a header line, or the columns to read.",
+        MODEL_COMMANDS,
+        Form.LIST,
+        "A,B,…",
+    ),
+    Option(
+        "delimiter",
+        "data.delimiter",
+        SECTION,
+        "Between the fields of a CSV file, or tab. Default: by the file's name.",
+        MODEL_COMMANDS,
+        metavar="C",
+    ),
+    Option(
+        "unpack_limit",
+        "data.unpack_limit",
+        SECTION,
+        "The most one compressed file may become on disk.",
+        MODEL_COMMANDS,
+        metavar="SIZE",
+    ),
+    Option(
+        "data_retry_s",
+        "data.retry_s",
+        SECTION,
+        "For how long a database that went away is waited for.",
+        MODEL_COMMANDS,
+        metavar="SECONDS",
+    ),
+    Option(
+        "shard_records",
+        "data.shard_records",
+        SECTION,
+        "Records in a shard, the unit that is shuffled and leased.",
+        MODEL_COMMANDS,
+        metavar="N",
+    ),
+    Option(
+        "data_reader_params",
+        "data.reader_params",
+        SECTION,
+        "Keyword arguments for custom_data_reader, as in --model_params.",
+        MODEL_COMMANDS,
+        Form.MAPPING,
+        '"a=1;b=2"',
+    ),
+)

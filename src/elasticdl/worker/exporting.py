@@ -1,0 +1,111 @@
+"""The trained model for others: that of the last step, or of the best one that was evaluated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.export import Program, export_with, find_weights
+from elasticdl.data.dataset import Batch
+from elasticdl.model import tensors
+from elasticdl.model.callbacks import BestMetric, Callback
+from elasticdl.model.contract import Contract
+from elasticdl.spec import JobSpec
+from elasticdl.worker.assembly import Line
+from elasticdl.worker.tables import hold_rows
+
+_log = logging.getLogger(__name__)
+
+
+class Tables(Protocol):
+    """What is needed of a model's tables."""
+
+    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None: ...
+    def whole(self) -> AbstractContextManager[None]: ...
+
+
+class Trained(NamedTuple):
+    """A model after its last step."""
+
+    model: nn.Module
+    tables: Tables
+    step: int
+    records: int
+    callbacks: Sequence[Callback]
+
+
+def export(
+    path: Path, line: Line, contract: Contract, trained: Trained, batch: Batch | None, device: torch.device
+) -> None:
+    """`batch` is a sample of the features. Tables that are too large for the model lie beside it."""
+    sample: Any = tensors.on_device(batch, device).features if batch is not None else None
+    best = best_checkpoint(trained.callbacks, line.link.directory.checkpoints(line.spec), trained.step)
+    if best is not None:
+        _export_checkpoint(path, line.spec, contract, best, trained.tables, sample, device)
+        return
+    extra = described(line.spec, trained.step, trained.records)
+    shards = trained.tables.shards()
+    if shards is not None:
+        export_with(shards, trained.model, path, extra, contract.model_files())
+        return
+    with trained.tables.whole():
+        contract.export(trained.model, sample, path, extra)
+
+
+def best_checkpoint(callbacks: Sequence[Callback], directory: Path, last: int) -> Path | None:
+    """Of the best step, where a callback wants that exported and it is not the last one itself."""
+    wanted = [one for one in callbacks if isinstance(one, BestMetric) and one.exports_best]
+    if not wanted or wanted[0].best_step in (None, last):
+        return None
+    step = wanted[0].best_step
+    assert step is not None
+    path = directory / manifest.name_of(step)
+    if path.is_dir():
+        return path
+    _log.warning(
+        "%s was best at step %d, of which there is no checkpoint; the model of step %d is exported. "
+        "Write checkpoints at the steps that are evaluated (--checkpoint_steps, --evaluation_steps), and keep more",
+        wanted[0].metric, step, last,
+    )  # fmt: skip
+    return None
+
+
+def _export_checkpoint(
+    path: Path,
+    spec: JobSpec,
+    contract: Contract,
+    place: Path,
+    tables: Tables,
+    sample: Any,
+    device: torch.device,
+) -> None:
+    model = contract.build_model()
+    shards = tables.shards(place)
+    found, place = find_weights(place)
+    if shards is None:
+        found = hold_rows(model, found, place)
+    images.restore(found, model.to(device), None)
+    extra = described(spec, found.step, found.records)
+    if shards is not None:
+        export_with(shards, model, path, extra, contract.model_files())
+    else:
+        contract.export(model, sample, path, extra)
+
+
+def described(spec: JobSpec, step: int, records: int) -> dict[str, Any]:
+    assert spec.model is not None
+    return {
+        "job": spec.name,
+        "model_def": spec.model.definition,
+        "model_params": spec.model.params,
+        "step": step,
+        "records": records,
+    }

@@ -1,0 +1,26 @@
+"""A vocabulary that does not fit into the memory that analysis may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticdl.features.analyze import Source, analyze
+from elasticdl.features.sql.interface import Question
+
+MEMORY_BYTES = 100_000_000
+LENGTH, DISTINCT = 220, 500_000
+
+
+def test_a_vocabulary_larger_than_memory_is_counted_on_disk(tmp_path: Path) -> None:
+    assert LENGTH * DISTINCT > MEMORY_BYTES
+    path = tmp_path / "clicks.csv"
+    with path.open("w") as file:
+        file.write("label,page\n0,often\n1,often\n")
+        file.writelines(f"{number % 2},{number:0{LENGTH}}x\n" for number in range(DISTINCT))
+
+    found = analyze(Source(str(path), memory="100MB", temporary=tmp_path), Question(), "label")
+
+    assert found.rows == DISTINCT + 2
+    assert found.of("page").distinct == DISTINCT + 1
+    assert found.of("page").values == ("often",)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["clicks.csv"]

@@ -1,0 +1,43 @@
+"""An analysis that is stopped by Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LIMIT_S = 60.0
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    temporary, output = tmp_path / "temp", tmp_path / "out"
+    temporary.mkdir()
+    output.mkdir()
+    line = ",".join(["0", *(f"some text {place}" for place in range(30))]) + "\n"
+    data = tmp_path / "clicks.csv"
+    data.write_text(",".join(["label", *(f"c{place}" for place in range(30))]) + "\n" + line * 300_000)
+    words = ["analyze", str(data), "--label", "label", "-o", str(output / "features.yaml"), "--temp", str(temporary)]
+    # A shell's background jobs ignore the signal, and so would their children.
+    argv = [sys.executable, "-c", _HEARD, "features", *words]
+    running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    until = time.monotonic() + LIMIT_S
+    while not list(temporary.iterdir()) and time.monotonic() < until and running.poll() is None:
+        time.sleep(0.01)
+
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=LIMIT_S)
+
+    assert running.returncode == 130, said
+    assert "Traceback" not in said
+    assert list(temporary.iterdir()) == []
+    assert list(output.iterdir()) == []
+
+
+_HEARD = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from elasticdl.cli.main import main
+main()
+"""

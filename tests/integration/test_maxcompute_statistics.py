@@ -1,0 +1,67 @@
+"""Statistics of MaxCompute: the real client against a local stand-in, since no project can be reached from here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.data.table_uri import MaxComputeTable
+from elasticdl.errors import DataError
+from elasticdl.features import analyze
+from elasticdl.features.sql import assemble
+from elasticdl.features.sql.interface import Question
+from elasticdl.features.sql.maxcompute import MaxComputeEngine
+from tests.integration.maxcompute_server import StandIn, serve
+
+odps = pytest.importorskip("odps")
+
+TABLE = MaxComputeTable("shop", "clicks", "ds=20260101")
+COLUMNS = {"label": "bigint", "city": "string"}
+
+
+def engine(endpoint: str) -> MaxComputeEngine:
+    client = odps.ODPS("id", "swordfish", project="shop", endpoint=endpoint)
+    # The tunnel has a protocol of its own, which the stand-in does not speak.
+    return MaxComputeEngine(TABLE, client, use_tunnel=False)
+
+
+def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
+    question = Question(least_count=1)
+    path = tmp_path / "clicks.csv"
+    path.write_text("label,city\n0,Rome\n1,Oslo\n0,Rome\n1,\n")
+    with analyze.opened(analyze.Source(str(path))) as duckdb:
+        same = duckdb.columns()
+        rows = list(duckdb.summarize(same, question, analyze.silent))
+    stand_in = StandIn(COLUMNS, rows)
+
+    with serve(stand_in) as endpoint:
+        asked = engine(endpoint)
+        columns = asked.columns()
+        found = assemble.assemble(asked.summarize(columns, question, analyze.silent), columns, question)
+
+    assert found == assemble.assemble(rows, same, question)
+    counting, summing, dropping = stand_in.statements
+    assert counting.startswith("CREATE TABLE `elasticdl_counts_")
+    assert counting.count("`shop`.`clicks`") == 1
+    assert "WHERE `ds` = '20260101'" in counting
+    assert "`shop`.`clicks`" not in summing
+    assert dropping.startswith("DROP TABLE IF EXISTS `elasticdl_counts_")
+    assert all(signed.startswith("ODPS id:") for signed in stand_in.signed)
+
+
+def test_a_statement_that_fails_is_told_and_its_table_dropped() -> None:
+    stand_in = StandIn(COLUMNS, [], fails="ODPS-0130131: Table not found")
+
+    with serve(stand_in) as endpoint:
+        asked = engine(endpoint)
+        columns = asked.columns()
+        with pytest.raises(DataError, match="Table not found") as raised:
+            list(asked.summarize(columns, Question(), analyze.silent))
+
+    assert "swordfish" not in str(raised.value)
+
+
+def test_credentials_come_from_the_environment_or_are_asked_for() -> None:
+    with pytest.raises(DataError, match="set ODPS_ACCESS_ID, ODPS_ACCESS_KEY"):
+        analyze.analyze(analyze.Source("maxcompute://shop/clicks", environ={}), Question())

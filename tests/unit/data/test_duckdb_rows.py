@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from elasticdl.data import ColumnarSource, Dataset, open_source
+from elasticdl.errors import DataError, DataUnavailable
+from elasticdl.spec import DataSpec
+
+duckdb = pytest.importorskip("duckdb")
+ROWS = 5000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.db"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"""CREATE TABLE clicks AS SELECT n AS id, CASE WHEN n % 3 = 0 THEN NULL ELSE n / 2 END AS x,
+            'é"' || n AS "a name", n % 2 = 0 AS even FROM range({ROWS}) r(n)""")
+        connection.execute("CREATE TABLE holes AS SELECT n AS id FROM range(6000) r(n)")
+        connection.execute("DELETE FROM holes WHERE id % 7 = 2 OR id > 5500")
+        connection.execute("CREATE VIEW seen AS SELECT * FROM clicks")
+        connection.execute("CREATE TABLE none (id int)")
+    return path
+
+
+def source_of(path: Path, table: str, **data: Any) -> ColumnarSource:
+    source = open_source(f"duckdb://{path}?table={table}", DataSpec(**data))
+    assert isinstance(source, ColumnarSource)
+    return source
+
+
+def test_rows_are_read_by_number_in_any_order(path: Path) -> None:
+    source = source_of(path, "clicks")
+    wanted = np.random.default_rng(0).permutation(ROWS)
+
+    records = source.read(wanted)
+
+    assert len(source) == ROWS and source.columns == ("id", "x", "a name", "even")
+    assert [record["id"] for record in records] == wanted.tolist()
+    assert records[int(np.flatnonzero(wanted == 4)[0])] == {"id": 4, "x": 2.0, "a name": 'é"4', "even": True}
+    assert source.read_columns(wanted, {}).to_pylist() == records
+    source.close()
+
+
+def test_deleted_rows_leave_no_holes_in_the_numbers(path: Path) -> None:
+    source = source_of(path, "holes")
+    left = [n for n in range(5501) if n % 7 != 2]
+
+    assert [record["id"] for record in source.read(np.arange(len(source))[::-1])] == left[::-1]
+    source.close()
+
+
+def test_a_model_sees_columns_of_the_types_it_asks_for(path: Path) -> None:
+    source = source_of(path, "clicks", columns=("x", "id"))
+    dataset = Dataset(source).map_columns(
+        lambda b: (b["x"].fill_null(0).to_numpy(), b["id"].to_numpy()), {"x": "float32"}
+    )
+
+    batch = dataset.batch(np.array([4, 3, 2]))
+
+    assert batch is not None and batch.features.dtype == np.float32 and batch.features.tolist() == [2, 0, 1]
+    with pytest.raises(DataError, match=r"table=clicks, row 4, column 'id': expected date32.*, got 4"):
+        source.read_columns(np.array([4]), {"id": pa.date32()})
+    source.close()
+
+
+def test_only_the_ranges_asked_for_are_fetched_and_each_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source: Any = source_of(path, "clicks")
+    fetched = []
+    fetch = source.rows.fetch
+    monkeypatch.setattr(source.rows, "fetch", lambda *bounds: fetched.append(bounds) or fetch(*bounds))
+
+    for _ in range(3):
+        source.read(np.array([1100, 4999, 1025, 2047]))
+
+    assert fetched == [(1024, 2048), (4096, 5000)]
+    source.close()
+
+
+def test_two_readers_of_one_file_agree(path: Path) -> None:
+    one, other = source_of(path, "holes"), source_of(path, "holes")
+
+    assert one.read(np.array([17, 4000])) == other.read(np.array([17, 4000]))
+    one.close()
+    other.close()
+
+
+def test_what_is_not_there_is_told_with_the_fix(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no such table; there are main\.clicks, main\.holes, main\.none"):
+        source_of(path, "click")
+    with pytest.raises(DataError, match=r"is a view, .* CREATE TABLE"):
+        source_of(path, "seen")
+    with pytest.raises(DataError, match="the table has no rows"):
+        source_of(path, "none")
+    with pytest.raises(DataError, match=r"no column 'idd' among .* did you mean 'id'\?"):
+        source_of(path, "clicks", columns=("idd",))
+    with pytest.raises(DataError, match="only tables of PostgreSQL have a key"):
+        source_of(path, "clicks&key=id")
+    with pytest.raises(DataError, match="no such file"):
+        source_of(tmp_path / "nowhere.db", "clicks")
+    (tmp_path / "text.db").write_text("no database at all")
+    with pytest.raises(DataError, match="is no database of DuckDB"):
+        source_of(tmp_path / "text.db", "clicks")
+
+
+def test_a_file_that_was_replaced_is_told(path: Path) -> None:
+    source = source_of(path, "clicks")
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content + b"\0" * 4096)
+
+    with pytest.raises(DataError, match="the file changed while the job was using it"):
+        source.read(np.array([0]))
+    source.close()
+
+
+def test_a_file_that_somebody_writes_to_is_waited_for(path: Path) -> None:
+    writer = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); input(); c.close()"
+    with subprocess.Popen([sys.executable, "-c", writer, str(path)], stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdin is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(DataUnavailable, match=r"did not answer for 0.2 s: .*open for writing elsewhere"):
+            source_of(path, "clicks", retry_s=0.2)
+        other.stdin.write("\n")
+        other.stdin.flush()
+        source_of(path, "clicks", retry_s=30).close()

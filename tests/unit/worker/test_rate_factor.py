@@ -1,0 +1,79 @@
+"""A callback may reduce the learning rate: that of dense layers and of rows, from the next update on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.tree import Tree
+from elasticdl.model.callbacks import Callback
+from elasticdl.spec import BatchRule
+from elasticdl.torch import Embedding, join
+from elasticdl.worker.batch import Batch, Update
+from elasticdl.worker.tail import Tail
+from elasticdl.worker.training import Training
+
+
+class Halve(Callback):
+    """After step 1."""
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        if step == 1:
+            self.rate_factor = 0.5
+
+
+class Rows(nn.Module):
+    """Its loss has the gradient 1 for the one row and the one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.row = Embedding(1, initializer="zeros")
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.row(ids).mean() + self.weight
+        return found
+
+
+def test_dense_layers_and_rows_learn_with_the_reduced_rate() -> None:
+    model = Rows()
+    job = join(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), [(3, 0)] * 5, global_batch_size=1, callbacks=[Halve()]
+    )
+    seen = []
+
+    for step in job:
+        for ids, _ in step:
+            loss = model(ids)
+            seen.append((float(model.weight.detach()), float(loss.detach() - model.weight.detach())))
+            step.backward(loss)
+
+    # Known after the second update, in the third agreed upon, and so applied by the fourth.
+    assert seen == [(weight, weight) for weight in (0.0, -1.0, -2.0, -3.0, -3.5)]
+
+
+def test_whoever_loads_a_state_goes_on_with_the_reduced_rate() -> None:
+    first, second = training(), training()
+    first.begin()
+    update(first, Update(1, rate_factor=0.25))
+
+    second.load(first.capture())
+    update(second, Update(1))
+
+    assert first.learning_rate == first.next_rate == 0.25
+    assert second.model.weight.item() == pytest.approx(-1.25)
+    assert second.learning_rate == 1.0
+
+
+def training() -> Training:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    gradients = Gradients(model.parameters(), Tree(1), Tail(1).length, ordered=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    return Training(model, optimizer, gradients, (), lambda step: None, Batch(BatchRule.NONE, 1))
+
+
+def update(one: Training, what: Update) -> None:
+    one.apply(torch.ones(one.gradients.length), what, {})
