@@ -21,6 +21,12 @@ from elasticdl.errors import SpecError
 MADE_UP = "made-up"
 COLUMNS = "label,I1..I13,C1..C26"
 NAME, MODEL = "convergence", "wide_deep"
+# Fixed, whatever would be proposed: ids of all columns, and logarithms of the counts. I10 has few values.
+FEATURES = {
+    "I*": ["normalize(log=true)", "log_square()"],
+    "I10": "lookup(min_count=2)",
+    "C*": "lookup(min_count=2, most=100000)",
+}
 PIECE = 10_000  # made-up rows that are written at a time
 
 
@@ -87,6 +93,8 @@ def document(data: str, chosen: Setting) -> dict[str, Any]:
         "columns": COLUMNS,
         "delimiter": "\t",
         "label": "label",
+        "features": FEATURES,
+        "min_count": 2,
         "model": {MODEL: {"columns": 10, "hidden": [128, 64], "dropout": 0.2}},
         "training": {
             "learning_rate": 0.001,
