@@ -79,13 +79,13 @@ def _stop(directory: JobDirectory, screen: Screen, number: int) -> None:
         screen.say(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
 
 
-def kill(directory: JobDirectory) -> None:
+def kill(directory: JobDirectory, reason: str = "killed at once by the person") -> None:
     """End every process of the job and leave a result that says so."""
     from elasticdl.launcher import process
 
     process.kill_all(directory)
     if not directory.result.exists():
-        result = {"phase": "stopped", "reason": "killed at once by the person", "exit_code": STOPPED}
+        result = {"phase": "stopped", "reason": reason, "exit_code": STOPPED}
         write_private(directory.result, json.dumps(result))
 
 

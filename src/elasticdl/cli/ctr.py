@@ -21,6 +21,11 @@ REPORT_EXAMPLES = """
 elasticdl ctr report ctr.yaml
 elasticdl ctr report clicks-20261115-1307-x3 --rows 50000 --repeats 5
 """
+SEARCH_EXAMPLES = """
+elasticdl ctr search ctr.yaml --trials 20
+elasticdl ctr search ctr.yaml --trials 50 --parallel 4 --timeout 3600 --pruner hyperband
+elasticdl train ctr-ctr/search/best.yaml
+"""
 
 
 @click.group("ctr")
@@ -92,3 +97,50 @@ def report(job_or_file: str, rows: int, repeats: int, output: Path | None) -> No
         target = output or subject.directory / ctr_report.DIRECTORY
         path = ctr_report.make(subject, target, rows, repeats, ctr_report.command_line(), progress)
     click.echo(path)
+
+
+@command.command("search", cls=Command, examples=SEARCH_EXAMPLES)
+@click.argument("file", type=click.Path(path_type=Path), metavar="CTR.yaml")
+@click.option(
+    "--trials", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
+    help="Trials in all, with those of earlier runs of this search.",
+)  # fmt: skip
+@click.option(
+    "--parallel", type=click.IntRange(min=1), metavar="N",
+    help="Trials at a time. Default: 1; 4 where `elasticdl scheduler` serves this machine.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="End by then as by Ctrl-C. Default: when all trials are over.",
+)  # fmt: skip
+@click.option(
+    "--pruner", type=click.Choice(("median", "hyperband", "none")), default="median", show_default=True,
+    help="Which trials are given up early: those below the median at the same evaluation, or by halves.",
+)  # fmt: skip
+@click.option(
+    "--startup", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
+    help="Whole trials before the median pruner gives any up.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of what is tried.")
+@click.option("--job_name", metavar="NAME", help="Trials are jobs NAME-trial-007. Default: the file's name.")
+def search(
+    file: Path,
+    trials: int,
+    parallel: int | None,
+    timeout: float | None,
+    pruner: str,
+    startup: int,
+    seed: int,
+    job_name: str | None,
+) -> int:
+    """Search for good parameters of a config: many trials, each an ordinary job, the bad ones given up early.
+
+    What may be chosen stands in CTR.yaml under `search`, e.g. learning_rate: log(1e-4, 1e-2). Trials are judged by the
+    logloss of the validation rows. Where `elasticdl scheduler` serves this machine they are queued, with low priority.
+    Ctrl-C stops running trials; the same command goes on with them. The best goes into NAME-ctr/search/best.yaml.
+    """
+    from elasticdl.cli import ctr_search
+    from elasticdl.ctr.study import Manner
+
+    asked = ctr_search.Asked(trials, parallel, timeout, job_name, Manner(pruner, startup, seed))
+    return ctr_search.run(file, asked)

@@ -19,14 +19,16 @@ EXAMPLES = """
 elasticdl experiment two-jobs
 elasticdl experiment mixed --output results
 elasticdl experiment two-jobs --real
+elasticdl experiment convergence --data train.txt
+elasticdl experiment convergence --quick
 """
 
-TWO_JOBS, MIXED = "two-jobs", "mixed"
+TWO_JOBS, MIXED, CONVERGENCE = "two-jobs", "mixed", "convergence"
 TENTHS_S = 10.0  # below it tenths of a second are shown
 
 
 @click.command("experiment", cls=Command, examples=EXAMPLES)
-@click.argument("name", type=click.Choice((TWO_JOBS, MIXED)))
+@click.argument("name", type=click.Choice((TWO_JOBS, MIXED, CONVERGENCE)))
 @click.option(
     "--real",
     is_flag=True,
@@ -39,12 +41,32 @@ TENTHS_S = 10.0  # below it tenths of a second are shown
     metavar="DIR",
     help="Where NAME.png and NAME.json go. Default: here.",
 )
-def command(name: str, real: bool, output: Path) -> None:
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="convergence: Criteo's train.txt (tab separated, no header; also .xz), or `made-up`.",
+)
+@click.option("--workers", metavar="LOW,HIGH", help="convergence: fixed at LOW, at HIGH, and elastic. Default: 4,8.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="convergence: runs of each. Default: 3.")
+@click.option("--quick", is_flag=True, help="convergence: few made-up clicks, 2,4 workers and 2 seeds; some minutes.")
+def command(
+    name: str, real: bool, output: Path, data: str | None, workers: str | None, seeds: int | None, quick: bool
+) -> None:
     """Repeat an experiment of the original ElasticDL, in gangs and elastic, beside what it claims.
 
     two-jobs: two jobs that do not fit at once, the second some time after the first. mixed: training below a service of
-    greater priority whose load goes up and down.
+    greater priority whose load goes up and down. convergence: Wide & Deep on a click log with asynchronous ps; workers
+    that come, go and are killed change the AUC no more than another seed does. It always runs real processes.
     """
+    if name == CONVERGENCE:
+        if real:
+            raise click.UsageError("--real: convergence runs real processes anyway; leave it out")
+        from elasticdl.cli import convergence
+
+        convergence.experiment(data, workers, seeds, quick=quick, output=output)
+        return
+    if data is not None or workers is not None or seeds is not None or quick:
+        raise click.UsageError("--data, --workers, --seeds and --quick are of `elasticdl experiment convergence`")
     output.mkdir(parents=True, exist_ok=True)
     if real:
         from elasticdl.cli import real_experiment

@@ -37,6 +37,14 @@ def taken_from(values: dict[str, Any], file: Path | None, on: str) -> str | None
 
 
 def submit(spec: JobSpec, name: str, priority: int) -> int:
+    is_served = enqueue(spec, name, priority)
+    click.echo(_answer(spec.name) if is_served else _unserved(spec.name))
+    click.echo(f"  look at it   elasticdl status {spec.name}\n  end it       elasticdl stop {spec.name}")
+    return 0
+
+
+def enqueue(spec: JobSpec, name: str, priority: int) -> bool:
+    """Check it, make its directory and hand it over, without a word. Whether a scheduler serves the queue."""
     from rich.console import Console
 
     from elasticdl.cli.submit import prepare
@@ -52,9 +60,7 @@ def submit(spec: JobSpec, name: str, priority: int) -> int:
     prepare(spec, Console())
     # Only now: checks that take long, on data of many files, are no wait for the scheduler.
     queue.put(replace(submission, submitted_at=time.time()))
-    click.echo(_answer(spec.name) if is_served else _unserved(spec.name))
-    click.echo(f"  look at it   elasticdl status {spec.name}\n  end it       elasticdl stop {spec.name}")
-    return 0
+    return is_served
 
 
 def _check_room(submission: Any) -> None:

@@ -49,6 +49,7 @@ class CtrConfig(Part):
     ps: Positive = 1
     output: str = ""  # where the model goes; "": beside this file
     report: bool = True  # a page on the model, at the end of a job that is attended
+    search: dict[str, Any] = {}  # what `elasticdl ctr search` may choose: see `space.py`
     job: dict[str, Any] = {}  # any other key of a job description, e.g. {ps: {mode: async}}
 
     @field_validator("columns", mode="before")

@@ -10,3 +10,13 @@ SLOW = {"lr": 0.005, "fm": 0.003}
 
 def learning_rate(model: str) -> float:
     return SLOW.get(model, LEARNING_RATE)
+
+
+# What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or
+# three sizes around the models' own defaults, and rates around LEARNING_RATE. A choice of ours, not measured.
+SEARCH = {
+    "learning_rate": "log(1e-4, 1e-2)",
+    "columns": [8, 16, 32],
+    "dropout": "uniform(0, 0.5)",
+    "hidden": [[128, 64], [256, 128], [400, 400, 400]],
+}

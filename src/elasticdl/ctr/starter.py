@@ -39,6 +39,12 @@ ps: 1                   # parameter servers, which hold the embeddings
 # output: model         # where the model goes; default: {directory}/model
 report: true            # at the end, a page with pictures of what was learnt: {directory}/report/index.html
 # job: {{ps: {{mode: async}}}}   # any other key of a job description
+
+# What `elasticdl ctr search {file}` may choose; without it, what is worth a try for the model:
+# search:
+#   learning_rate: log(1e-4, 1e-2)
+#   columns: [8, 16, 32]
+#   dropout: uniform(0, 0.5)
 """
 
 

@@ -12,17 +12,29 @@ from elasticdl.spec import load
 from elasticdl.spec.job import PsMode
 
 
+def evaluated_every(config: CtrConfig, rows: int) -> int:
+    """So many steps, at least one."""
+    return max(1, rows // ((config.training.batch_size or defaults.BATCH_SIZE) * config.training.evaluations))
+
+
+def evaluations_of_epoch(config: CtrConfig, rows: int) -> float:
+    """How many really come of `training.evaluations`: steps are whole."""
+    batch = config.training.batch_size or defaults.BATCH_SIZE
+    return -(-rows // batch) / evaluated_every(config, rows)
+
+
 def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
     """What the config's `job` says comes last, and so counts."""
     fewest, most = (config.workers, config.workers) if isinstance(config.workers, int) else config.workers
     training, validation, _ = config.parts
     batch = config.training.batch_size or defaults.BATCH_SIZE
-    every = max(1, rows // (batch * config.training.evaluations))
+    every = evaluated_every(config, rows)
     described: dict[str, Any] = {
         "model": {"zoo": str(directory), "definition": f"{module_of(config.model)}.forward"},
         "data": {"training": training, "columns": list(config.columns), "delimiter": config.delimiter},
         "plan": {
             "global_batch_size": batch,
+            "minibatch_size": batch,  # what makes an update where workers are not in step: async, local, sync
             "epochs": config.training.epochs,
             "learning_rate": config.training.learning_rate or defaults.learning_rate(config.model),
             "seed": config.training.seed,

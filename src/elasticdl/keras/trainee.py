@@ -17,7 +17,7 @@ class KerasTrainee(TorchTrainee):
 
     def set_variables(self, values: Values) -> None:
         for name, variable in self._trained.items():
-            variable.assign(np.ascontiguousarray(values[name]))
+            variable.assign(np.asarray(values[name], order="C"))
 
     @property
     def _trained(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class TorchTrainee:
     def set_variables(self, values: Values) -> None:
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(torch.from_numpy(np.ascontiguousarray(values[name])))
+                parameter.copy_(torch.from_numpy(np.asarray(values[name], order="C")))
 
     def compute(self, features: Any, labels: Any) -> tuple[float, Values]:
         for parameter in self._parameters.values():
@@ -50,7 +50,7 @@ class TorchTrainee:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         for name, parameter in self._parameters.items():
-            parameter.grad = torch.from_numpy(np.ascontiguousarray(gradients[name])).to(parameter)
+            parameter.grad = torch.from_numpy(np.asarray(gradients[name], order="C")).to(parameter)
         self._optimizer.step()
 
 

@@ -5,9 +5,11 @@ model = build("deepfm", layout, columns=16)
 
 from __future__ import annotations
 
+import ast
 import inspect
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import ModelError
@@ -44,6 +46,14 @@ class Known:
         """The names of what it takes, with their defaults."""
         found = inspect.signature(self._class).parameters.values()
         return {one.name: one.default for one in found if one.kind is one.KEYWORD_ONLY}
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The names of what it takes, read in its source: for those who do not want torch."""
+        tree = ast.parse((Path(__file__).parents[1] / self.file).read_text(encoding="utf-8"))
+        (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == self.kind)
+        (init,) = (node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+        return tuple(one.arg for one in init.args.kwonlyargs)
 
     @property
     def _class(self) -> Any:

@@ -1,0 +1,140 @@
+"""What the runs of `experiment convergence` say: spreads, and whether the elastic ones lie inside. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Points = tuple[tuple[int, float], ...]  # step and AUC of each evaluation, in order
+
+# Kept from the original's report on its third experiment, on the whole click log.
+CLAIM = "the original, on the whole click log: best AUC 0.8003 to 0.8008 for all nine runs"
+CLAIMED = (0.8003, 0.8008)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job: how it was run, what its evaluations found, and what befell its workers."""
+
+    group: str  # fixed 4, fixed 8, elastic 4-8
+    is_elastic: bool
+    seed: int
+    points: Points
+    seconds: float
+    updates: int
+    most_workers: int  # that trained at once
+    joined: int = 0
+    left: int = 0
+    lost: int = 0
+    changes: tuple[tuple[int, str], ...] = field(default=())  # step, and what was done to it
+
+    @property
+    def best(self) -> float:
+        return max(auc for _, auc in self.points)
+
+    @property
+    def last(self) -> float:
+        return self.points[-1][1]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "seed": self.seed,
+            "best_auc": self.best,
+            "last_auc": self.last,
+            "seconds": round(self.seconds, 1),
+            "updates": self.updates,
+            "workers": {"most": self.most_workers, "joined": self.joined, "left": self.left, "lost": self.lost},
+            "changes": [{"step": step, "what": what} for step, what in self.changes],
+            "auc": [{"step": step, "auc": auc} for step, auc in self.points],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    mean: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(float(np.mean(values)), min(values), max(values))
+
+    def has(self, value: float) -> bool:
+        return self.least <= value <= self.most
+
+    def document(self) -> dict[str, float]:
+        return {"mean": self.mean, "least": self.least, "most": self.most, "spread": self.most - self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The least and the greatest AUC of the fixed runs at each of `steps`."""
+
+    steps: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+
+
+def groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.group, []).append(run)
+    return found
+
+
+def band(runs: Sequence[Run]) -> Band:
+    """Of the runs that are not elastic, at the steps of the first run's evaluations that all runs have come to.
+
+    Others were evaluated some updates earlier or later; between evaluations lines are straight.
+    """
+    low = max(run.points[0][0] for run in runs)
+    high = min(run.points[-1][0] for run in runs)
+    within = sorted({low, high, *(step for step, _ in runs[0].points if low < step < high)})
+    steps = np.array(within, np.float64)
+    fixed = np.stack([on(run, steps) for run in runs if not run.is_elastic])
+    return Band(steps, fixed.min(axis=0), fixed.max(axis=0))
+
+
+def on(run: Run, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    at, values = zip(*run.points, strict=True)
+    return np.asarray(np.interp(steps, at, values), np.float64)
+
+
+def judged(runs: Sequence[Run]) -> dict[str, Any]:
+    """Whether the elastic runs lie inside the spread of the fixed ones, from the strictest question to the mildest.
+
+    The band is the range of n runs. Another run of the very same kind has a point inside with a chance of
+    (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs.
+    """
+    elastic, fixed = ([run for run in runs if run.is_elastic is kind] for kind in (True, False))
+    if not elastic or not fixed:
+        return {}
+    around = band(runs)
+    curves = np.stack([on(run, around.steps) for run in elastic])
+    is_inside = (curves >= around.least) & (curves <= around.most)
+    mean = curves.mean(axis=0)
+    mean_inside = (mean >= around.least) & (mean <= around.most)
+    beyond = np.maximum(around.least - curves, curves - around.most)
+    best = Spread.of([run.best for run in fixed])
+    return {
+        "every elastic curve inside the spread": bool(is_inside.all()),
+        "mean elastic curve inside the spread": bool(mean_inside.all()),
+        "mean of the elastic best AUCs inside": best.has(float(np.mean([run.best for run in elastic]))),
+        "elastic best AUCs inside": f"{sum(best.has(run.best) for run in elastic)} of {len(elastic)}",
+        "points inside": int(is_inside.sum()),
+        "points": int(is_inside.size),
+        "share inside": float(is_inside.mean()),
+        "share expected if nothing differs": (len(fixed) - 1) / (len(fixed) + 1),
+        "points of the mean inside": int(mean_inside.sum()),
+        "points of the mean": int(mean_inside.size),
+        "farthest outside": float(max(beyond.max(), 0.0)),
+    }
+
+
+def summary(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    return {name: Spread.of([run.best for run in found]).document() for name, found in groups(runs).items()}

@@ -1,0 +1,184 @@
+"""Trials of `elasticdl ctr search` as jobs of this machine: in the scheduler's queue where one serves, else by us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from elasticdl.cli import attach, history, home, queued, queueing
+from elasticdl.cli.describe import describe
+from elasticdl.ctr import evaluations
+from elasticdl.ctr.search import Seen
+from elasticdl.ctr.space import filled
+from elasticdl.ctr.to_job import to_job
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec.directory import JobDirectory, read_json
+
+if TYPE_CHECKING:
+    from elasticdl.ctr.building import Built
+    from elasticdl.ctr.config import CtrConfig
+    from elasticdl.ctr.study import Trial
+
+METRIC = "logloss"
+PRIORITY = -10  # below jobs that people wait for
+STOPPED = "stopped"
+START_S = 30.0  # a launcher lives by then
+POLL_S = 0.05
+
+
+class TrialJobs:
+    """Jobs NAME-trial-007. Those that are no scheduler's end with us, however we end: see `process.start`."""
+
+    def __init__(self, config: CtrConfig, built: Built, file: Path, parallel: int) -> None:
+        self._config = config
+        self._built = built
+        self._file = file
+        self._parallel = parallel
+        self._launchers: dict[int, int] = {}
+        # The other end is held by us alone: when we are gone, by whatever, launchers see it close and stop their jobs.
+        self._reading, self._writing = os.pipe()
+
+    def close(self) -> None:
+        os.close(self._reading)
+        os.close(self._writing)
+
+    # ---- as `search.Jobs`
+
+    def start(self, trial: Trial, *, is_new: bool) -> None:
+        directory, queue = home.directory_of(trial.job), home.queue()
+        is_served = queue.is_served()
+        is_there = directory.root.exists()
+        if is_there:
+            if is_new or not self._is_ours(directory, trial):
+                raise SpecError(
+                    f"job {trial.job!r} exists already in {directory.root}, and is not of this search; "
+                    "give its trials another name with --job_name, or remove it"
+                )
+            if is_served and queue.has(trial.job) and trial.job not in queue.asked_to_stop():
+                return  # the scheduler goes on with it
+            if _is_over(directory) and (read_json(directory.result) or {}).get("phase") != STOPPED:
+                return  # it ended while nobody looked
+            _end(directory, "its search ended")
+            queue.remove(trial.job)
+        spec = self.spec(trial, is_resumed=is_there, is_queued=is_served)
+        if is_served:
+            queueing.enqueue(spec, "", PRIORITY)
+        else:
+            self._launch(trial, spec)
+
+    def look(self, trial: Trial) -> Seen:
+        directory = home.directory_of(trial.job)
+        # First whether it is over: what it wrote at its end is read after that.
+        is_over = _is_over(directory)
+        result = read_json(directory.result) or {}
+        reports = read_reports(directory)
+        if is_over:
+            self._reap(trial)
+            phase = str(result.get("phase") or "failed")
+            reason = str(result.get("reason") or "its processes are gone and left no result")
+            return Seen(reports, phase, "" if phase == "succeeded" else reason)
+        is_waiting = home.queue().has(trial.job) and not home.is_alive(directory)
+        return Seen(reports, "waiting" if is_waiting else "running")
+
+    def stop(self, trial: Trial) -> None:
+        directory = home.directory_of(trial.job)
+        _await_record(directory, self._launchers.get(trial.number))
+        _end(directory, "by its search: pruned, or interrupted")
+        self._reap(trial)
+
+    def clear(self, trial: Trial) -> None:
+        directory = home.directory_of(trial.job)
+        for path in (directory.root / "checkpoints", directory.index):
+            shutil.rmtree(path, ignore_errors=True)
+
+    # ---- how
+
+    def spec(self, trial: Trial, *, is_resumed: bool, is_queued: bool) -> JobSpec:
+        """An ordinary job. What is searched comes as parameters, so that all trials share one directory."""
+        config = filled(self._config, trial.values)
+        described = to_job(config, self._built.directory, self._built.rows)
+        described["model"]["params"] = dict(config.params)
+        described["name"] = trial.job
+        del described["output"]  # the best is trained again, by best.yaml
+        checkpoint = described.setdefault("checkpoint", {})
+        checkpoint.pop("directory", None)  # each has its own
+        checkpoint["resume"] = is_resumed
+        return describe(
+            JobKind.TRAINING,
+            self._file,
+            {},
+            working_directory=self._file.absolute().parent,
+            now=datetime.now(),
+            random=SystemRandom(),
+            directory_of=home.directory_of,
+            meant=described,
+            defaults=queueing.DEFAULTS if is_queued or self._parallel > 1 else {},
+        )
+
+    def _launch(self, trial: Trial, spec: JobSpec) -> None:
+        from rich.console import Console
+
+        from elasticdl.cli.submit import prepare
+        from elasticdl.launcher import process
+
+        directory = prepare(spec, Console(stderr=True, quiet=True))
+        self._launchers[trial.number] = process.start(directory, attached_fd=self._reading)
+
+    def _is_ours(self, directory: JobDirectory, trial: Trial) -> bool:
+        if not directory.spec.exists():
+            return False
+        found, ours = directory.load_spec(), self.spec(trial, is_resumed=False, is_queued=False)
+        return found.model == ours.model and found.plan == ours.plan
+
+    def _reap(self, trial: Trial) -> None:
+        """Launchers are our children."""
+        pid = self._launchers.get(trial.number)
+        if pid is not None:
+            with suppress(ChildProcessError):
+                if not os.waitpid(pid, os.WNOHANG)[0]:
+                    return
+            del self._launchers[trial.number]
+
+
+def read_reports(directory: JobDirectory) -> tuple[float, ...]:
+    """The logloss of each evaluation, in order. A job that was interrupted and went on has its logs in pieces."""
+    pieces = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    events = [one for piece in (*pieces, directory.root) for one in history.read_events(JobDirectory(piece))]
+    return tuple(one.metrics[METRIC] for one in evaluations.found(events) if METRIC in one.metrics)
+
+
+def _is_over(directory: JobDirectory) -> bool:
+    """Neither a process of it nor a scheduler goes on with it."""
+    name, queue = directory.root.name, home.queue()
+    if home.is_starting_or_alive(directory) and not directory.result.exists():
+        return False
+    if queue.has(name):
+        return not queued.is_waiting(directory, queued.standing(name), queue) and not home.is_alive(directory)
+    return not home.is_alive(directory)
+
+
+def _end(directory: JobDirectory, reason: str) -> None:
+    """All its processes, at once; a scheduler neither goes on with it nor keeps room for it."""
+    name, queue = directory.root.name, home.queue()
+    is_queued = queue.has(name)
+    if is_queued:
+        queue.ask_to_stop(name)  # first: else it might be launched again
+    attach.kill(directory, reason)
+    if is_queued and not queue.is_served():
+        queue.remove(name)
+
+
+def _await_record(directory: JobDirectory, launcher: int | None) -> None:
+    """A launcher that was just started must have written down that it lives, for all that it starts to be found."""
+    deadline = time.monotonic() + START_S
+    while launcher is not None and not directory.launcher.exists() and time.monotonic() < deadline:
+        if os.waitid(os.P_PID, launcher, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(POLL_S)
