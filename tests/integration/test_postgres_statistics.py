@@ -15,7 +15,7 @@ from elasticdl.errors import DataError
 from elasticdl.features import analyze
 from elasticdl.features.sql.interface import Question
 from elasticdl.features.statistics import Kind
-from tests.integration.postgres import server
+from tests.postgres import PASSWORD, USER, server
 from tests.unit.features import oracle, tables
 
 QUESTION = Question(least_count=1, steps=20, most_values=5)
@@ -23,16 +23,17 @@ QUESTION = Question(least_count=1, steps=20, most_values=5)
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
-    with server() as directory:
-        yield directory
+    with server() as made, pytest.MonkeyPatch.context() as environ:
+        environ.setenv("PGPASSWORD", PASSWORD)
+        yield str(made.directory)
 
 
 def uri(host: str, table: str = "clicks") -> str:
-    return f"postgresql://postgres@/postgres?host={host}&table={table}"
+    return f"postgresql://{USER}@/postgres?host={host}&table={table}"
 
 
 def put(host: str, names: list[str], declared: list[str], rows: list[tuple[Any, ...]], table: str = "clicks") -> None:
-    with psycopg.connect(host=host, user="postgres", dbname="postgres") as connection:
+    with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
         fields = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(d)) for n, d in zip(names, declared, strict=True)]
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier(table)))
         connection.execute(sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(table), sql.SQL(", ").join(fields)))
@@ -81,7 +82,7 @@ def test_columns_with_types_have_their_kinds(host: str) -> None:
 
 def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str) -> None:
     put(host, ["x"], ["int"], [(value,) for value in range(4000)])
-    with psycopg.connect(host=host, user="postgres", dbname="postgres") as connection:
+    with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
         connection.execute("CREATE VIEW seen AS SELECT * FROM clicks")
     question = Question(sample=0.25)
 
@@ -100,8 +101,8 @@ def test_nothing_is_written_and_the_source_has_no_user(host: str) -> None:
 
     found = analyze.analyze(analyze.Source(uri(host)), QUESTION)
 
-    assert "postgres@" not in found.source
-    with psycopg.connect(host=host, user="postgres", dbname="postgres") as connection:
+    assert f"{USER}@" not in found.source
+    with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
         tables_there = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
     assert tables_there == [("clicks",)]
 

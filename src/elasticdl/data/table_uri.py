@@ -1,7 +1,7 @@
 """Addresses of tables: which database, which table. Whatever is not one is a path of files.
 
     duckdb:///data/clicks.db?table=clicks
-    postgresql://reader@db.example.org:5432/shop?table=public.clicks
+    postgresql://reader@db.example.org:5432/shop?table=public.clicks&key=id
     maxcompute://project/clicks?partition=ds=20260101
 
 An address never holds a password: it is written to job descriptions, logs and statistics.
@@ -40,6 +40,7 @@ class PostgresTable:
     port: int | None = None
     user: str = ""
     options: tuple[tuple[str, str], ...] = ()  # sslmode and the like, for the connection
+    key: tuple[str, ...] = ()  # columns that number its rows; (): the primary key
 
     def __str__(self) -> str:
         port = f":{self.port}" if self.port is not None else ""
@@ -120,14 +121,15 @@ def _duckdb(parts: SplitResult, query: Mapping[str, str]) -> DuckdbTable:
 
 
 def _postgres(parts: SplitResult, port: int | None, query: Mapping[str, str]) -> PostgresTable:
-    _refuse_others("postgresql", query, ("table", "schema", "host", *_POSTGRES_OPTIONS))
+    _refuse_others("postgresql", query, ("table", "schema", "host", "key", *_POSTGRES_OPTIONS))
     schema, table = _names("postgresql", query, "public")
     database = unquote(parts.path.strip("/"))
     if not database:
         raise _refused("postgresql", "names no database")
     options = tuple((name, query[name]) for name in _POSTGRES_OPTIONS if name in query)
     host = query.get("host") or unquote(parts.hostname or "")
-    return PostgresTable(database, table, schema, host, port, unquote(parts.username or ""), options)
+    key = tuple(name.strip() for name in query.get("key", "").split(",") if name.strip())
+    return PostgresTable(database, table, schema, host, port, unquote(parts.username or ""), options, key)
 
 
 def _maxcompute(parts: SplitResult, query: Mapping[str, str]) -> MaxComputeTable:

@@ -102,7 +102,7 @@ def test_what_is_not_there_is_told_with_the_fix(path: Path, tmp_path: Path) -> N
         source_of(path, "none")
     with pytest.raises(DataError, match=r"no column 'idd' among .* did you mean 'id'\?"):
         source_of(path, "clicks", columns=("idd",))
-    with pytest.raises(DataError, match="only tables of PostgreSQL have a key"):
+    with pytest.raises(DataError, match="mean nothing here: key"):
         source_of(path, "clicks&key=id")
     with pytest.raises(DataError, match="no such file"):
         source_of(tmp_path / "nowhere.db", "clicks")
