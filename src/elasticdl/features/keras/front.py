@@ -28,7 +28,6 @@ class FrontLayer(keras.layers.Layer):
         super().__init__(autocast=False, **options)
         self._convert_input_args = False
         self.front = front
-        # Lists of layers, so that Keras knows their tables.
         self.of_fields = [layer_of(one) for one in front.fields]
         self.of_numbers = [
             layers.Normalizer(one.subtract, one.divide) if isinstance(one, known.NumberEncoder) else None
@@ -37,6 +36,9 @@ class FrontLayer(keras.layers.Layer):
         self.of_rates = [layer_of(one.of) for one in front.rates]
         self.splitting = [layers.Sequence(one.sep, one.longest) for one in front.sequences]
         self.of_sequences = [layer_of(one.of) for one in front.sequences]
+        # Under names of their own as well: of what is in lists a SavedModel forgets the vocabularies.
+        for number, layer in enumerate([*self.of_fields, *self.of_sequences]):
+            setattr(self, f"encoder_{number}", layer)
         self.built = True
 
     @property

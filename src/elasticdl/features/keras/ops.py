@@ -51,6 +51,10 @@ class TensorFlow:
     def floor(self, floats: Any) -> Any:
         return tf.floor(floats)
 
+    def quotient(self, floats: Any, by: Any) -> Any:
+        # A graph makes of x / constant the product with 1 / constant, which is rounded twice; of this it does not.
+        return tf.math.divide_no_nan(floats, by)
+
     def rank(self, table: Any, numbers: Any) -> Any:
         found = tf.searchsorted(table, tf.reshape(numbers, [-1]), side="right", out_type=tf.int64)
         return tf.reshape(found, tf.shape(numbers))

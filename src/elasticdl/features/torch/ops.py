@@ -52,6 +52,9 @@ class Torch:
     def floor(self, floats: Tensor) -> Tensor:
         return torch.floor(floats)
 
+    def quotient(self, floats: Tensor, by: Tensor) -> Tensor:
+        return floats / by
+
     def rank(self, table: Tensor, numbers: Tensor) -> Tensor:
         return torch.searchsorted(table, numbers.contiguous(), right=True)
 

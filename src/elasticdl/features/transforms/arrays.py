@@ -57,6 +57,10 @@ class Arrays:
     def floor(self, floats: Numbers) -> Numbers:
         return np.floor(floats)
 
+    def quotient(self, floats: Numbers, by: Numbers) -> Numbers:
+        found: Numbers = floats / by
+        return found
+
     def rank(self, table: Numbers, numbers: Numbers) -> Numbers:
         return np.searchsorted(table, numbers, side="right").astype(np.int64, copy=False)
 

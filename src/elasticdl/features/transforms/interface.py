@@ -37,6 +37,9 @@ class Ops(Protocol):
     def is_nan(self, floats: Array) -> Array: ...
     def rint(self, floats: Array) -> Array: ...
     def floor(self, floats: Array) -> Array: ...
+    def quotient(self, floats: Array, by: Array) -> Array:
+        """Rounded once; `by` is not zero."""
+
     def rank(self, table: Array, numbers: Array) -> Array:
         """How many of the sorted table are not above each number, int64; all of them for NaN."""
 

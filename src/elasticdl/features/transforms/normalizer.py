@@ -58,4 +58,4 @@ class Normalizer(Transformation):
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         difference = ops.float32(ops.float32(values) - tables["subtractor"])
-        return ops.float32(difference / tables["divisor"])
+        return ops.float32(ops.quotient(difference, tables["divisor"]))

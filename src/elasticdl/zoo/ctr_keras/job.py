@@ -35,8 +35,11 @@ class Scored(keras.Model):
 
 
 class OfRaw(keras.Model):
+    """Raw columns to scores. Numbers stay float64 until the front has rounded them."""
+
     def __init__(self, scored: Scored, front: Front) -> None:
-        super().__init__(name="of_raw")
+        super().__init__(name="of_raw", autocast=False)
+        self._convert_input_args = False
         self.front = FrontLayer(front, name="front")
         self.scored = scored
 
