@@ -122,6 +122,9 @@ def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp
     written = tmp_path / "ctr-ctr" / "search" / "best.yaml"
     best = configs.parse(yaml.safe_load(written.read_text()), "best.yaml")
     assert best.training.learning_rate == GOOD and best.data == str(tmp_path / "clicks.csv")
+    words = [sys.executable, "-m", "elasticdl.cli", "ctr", "build", str(written)]
+    built = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    assert "1,200 rows to train on" in built and "changed by hand" not in built, "it can be trained as it is"
     assert json.loads((tmp_path / "home/jobs/ctr-trial-001/result.json").read_text())["phase"] == "stopped"
     assert not (tmp_path / "home/jobs/ctr-trial-000/checkpoints").exists(), "nobody goes on with it"
 
