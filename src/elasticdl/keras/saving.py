@@ -41,6 +41,9 @@ def _saved_model(model: Any, features: Any, directory: Path) -> str:
     try:
         with told_structures():
             archive.track(model)
+            for layer in model._flatten_layers(include_self=False):
+                if any(isinstance(one, tf.saved_model.experimental.TrackableResource) for one in vars(layer).values()):
+                    archive.track(layer)  # Keras finds no tables within layers that are called with a dict
             serve = tf.function(lambda given: model(given, training=False), input_signature=[features], autograph=False)
             archive.add_endpoint(ENDPOINT, serve)
             archive.write_out(str(directory), verbose=False)
