@@ -23,6 +23,7 @@ from tests.integration.test_ctr_job import clicks
 
 pytest.importorskip("optuna")
 
+pytestmark = pytest.mark.timeout(600)  # a busy machine takes minutes to import torch so often
 PATIENCE_S = 200.0
 GOOD, BAD = 0.1, 1e-7
 SEED = "--seed=10"  # of two rates it tries the first, the second, the first
