@@ -35,9 +35,6 @@ class FrontLayer(keras.layers.Layer):
         ]
         self.splitting = [layers.Sequence(one.sep, one.longest) for one in front.sequences]
         self.of_sequences = [layer_of(one.of) for one in front.sequences]
-        # Under names of their own as well: of what is in lists a SavedModel forgets the vocabularies.
-        for number, layer in enumerate([*self.of_fields, *self.of_sequences]):
-            setattr(self, f"encoder_{number}", layer)
         self.built = True
 
     @property
