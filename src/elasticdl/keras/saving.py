@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.checkpoint.export import Program
-from elasticdl.keras import moving
+from elasticdl.keras import layers, moving
 from elasticdl.keras.computing import told_structures
 from elasticdl.keras.runtime import keras, tf
 
@@ -41,9 +41,8 @@ def _saved_model(model: Any, features: Any, directory: Path) -> str:
     try:
         with told_structures():
             archive.track(model)
-            for layer in model._flatten_layers(include_self=False):
-                if any(isinstance(one, tf.saved_model.experimental.TrackableResource) for one in vars(layer).values()):
-                    archive.track(layer)  # Keras finds no tables within layers that are called with a dict
+            for table in _tables(model):
+                archive.track(table)
             serve = tf.function(lambda given: model(given, training=False), input_signature=[features], autograph=False)
             archive.add_endpoint(ENDPOINT, serve)
             archive.write_out(str(directory), verbose=False)
@@ -53,6 +52,12 @@ def _saved_model(model: Any, features: Any, directory: Path) -> str:
         # Whatever a model does that cannot be written down, its weights are still worth having.
         return f"no SavedModel: {type(exc).__name__}: {exc}"[:1000]
     return ""
+
+
+def _tables(model: Any) -> list[Any]:
+    """Vocabularies of its layers. Keras finds those of models of the functional API by itself, not of all classes."""
+    kind = tf.saved_model.experimental.TrackableResource
+    return [value for layer in layers.of(model) for value in vars(layer).values() if isinstance(value, kind)]
 
 
 def _keras_file(model: Any, path: Path) -> str:

@@ -36,9 +36,6 @@ class FrontLayer(keras.layers.Layer):
         self.of_rates = [layer_of(one.of) for one in front.rates]
         self.splitting = [layers.Sequence(one.sep, one.longest) for one in front.sequences]
         self.of_sequences = [layer_of(one.of) for one in front.sequences]
-        # Under names of their own as well: of what is in lists a SavedModel forgets the vocabularies.
-        for number, layer in enumerate([*self.of_fields, *self.of_sequences, *self.of_rates]):
-            setattr(self, f"encoder_{number}", layer)
         self.built = True
 
     @property
