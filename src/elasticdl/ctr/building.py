@@ -82,7 +82,7 @@ def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progres
     before = Statistics.load(path) if path.exists() else None
     if before is not None and _read(directory / MADE).get("of") == of:
         return before
-    source = Source(config.data, config.columns, config.delimiter or None)
+    source = Source(config.data, config.columns, data_spec(config).delimiter or None)
     question = Question(least_count=config.min_count, most_rows=rows if config.parts[0] != config.data else None)
     found = analyze(source, question, config.label, progress)
     if before is not None:

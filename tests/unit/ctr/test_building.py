@@ -102,3 +102,11 @@ def test_what_cannot_be_built_is_told(tmp_path: Path, more: Any, error: type[Exc
 
     with pytest.raises(error, match=complaint):
         build(tmp_path, **more)
+
+
+def test_the_first_rows_are_those_that_stand_first_and_a_tab_is_a_delimiter(tmp_path: Path) -> None:
+    lines = [f"{at % 2}\t{'early' if at < 160_000 else 'late'}\t{at % 7}" for at in range(200_000)]
+    (tmp_path / "clicks.csv").write_text("clicked\twhen\tn\n" + "\n".join(lines) + "\n")
+    built = build(tmp_path, delimiter="tab")
+
+    assert Statistics.load(built.directory / "statistics.json").columns["when"].values == ("early",)

@@ -128,6 +128,8 @@ class DuckdbEngine:
         def told(done: float) -> None:
             progress("reading", _READING * min(done, 1.0))
 
+        if question.most_rows is not None:  # else the first rows would be any
+            self._execute("SET preserve_insertion_order = true")
         wanted = ", ".join(_DIALECT.identifier(column.key) for column in columns)
         relation, source, read = self._relation, self._source, None
         if isinstance(source, CsvFiles):
