@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tests.integration.commands import elasticdl
+
 COLUMNS = ("clicked", "price", "city", "tags", "at", "importance")
 
 
@@ -44,16 +46,6 @@ features:
 training: {epochs: 3, batch_size: 128, learning_rate: 0.01}
 report: false
 """
-
-
-def elasticdl(directory: Path, *words: str) -> str:
-    environ = os.environ | {"ELASTICDL_HOME": str(directory / "home"), "COLUMNS": "150"}
-    done = subprocess.run(
-        [sys.executable, "-m", "elasticdl.cli", *words],
-        cwd=directory, env=environ, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

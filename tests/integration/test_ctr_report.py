@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from base64 import b64encode
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.spec import DataSpec
 from elasticdl.zoo.ctr.job import Job
+from tests.integration.commands import elasticdl
 
 ROWS = 2000
 CONFIG = """
@@ -44,16 +42,6 @@ def clicks(path: Path) -> None:
     for c, p, n, y in zip(city, price, noise, random.random(ROWS) < chance, strict=True):
         lines.append(f"{int(y)},<b>{c}</b>,{p:.3f},{n:.3f},x")
     path.write_text("\n".join(lines) + "\n")
-
-
-def elasticdl(directory: Path, *words: str) -> str:
-    environ = os.environ | {"ELASTICDL_HOME": str(directory / "home"), "COLUMNS": "150"}
-    done = subprocess.run(
-        [sys.executable, "-m", "elasticdl.cli", *words],
-        cwd=directory, env=environ, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
