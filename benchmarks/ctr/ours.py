@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from ctr.rows import Raw
 from elasticdl.ctr import building
 from elasticdl.ctr import config as configs
-from elasticdl.ctr.defaults import BATCH_SIZE, learning_rate
+from elasticdl.ctr.defaults import batch_size, learning_rate
 from elasticdl.data import columns
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.mapped import as_source
@@ -35,6 +35,7 @@ from elasticdl.zoo.ctr.models import build
 
 COLUMNS = "label,I1..I13,C1..C26"
 EPOCHS, PATIENCE = 8, 2
+PIECE = 8192  # rows predicted at a time
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +84,7 @@ def train(name: str, table: Table, seed: int) -> Floats:
     rate = learning_rate(name)
     model, watcher = build(name, table.layout), build(name, table.layout).eval()
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    plan = Plan(records=table.train, global_batch=BATCH_SIZE, logical_ranks=1, epochs=EPOCHS, seed=seed)
+    plan = Plan(records=table.train, global_batch=batch_size(table.train), logical_ranks=1, epochs=EPOCHS, seed=seed)
     tables = local_tables(model, optimizer, seed)
     tables.attach(watcher)
     dataset = Dataset(as_source(range(table.train), "rows")).map_batches(table.some)
@@ -111,5 +112,5 @@ def train(name: str, table: Table, seed: int) -> Floats:
 @torch.no_grad()
 def predict(model: nn.Module, table: Table) -> Tensor:
     rows = len(table.features["ids"])
-    cuts = [slice(start, min(start + 4 * BATCH_SIZE, rows)) for start in range(table.train, rows, 4 * BATCH_SIZE)]
+    cuts = [slice(start, min(start + PIECE, rows)) for start in range(table.train, rows, PIECE)]
     return torch.cat([model({name: column[cut] for name, column in table.features.items()}) for cut in cuts])

@@ -1,9 +1,10 @@
-"""A peer of ctr_quality.py: a model of DeepCTR-Torch, prepared as its own example for Criteo does.
+"""A peer of ctr_quality.py: a model of DeepCTR-Torch, prepared better than its own example for Criteo does.
 
     python deepctr_quality.py ROWS.npz MODEL SEED PREDICTIONS.npy
 
-Categories are numbered (the empty one too), numbers scaled to 0 … 1, embeddings have its default of 4 columns, Adam
-its default rate. The example trains a fixed number of epochs; here the one that is best in the validation part counts.
+Categories are numbered (the empty one too), those of fewer than 10 training rows as one; numbers are the logarithms,
+scaled to 0 … 1. As in the example without either it has a test logloss of 0.513. Embeddings have its default of 4
+columns, Adam its default rate. The best of up to 3 epochs in the validation part counts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sklearn.preprocessing import LabelEncoder, MinMaxScaler
 
 MODELS = {"wide_deep": WDL, "deepfm": DeepFM, "dcn": DCN, "xdeepfm": xDeepFM}
 BATCH, EPOCHS = 1024, 3
+LEAST, RARE = 10, -2
 
 
 def main(rows: Path, name: str, seed: int, predictions: Path) -> None:
@@ -29,9 +31,11 @@ def main(rows: Path, name: str, seed: int, predictions: Path) -> None:
         train, valid = int(found["train"]), int(found["valid"])
     columns, inputs = [], {}
     for n, column in enumerate(values.T):
-        inputs[f"C{n + 1}"] = numbered = LabelEncoder().fit_transform(column)
+        seen, counts = np.unique(column[:train], return_counts=True)
+        kept = np.where(np.isin(column, seen[counts >= LEAST]), column, RARE)
+        inputs[f"C{n + 1}"] = numbered = LabelEncoder().fit_transform(kept)
         columns.append(SparseFeat(f"C{n + 1}", vocabulary_size=int(numbered.max()) + 1, embedding_dim=4))
-    for n, column in enumerate(MinMaxScaler().fit_transform(numbers).T):
+    for n, column in enumerate(MinMaxScaler().fit_transform(np.log1p(np.maximum(numbers, 0.0))).T):
         inputs[f"I{n + 1}"] = column.astype(np.float32)
         columns.append(DenseFeat(f"I{n + 1}", 1))
     names = get_feature_names(columns)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-BATCH_SIZE = 2048
+import math
+
+MOST_BATCH, LEAST_BATCH, STEPS = 2048, 64, 64
+"""A batch is such that an epoch has about `STEPS` of them."""
+
 LEARNING_RATE = 0.0015
 SLOW = {"lr": 0.005, "fm": 0.003}
 """Models without a net have smaller steps to take."""
+
+
+def batch_size(rows: int) -> int:
+    """A power of two."""
+    return min(MOST_BATCH, max(LEAST_BATCH, 1 << max(0, round(math.log2(max(rows, 1) / STEPS)))))
 
 
 def learning_rate(model: str) -> float:

@@ -28,7 +28,7 @@ training:
   epochs: 10            # at most: it ends when the validation rows get no better
   evaluations: 2        # an epoch
   patience: 3           # evaluations without gain, after which it ends
-  # batch_size: 1024
+  # batch_size: 2048  # default: by the rows, 64 to 2048
   # learning_rate: 0.001
   seed: 0
   positive_weight: 1.0  # of rows with label 1; other than 1, predicted chances are no longer calibrated

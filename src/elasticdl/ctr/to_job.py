@@ -14,12 +14,12 @@ from elasticdl.spec.job import PsMode
 
 def evaluated_every(config: CtrConfig, rows: int) -> int:
     """So many steps, at least one."""
-    return max(1, rows // ((config.training.batch_size or defaults.BATCH_SIZE) * config.training.evaluations))
+    return max(1, rows // ((config.training.batch_size or defaults.batch_size(rows)) * config.training.evaluations))
 
 
 def evaluations_of_epoch(config: CtrConfig, rows: int) -> float:
     """How many really come of `training.evaluations`: steps are whole."""
-    batch = config.training.batch_size or defaults.BATCH_SIZE
+    batch = config.training.batch_size or defaults.batch_size(rows)
     return -(-rows // batch) / evaluated_every(config, rows)
 
 
@@ -27,7 +27,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
     """What the config's `job` says comes last, and so counts."""
     fewest, most = (config.workers, config.workers) if isinstance(config.workers, int) else config.workers
     training, validation, _ = config.parts
-    batch = config.training.batch_size or defaults.BATCH_SIZE
+    batch = config.training.batch_size or defaults.batch_size(rows)
     every = evaluated_every(config, rows)
     described: dict[str, Any] = {
         "model": {"zoo": str(directory), "definition": f"{module_of(config.model)}.forward"},

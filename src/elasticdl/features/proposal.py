@@ -6,6 +6,7 @@ a number and an id, by their distribution. A person has the last word: the outco
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ FEW = 32
 _LEAST_ROWS = 100
 _LEAST_CLICKED = 5_000
 _LONGEST = 50
+_ALIKE = 0.9  # of the things of a list
 _QUANTILES = 20
 _MOST_BINS = 1 << 20
 
@@ -73,11 +75,30 @@ def _of(name: str, column: ColumnStatistics, statistics: Statistics) -> Proposal
         return Proposal((_date(column),), f"dates{_missing(column, present)}")
     if column.separator:
         longest = min(column.longest or 1, _LONGEST)
-        text = f'sequence(sep="{_escaped(column.separator)}", longest={longest}, bins={_bins(column.distinct)})'
-        return Proposal((text,), f"lists of up to {column.longest} things, {column.distinct:,} distinct")
+        other = _alike(name, column, statistics)
+        ids = f"like={_word(other)}" if other else f"bins={_bins(column.distinct)}"
+        text = f'sequence(sep="{_escaped(column.separator)}", longest={longest}, {ids})'
+        same = f", which are values of {other}" if other else ""
+        return Proposal((text,), f"lists of up to {column.longest} things, {column.distinct:,} distinct{same}")
     if column.kind is Kind.TEXT:
         return _ids(column, statistics, _text_reason(column, present))
     return _number(name, column, statistics, present)
+
+
+def _alike(name: str, column: ColumnStatistics, statistics: Statistics) -> str | None:
+    """Another column whose values the things of a list are: what is the same shares an embedding."""
+    things = set(column.values)
+    for other, found in statistics.columns.items():
+        is_text = found.kind is Kind.TEXT and not found.separator and other not in (name, statistics.label)
+        if is_text and things and len(things & set(found.values)) >= _ALIKE * len(things):
+            has_ids = any(text.startswith(("lookup", "hash")) for text in _of(other, found, statistics).treatments)
+            if has_ids:
+                return other
+    return None
+
+
+def _word(name: str) -> str:
+    return name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
 
 
 def _number(name: str, column: ColumnStatistics, statistics: Statistics, present: int) -> Proposal:

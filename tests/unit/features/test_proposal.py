@@ -90,6 +90,16 @@ def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows
     assert treatments(ROWS, None)[1:] == treatments(1000, "label")[1:] == ()
 
 
+def test_things_of_a_list_that_are_values_of_another_column_share_its_ids() -> None:
+    def treatment(*values: str) -> str:
+        seen = column(separator="|", longest=5, distinct=2, values=values, counts=(9, 9))
+        found = Statistics(source="x", rows=ROWS, columns={"seen": seen, "the thing": column(**WORDS)})
+        return proposal.propose(found)["seen"].treatments[0]
+
+    assert treatment("b", "a") == 'sequence(sep="|", longest=5, like="the thing")'
+    assert treatment("b", "z") == 'sequence(sep="|", longest=5, bins=16)'
+
+
 def test_larger_data_asks_for_more_of_a_value() -> None:
     assert [proposal.least_count(rows, 1) for rows in (1000, 3 * 10**4, 5 * 10**4, 10**7)] == [2, 3, 5, 10]
     assert proposal.least_count(1000, 5) == 5

@@ -108,7 +108,7 @@ class Job:
     def callbacks(self) -> list[Callback]:
         return [
             EarlyStopping("logloss", self.settings.patience, "min", exports_best=True),
-            ReduceLROnPlateau("logloss", factor=0.1, patience=1, mode="min"),
+            ReduceLROnPlateau("logloss", factor=0.1, patience=2, mode="min"),
         ]
 
     def model_files(self) -> dict[str, bytes]:
