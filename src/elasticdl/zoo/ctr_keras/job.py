@@ -55,14 +55,11 @@ class Job(job.Job):
         return Scored(models.build(self.settings.model, self.layout, **{**self.settings.params, **params}), self.front)
 
     def loss(self, labels: dict[str, Any], predictions: dict[str, Any]) -> Any:
-        """The mean logloss; rows count by their weights, positive ones by `positive_weight` as well."""
+        """As that of torch: the mean over rows of each row's logloss times its weight."""
         each = tf.nn.weighted_cross_entropy_with_logits(
             labels["label"], predictions["score"], self.settings.positive_weight
         )
-        if "weight" not in labels:
-            return tf.reduce_mean(each)
-        weight = labels["weight"]
-        return tf.reduce_sum(each * weight) / tf.maximum(tf.reduce_sum(weight), 1e-12)
+        return tf.reduce_mean(each * labels["weight"] if "weight" in labels else each)
 
     def optimizer(self, lr: float) -> Any:  # type: ignore[override]
         return keras.optimizers.Adam(lr)
