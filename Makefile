@@ -66,7 +66,7 @@ lock: setup
 	$(BIN)/python deploy/lock.py
 
 bench: setup
-	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic features columns; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Those that need a Kubernetes cluster: that of KUBECONFIG, or the one of `make test-cluster`.
 bench-cluster: setup
