@@ -90,10 +90,10 @@ def report(job_or_file: str, rows: int, repeats: int, output: Path | None) -> No
     JOB_OR_FILE is a job's name or a ctr.yaml. The page, index.html, needs nothing else to be read; its pictures lie
     beside it as PNGs, its numbers as measured.json. `elasticdl train ctr.yaml` makes it by itself at the end.
     """
-    from elasticdl.cli import ctr_job, ctr_report, ctr_subject
+    from elasticdl.cli import analysis_bar, ctr_report, ctr_subject
 
     subject = ctr_subject.find(job_or_file)
-    with ctr_job.bar() as progress:
+    with analysis_bar.bar() as progress:
         target = output or subject.directory / ctr_report.DIRECTORY
         path = ctr_report.make(subject, target, rows, repeats, ctr_report.command_line(), progress)
     click.echo(path)

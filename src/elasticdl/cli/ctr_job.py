@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from elasticdl.cli import analysis_bar
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, load
 
 if TYPE_CHECKING:
     from elasticdl.ctr.building import Built
     from elasticdl.ctr.config import CtrConfig
-    from elasticdl.features.sql.interface import Progress
 
 
 def meant(file: Path, kind: JobKind) -> dict[str, Any] | None:
@@ -40,7 +39,7 @@ def build(file: Path, document: Mapping[str, Any] | None = None) -> tuple[CtrCon
     from elasticdl.ctr import config as configs
 
     config = anchored(configs.parse(document or load.read_file(file), str(file)), file.absolute().parent)
-    with bar() as progress:
+    with analysis_bar.bar() as progress:
         built = building.build(config, directory_of(file), file.name, click.echo, progress)
     layout = built.front.layout
     click.echo(
@@ -83,19 +82,3 @@ def _with_trained(described: dict[str, Any], config: CtrConfig, kind: JobKind) -
     described.pop("ps", None)
     described["checkpoint"] = {"initial": model}
     return described
-
-
-@contextmanager
-def bar() -> Iterator[Progress]:
-    """A progress bar of the analysis, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Shown
-
-    shown = Shown(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True,
-    )  # fmt: skip
-    with shown:
-        task = shown.add_task("looking at the data", total=1.0, visible=False)
-        yield lambda what, done: shown.update(task, description=what, completed=done, visible=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.cli import ctr_job, ctr_subject, fonts, history, home, story
+from elasticdl.cli import analysis_bar, ctr_subject, fonts, history, home, story
 from elasticdl.cli.ctr_subject import Subject
 from elasticdl.errors import ElasticDLError
 from elasticdl.spec import DataSpec, JobSpec
@@ -101,7 +101,7 @@ def after(name: str, file: Path | None) -> None:
         if not has_model or not ctr_subject.read_config(file).report:
             return
         subject = ctr_subject.of_job(directory, file)
-        with ctr_job.bar() as progress:
+        with analysis_bar.bar() as progress:
             path = make(subject, subject.directory / DIRECTORY, ROWS, REPEATS, command_line(), progress)
         click.echo(f"{'report':<12} {path}")
     except KeyboardInterrupt:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from elasticdl.cli import fonts
+from elasticdl.cli import analysis_bar, fonts
 from elasticdl.cli.command import Command
 
 if TYPE_CHECKING:
     from elasticdl.features.analyze import Source
-    from elasticdl.features.sql.interface import Progress
     from elasticdl.features.statistics import Statistics
 
 ANALYZE = """
@@ -109,7 +107,7 @@ def analyze(
     _refuse_places((output, statistics_path, picture), replace)
     question = Question(min_count, most_values, separator, sample, seed)
     source = _source(data, columns, delimiter, memory, temp)
-    with _bar(quiet) as progress:
+    with analysis_bar.bar(quiet) as progress:
         found = analyzed(source, question, label, progress)
     text = commented.written(found, proposal.propose(found), statistics_path.name)
     # All or none: a Ctrl-C here leaves what was there before.
@@ -156,7 +154,7 @@ def drift(
 
     before = Statistics.load(path)
     question = Question(least_count=1, separator=separator, most_rows=rows or None)
-    with _bar(quiet) as progress:
+    with analysis_bar.bar(quiet) as progress:
         now = analyzed(_source(data, columns, delimiter, memory, temp), question, None, progress)
     found = drifting.compare(before, now)
     for finding in found:
@@ -202,19 +200,6 @@ def _source(data: str, columns: str | None, delimiter: str | None, memory: str, 
         raise click.UsageError(f"--delimiter: expected one letter or tab, received {delimiter!r}")
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     return Source(data, names, split_by, memory, temp, os.environ)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("opening", total=1.0)
-        yield lambda what, done: bar.update(task, description=what, completed=done)
 
 
 def _print(statistics: Statistics) -> None:
