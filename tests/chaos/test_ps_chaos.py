@@ -120,7 +120,9 @@ def test_every_acknowledged_update_is_in_the_tables_once(jobs: Jobs, mode: str) 
     times = np.array([len(range(word, RECORDS, WORDS)) for word in range(WORDS)]) * EPOCHS
     share = 1 / BATCH if mode == "async" else 1 / (4 * BATCH)
     weights = load_file(job.output / "model.safetensors")
-    np.testing.assert_allclose(weights["moved.weight"][:, 0], times * share, rtol=1e-5, err_msg=job.story()[-3000:])
+    # Sums of so many float32 are rounded; a record that is lost or doubled is off by a whole share.
+    moved, own = weights["moved.weight"][:, 0], weights["own.stored.rows"][:, 0]
+    np.testing.assert_allclose(moved, times * share, rtol=0, atol=share / 4, err_msg=job.story()[-3000:])
     order = np.argsort(FAR * np.arange(WORDS))
-    np.testing.assert_allclose(weights["own.stored.rows"][:, 0], times[order] * share, rtol=1e-5)
+    np.testing.assert_allclose(own, times[order] * share, rtol=0, atol=share / 4)
     assert "restored" not in job.kinds(), "a slot lost both of its holders"
