@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,7 +110,9 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
     """Whether the elastic runs lie inside the spread of the fixed ones, from the strictest question to the mildest.
 
     The band is the range of n runs. Another run of the very same kind has a point inside with a chance of
-    (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs.
+    (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs. So each fixed run is
+    asked the same, with the band of the other ones; and an exact test of permutations says how often runs that are
+    called elastic by lot differ as much from the rest.
     """
     elastic, fixed = ([run for run in runs if run.is_elastic is kind] for kind in (True, False))
     if not elastic or not fixed:
@@ -133,7 +136,43 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
         "points of the mean inside": int(mean_inside.sum()),
         "points of the mean": int(mean_inside.size),
         "farthest outside": float(max(beyond.max(), 0.0)),
+        **_beside_the_fixed(np.stack([on(run, around.steps) for run in fixed]), curves),
+        "chance of such a difference of curves by lot": by_lot(
+            [float(on(run, around.steps).mean()) for run in elastic],
+            [float(on(run, around.steps).mean()) for run in fixed],
+        ),
+        "chance of such a difference of best AUCs by lot": by_lot(
+            [run.best for run in elastic], [run.best for run in fixed]
+        ),
     }
+
+
+def _beside_the_fixed(fixed: NDArray[np.float64], elastic: NDArray[np.float64]) -> dict[str, float]:
+    """Of points, the share inside the spread of all fixed runs but one: that one's, and the elastic ones'."""
+    if len(fixed) < 3:
+        return {}
+    of_fixed, of_elastic = [], []
+    for place in range(len(fixed)):
+        others = np.delete(fixed, place, axis=0)
+        least, most = others.min(axis=0), others.max(axis=0)
+        of_fixed.append(float(((fixed[place] >= least) & (fixed[place] <= most)).mean()))
+        of_elastic.append(float(((elastic >= least) & (elastic <= most)).mean()))
+    return {
+        "share of a fixed run inside the others": float(np.mean(of_fixed)),
+        "share of an elastic run inside as many": float(np.mean(of_elastic)),
+    }
+
+
+def by_lot(some: Sequence[float], rest: Sequence[float]) -> float:
+    """Of all ways to choose as many, the share whose mean differs from the others' by no less. Exact, two-sided."""
+    every = np.array([*some, *rest])
+
+    def differs(chosen: Sequence[int]) -> float:
+        return abs(float(every[list(chosen)].mean() - np.delete(every, chosen).mean()))
+
+    seen = differs(range(len(some)))
+    ways = [differs(chosen) for chosen in itertools.combinations(range(len(every)), len(some))]
+    return sum(one >= seen - 1e-12 for one in ways) / len(ways)
 
 
 def summary(runs: Sequence[Run]) -> dict[str, dict[str, float]]:

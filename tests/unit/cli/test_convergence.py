@@ -11,7 +11,7 @@ import pytest
 
 from elasticdl.cli import convergence, convergence_run
 from elasticdl.cli.convergence import FULL, plans, setting
-from elasticdl.cli.convergence_result import Run, band, judged, summary
+from elasticdl.cli.convergence_result import Run, band, by_lot, judged, summary
 from elasticdl.cli.convergence_run import Changes, Plan
 from elasticdl.ctr import config
 from elasticdl.errors import PermanentError, SpecError
@@ -56,6 +56,22 @@ def test_outside_is_said_to_be_outside() -> None:
     assert said["mean elastic curve inside the spread"], "one below, one above"
     assert (said["points inside"], said["elastic best AUCs inside"]) == (4, "0 of 2")
     assert said["farthest outside"] == pytest.approx(0.04)
+
+
+def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
+    assert by_lot([3.0, 1.0], [2.0, 2.5, 1.5, 2.0]) == 1.0, "their mean is that of the others"
+    assert by_lot([9.0], [1.0, 2.0, 3.0]) == 0.25, "one way of four"
+    assert by_lot([8.0, 9.0], [1.0, 2.0]) == pytest.approx(2 / 6), "the same two, and the same two as the rest"
+
+
+def test_a_fixed_run_is_asked_the_same_as_the_elastic_ones() -> None:
+    fixed = [*FIXED, ran("fixed 4", 1, [0.59, 0.71, 0.76])]
+
+    said = judged([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+
+    # Of nine points of the fixed those of the third are inside but for its last, and 0.75 of the first.
+    assert said["share of a fixed run inside the others"] == pytest.approx(3 / 9)
+    assert said["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
 
 
 def test_curves_with_other_steps_are_compared_where_all_have_points() -> None:
