@@ -103,6 +103,7 @@ def document(data: str, chosen: Setting) -> dict[str, Any]:
             "evaluations": chosen.evaluations,
         },
         "workers": [chosen.low, chosen.high],
+        "report": False,
         "job": {"ps": {"mode": "async"}, "checkpoint": {"steps": 0}, "workers": {"threads": 1}},
     }
 
