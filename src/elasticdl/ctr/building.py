@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl import replacement
 from elasticdl.ctr import model_file
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.data import columns, files, paths, table_uri
@@ -67,7 +68,7 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
         "positive_weight": config.training.positive_weight,
         "patience": config.training.patience,
     }
-    _write(directory / JOB, json.dumps(settings, indent=1) + "\n")
+    replacement.write(directory / JOB, json.dumps(settings, indent=1) + "\n")
     _keep_or_write(directory, f"{model_file.module_of(config.model)}.py", model_file.written(config.model, name), say)
     return Built(directory, front, rows)
 
@@ -91,7 +92,7 @@ def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progres
         if config.keep_statistics:
             return before
     found.save(path)
-    _write(directory / MADE, json.dumps(_read(directory / MADE) | {"of": of}, indent=1) + "\n")
+    replacement.write(directory / MADE, json.dumps(_read(directory / MADE) | {"of": of}, indent=1) + "\n")
     text = commented.written(found, proposal.propose(found), STATISTICS)
     _keep_or_write(directory, FEATURES, text, say)
     return found
@@ -116,7 +117,7 @@ def _with_rates(front: Front, source: RecordSource, directory: Path, progress: P
     filled = front.model_copy(update={"rates": folds.encoders(clicks / len(source))})
     folds.save(directory)
     filled.save(directory)
-    _write(directory / MADE, json.dumps(made | {"rates": of}, indent=1) + "\n")
+    replacement.write(directory / MADE, json.dumps(made | {"rates": of}, indent=1) + "\n")
     return filled
 
 
@@ -148,8 +149,8 @@ def _keep_or_write(directory: Path, name: str, text: str, say: Say) -> None:
         if now != prints.get(name):
             say(f"{path} was changed by hand and is kept; remove it to have it written anew")
             return
-    _write(path, text)
-    _write(directory / MADE, json.dumps({**made, "files": {**prints, name: _digest(text)}}, indent=1) + "\n")
+    replacement.write(path, text)
+    replacement.write(directory / MADE, json.dumps({**made, "files": {**prints, name: _digest(text)}}, indent=1) + "\n")
 
 
 def _digest(text: str) -> str:
@@ -162,9 +163,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, Mapping) else {}  # type: ignore[return-value]
-
-
-def _write(path: Path, text: str) -> None:
-    staging = path.with_name(f".{path.name}.new")
-    staging.write_text(text, encoding="utf-8")
-    staging.replace(path)
