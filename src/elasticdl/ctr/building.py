@@ -102,10 +102,13 @@ def _with_rates(front: Front, source: RecordSource, directory: Path, progress: P
     """With how often values were clicked, where it asks for that: one more pass over the training rows."""
     made = _read(directory / MADE)
     of = _digest(front.model_dump_json() + json.dumps(made.get("of")))
-    if not front.rates or (made.get("rates") == of and (directory / rates.FILE).exists()):
-        known = Front.load(directory) if front.rates else front
-        known.save(directory)
-        return known
+    if front.rates and made.get("rates") == of and (directory / rates.FILE).exists():
+        return Front.load(directory)
+    if made.pop("rates", None) is not None:  # before anything else: no front that follows is the one it is of
+        replacement.write(directory / MADE, json.dumps(made, indent=1) + "\n")
+    if not front.rates:
+        front.save(directory)
+        return front
     folds, clicks = rates.Folds(front.rates), 0.0
     types = {name: kind for name, kind in front.types.items() if name in source.columns}
     for start in range(0, len(source), PIECE):
