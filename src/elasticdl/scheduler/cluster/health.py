@@ -29,7 +29,7 @@ class Pulse:
         self._beat_at = clock()
         self._due_at = math.inf  # when the next word of the turns is overdue
         self._doing = "it starts"
-        self._trouble = "it starts"
+        self._trouble: Callable[[], str] = lambda: "it starts"
 
     async def beat(self) -> None:
         """With the event loop."""
@@ -37,9 +37,9 @@ class Pulse:
             self._beat_at = self._clock()
             await asyncio.sleep(BEAT_S)
 
-    def waits(self) -> None:
-        """It has no turns: another scheduler leads, or nobody yet."""
-        self._due_at, self._doing, self._trouble = math.inf, "it waits for the Lease", ""
+    def waits(self, trouble: Callable[[], str]) -> None:
+        """It has no turns: another scheduler leads, or nobody yet. `trouble` says why it does not know, if so."""
+        self._due_at, self._doing, self._trouble = math.inf, "it waits for the Lease", trouble
 
     def begins_turn(self) -> None:
         self._due_at, self._doing = self._clock() + self._silence_s, "a turn goes on"
@@ -47,7 +47,7 @@ class Pulse:
     def ends_turn(self, next_s: float | None, trouble: str = "") -> None:
         """The next comes in `next_s`, if no news comes before; None: it comes with news only."""
         late_s = math.inf if next_s is None else max(INTERVALS * next_s, self._silence_s)
-        self._due_at, self._doing, self._trouble = self._clock() + late_s, "it leads", trouble
+        self._due_at, self._doing, self._trouble = self._clock() + late_s, "it leads", lambda: trouble
 
     @property
     def silence(self) -> str:
@@ -60,7 +60,7 @@ class Pulse:
     @property
     def trouble(self) -> str:
         """Why it cannot decide; "" where it can, or need not because another leads."""
-        return self._trouble or self.silence
+        return self._trouble() or self.silence
 
     def answer(self, path: str) -> Answer:
         if path == LIVENESS:

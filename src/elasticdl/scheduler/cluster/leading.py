@@ -24,7 +24,7 @@ async def lead_and_serve(
     ending = loop.create_task(asked.wait())
     beating = loop.create_task(pulse.beat())
     while not asked.is_set():
-        pulse.waits()
+        pulse.waits(lambda: election.trouble)
         winning = loop.create_task(election.won())
         await asyncio.wait({winning, ending}, return_when=asyncio.FIRST_COMPLETED)
         if winning.done():
@@ -32,7 +32,7 @@ async def lead_and_serve(
             await _serve(make(), election, ending)
         else:
             winning.cancel()
-    pulse.waits()
+    pulse.waits(lambda: election.trouble)
     ending.cancel()
     # After a signal: whoever waits need not wait for it to run out. Also where it was won too late to serve.
     await election.leave()

@@ -31,17 +31,24 @@ def test_it_is_alive_and_not_ready_while_it_starts() -> None:
 def test_one_that_waits_for_the_lease_is_ready_or_no_rollout_would_end() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.waits()
+    pulse.waits(str)
     clock.advance(1000.0)
     beat(pulse)
 
     assert (pulse.silence, pulse.trouble) == ("", "")
 
 
+def test_one_that_waits_and_cannot_reach_the_lease_is_not_ready() -> None:
+    pulse = made(ManualClock())
+    pulse.waits(lambda: "the Lease cannot be reached")
+
+    assert (pulse.silence, pulse.trouble) == ("", "the Lease cannot be reached")
+
+
 def test_an_event_loop_that_hangs_is_dead() -> None:
     clock = ManualClock()
     pulse = made(clock)
-    pulse.waits()
+    pulse.waits(str)
     clock.advance(11.0)
 
     assert pulse.silence == pulse.trouble == "the event loop has been silent for 11 s"
