@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
+from elasticdl import replacement
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
@@ -43,7 +45,5 @@ def write(directory: Path, text: str, pictures: Mapping[str, bytes]) -> Path:
     for name, content in pictures.items():
         (directory / f"{name}.png").write_bytes(content)
     path = directory / "index.html"
-    staging = path.with_name(path.name + ".new")
-    staging.write_text(text, encoding="utf-8")
-    staging.replace(path)
+    replacement.write(path, text)
     return path

@@ -19,6 +19,7 @@ from elasticdl.launcher.record import Record, is_kept, start_ticks
 from tests.chaos.test_chaos import SECONDS, SEED
 from tests.integration.job import Job, Jobs
 from tests.integration.scheduling import Scheduler
+from tests.waiting import until
 
 BUDGET = 4
 AT_ONCE = 4  # jobs that are not over
@@ -82,7 +83,7 @@ class Crowd:
         if act == "scheduler":
             self.tell("kill -9 of the scheduler")
             scheduler.end(signal.SIGKILL)
-            time.sleep(self._chance.uniform(0.0, 3.0))
+            time.sleep(self._chance.uniform(0.0, 3.0))  # the fault lasts so long
             scheduler.start(BUDGET)
         elif running:
             job = self._chance.choice(running)
@@ -99,28 +100,27 @@ def test_random_deaths_under_the_scheduler_change_no_bit(jobs: Jobs, scheduler: 
     crowd = Crowd(jobs, random.Random(SEED))
     scheduler.start(BUDGET)
     chance = random.Random(SEED + 1)
-    deadline, strike_at, most = time.monotonic() + SECONDS, time.monotonic() + 10.0, 0
-    while time.monotonic() < deadline:
+    deadline, strike_at, lived = time.monotonic() + SECONDS, time.monotonic() + 10.0, [0]
+
+    def is_over() -> bool:
+        nonlocal strike_at
         if len(crowd.unfinished()) < AT_ONCE:
             crowd.submit()
         if time.monotonic() >= strike_at:
             crowd.strike(scheduler)
             strike_at = time.monotonic() + chance.uniform(4.0, 12.0)
-        most = max(most, crowd.workers())
-        time.sleep(0.2)
+        lived.append(crowd.workers())
+        return time.monotonic() >= deadline
+
+    until("the chaos is over", is_over, SECONDS + 300.0)
     for job in crowd.all:
         job.hurry()
 
-    bits = {job.name: job.digest() for job in crowd.all if _wait_over(scheduler, job)}
+    bits = {}
+    for job in crowd.all:
+        until(f"{job.name} is over", lambda job=job: not scheduler.queue.has(job.name), 300.0, tell=job.story)  # type: ignore[misc]
+        bits[job.name] = job.digest()
 
     assert set(bits.values()) == {undisturbed}, "\n".join(crowd.story)
     assert len(bits) == len(crowd.all)
-    assert most <= BUDGET, f"{most} workers lived at once"
-
-
-def _wait_over(scheduler: Scheduler, job: Job) -> bool:
-    deadline = time.monotonic() + 300.0
-    while scheduler.queue.has(job.name):
-        assert time.monotonic() < deadline, f"{job.name} does not end: {scheduler.standing(job.name)}\n{job.story()}"
-        time.sleep(0.2)
-    return True
+    assert max(lived) <= BUDGET, f"{max(lived)} workers lived at once"

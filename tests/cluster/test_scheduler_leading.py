@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +16,7 @@ from tests.cluster import host_operator
 from tests.cluster.elastic_job import ElasticJob
 from tests.cluster.kube import ROOT, SLOT, Kube
 from tests.cluster.scheduler import NAME, Scheduler, account, objects
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -49,15 +49,6 @@ def start(alone: Kube, tmp_path: Path) -> Iterator[Start]:
             print(scheduler.said)
 
 
-def until(found: Callable[[], Any], what: str, patience_s: float = 60.0) -> float:
-    """Seconds that it took."""
-    began = time.monotonic()
-    while not found():
-        assert time.monotonic() < began + patience_s, f"waited in vain for {what}"
-        time.sleep(0.1)
-    return time.monotonic() - began
-
-
 def submit(kube: Kube, name: str, place: Path) -> None:
     document = ElasticJob(kube, name, place, NAMESPACE).document(1)
     document["spec"]["cluster"]["worker"] = {"requests": {"cpu": "50m", SLOT: "1"}}
@@ -78,25 +69,26 @@ def test_a_second_scheduler_waits_and_decides_only_when_the_first_is_gone(
     alone: Kube, start: Start, tmp_path: Path
 ) -> None:
     first = start("first")
-    until(lambda: holder(alone).endswith(first.me), "the first to lead")
+    until("the first leads", lambda: holder(alone).endswith(first.me))
     second = start("second")
-    until(lambda: "leads; it is followed when it ends" in second.said, "the second to say that it waits")
+    until("the second says that it waits", lambda: "leads; it is followed when it ends" in second.said)
     submit(alone, "one", tmp_path)
-    until(lambda: reason(alone, "one"), "a decision of the first")
+    until("the first has decided", lambda: reason(alone, "one"))
     assert f"{NAMESPACE}/one: 4 workers" in first.said
     assert f"{NAMESPACE}/one" not in second.said
 
     first.end(signal.SIGKILL)
     submit(alone, "two", tmp_path)
-    until(lambda: reason(alone, "two"), "a decision of the second")
+    until("the second has decided", lambda: reason(alone, "two"))
     assert holder(alone).endswith(second.me)
     assert f"{NAMESPACE}/two" in second.said
 
     third = start("third")
-    until(lambda: "leads; it is followed when it ends" in third.said, "the third to say that it waits")
+    until("the third says that it waits", lambda: "leads; it is followed when it ends" in third.said)
     assert second.end(signal.SIGTERM) == 0
-    took_s = until(lambda: holder(alone).endswith(third.me), "the third to lead")
-    assert took_s < 10.0, "who ends in order does not let others wait for the Lease to run out"
+    began = time.monotonic()
+    until("the third leads", lambda: holder(alone).endswith(third.me))
+    assert time.monotonic() - began < 10.0, "who ends in order does not let others wait for the Lease to run out"
     assert third.end(signal.SIGINT) == 0 and holder(alone) == ""
     assert "orbidden" not in first.said + second.said + third.said
 
@@ -105,15 +97,15 @@ def test_a_scheduler_that_could_not_renew_its_lease_writes_nothing_more(
     alone: Kube, start: Start, tmp_path: Path
 ) -> None:
     first = start("first")
-    until(lambda: holder(alone).endswith(first.me), "the first to lead")
+    until("the first leads", lambda: holder(alone).endswith(first.me))
     first.process.send_signal(signal.SIGSTOP)
     second = start("second")
-    until(lambda: holder(alone).endswith(second.me), "the second to lead")
+    until("the second leads", lambda: holder(alone).endswith(second.me))
 
     first.process.send_signal(signal.SIGCONT)
-    until(lambda: "leads no longer" in first.said, "the first to see it")
+    until("the first sees it", lambda: "leads no longer" in first.said)
     submit(alone, "one", tmp_path)
-    until(lambda: reason(alone, "one"), "a decision")
+    until("a decision is made", lambda: reason(alone, "one"))
 
     assert f"{NAMESPACE}/one" in second.said and f"{NAMESPACE}/one" not in first.said
 
@@ -125,7 +117,7 @@ def test_the_deployment_that_yaml_prints_decides_with_the_rights_beside_it(alone
         here = (f"deployment/{NAME}", f"--namespace={NAMESPACE}")
         alone.kubectl("rollout", "status", *here, "--timeout=100s")
         submit(alone, "one", tmp_path)
-        until(lambda: reason(alone, "one"), "a decision", patience_s=120.0)
+        until("a decision is made", lambda: reason(alone, "one"), 120.0)
         said = alone.kubectl("logs", *here)
         assert f"{NAMESPACE}/one: 4 workers" in said and "orbidden" not in said
         assert holder(alone).startswith(f"{NAME}-"), "the name of its pod"

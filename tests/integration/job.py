@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spec.env import FAULTS, HOME
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 LOGICAL_RANKS = 4
@@ -114,14 +114,15 @@ class Job:
 
     def wait(self, is_so: Callable[[pb.JobStatus], bool], what: str) -> pb.JobStatus:
         """Until the running job is so; fails where it ends before."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+
+        def ask() -> pb.JobStatus | None:
             status = self.status()
             assert status is not None, f"{self.name} ended before {what}: {read_json(self.directory.result)}"
-            if is_so(status):
-                return status
-            assert time.monotonic() < deadline, f"waited in vain until {what}: {status}\n{self.story()}"
-            time.sleep(0.03)
+            return status if is_so(status) else None
+
+        found = until(what, ask, PATIENCE_S, tell=self.story)
+        assert found is not None
+        return found
 
     def wait_members(self, count: int, step: int = 0) -> dict[str, int]:
         """Until so many workers train and the step is reached; their pids by name, in rank order."""
@@ -211,11 +212,7 @@ class Job:
         return digest(self.output / "model.safetensors")
 
     def _wait_file(self, found: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (value := found()):
-            assert time.monotonic() < deadline, f"waited in vain for {what} of {self.name}\n{self.story()}"
-            time.sleep(0.03)
-        return value
+        return until(f"{what} of {self.name}", found, PATIENCE_S, tell=self.story)
 
 
 def members(status: pb.JobStatus) -> dict[str, int]:

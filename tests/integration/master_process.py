@@ -8,22 +8,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec.directory import JobDirectory
+from tests.waiting import until
 
 PATIENCE_S = 20.0
 
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.005)
+    until(what, is_so, PATIENCE_S)
 
 
 class FakeLauncher:

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from elasticdl.scheduler.snapshot import Snapshot
 from elasticdl.spec.env import HOME
 from tests.integration.job import PATIENCE_S
 from tests.unit.scheduler.local.jobs import InOrder
+from tests.waiting import until
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,7 @@ class Scheduler:
         self._wait(lambda: not self.queue.names(), "an empty queue")
 
     def _wait(self, found: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (value := found()):
-            assert time.monotonic() < deadline, f"waited in vain for {what}\n{self.log.read_text()}"
-            time.sleep(0.03)
-        return value
+        return until(what, found, PATIENCE_S, tell=self.log.read_text)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from elasticdl.ctr import config as configs
 from elasticdl.spec.env import HOME
 from tests.integration.scheduling import Scheduler
 from tests.integration.test_ctr_job import clicks
+from tests.waiting import until
 
 pytest.importorskip("optuna")
 
@@ -62,7 +62,7 @@ def search(directory: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         process.kill()
         process.communicate(timeout=PATIENCE_S)
         for path in (directory / "home" / "jobs").glob("*"):
-            wait(lambda job=path.name: not processes(directory, job), f"the end of {path.name}")  # type: ignore[misc]
+            until(f"{path.name} is gone", lambda job=path.name: not processes(directory, job), PATIENCE_S)  # type: ignore[misc]
 
 
 def rest(process: subprocess.Popen[str], code: int) -> str:
@@ -97,13 +97,6 @@ def processes(directory: Path, job: str) -> list[psutil.Process]:
     return found
 
 
-def wait(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
-
-
 def evaluations(directory: Path, job: str) -> int:
     log = directory / "home" / "jobs" / job / "events.jsonl"
     return log.read_text().count('"evaluation"') if log.exists() else 0
@@ -113,7 +106,7 @@ def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp
     make(tmp_path, [GOOD, BAD])
     with search(tmp_path, "--trials=3", "--startup=1", SEED) as process:
         said = read_until(process, "ctr-trial-001: running")
-        wait(lambda: len(processes(tmp_path, "ctr-trial-001")) >= 4, "launcher, master, ps and worker")
+        until("launcher, master, ps and worker run", lambda: len(processes(tmp_path, "ctr-trial-001")) >= 4, PATIENCE_S)
         said += read_until(process, "ctr-trial-001: pruned")
         assert processes(tmp_path, "ctr-trial-001") == [], "while the search goes on"
         said += rest(process, 0)
@@ -134,14 +127,14 @@ def test_a_killed_search_leaves_no_job_and_the_next_one_goes_on_with_its_trial(t
     make(tmp_path, [BAD])
     job = tmp_path / "home" / "jobs" / "ctr-trial-000"
     with search(tmp_path, "--trials=1") as process:
-        wait(lambda: evaluations(tmp_path, job.name) >= 2, "evaluations")
+        until("evaluations are known", lambda: evaluations(tmp_path, job.name) >= 2, PATIENCE_S)
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE_S)
-        wait(lambda: not processes(tmp_path, job.name), "the job to end by itself")
+        until("the job ended by itself", lambda: not processes(tmp_path, job.name), PATIENCE_S)
 
     with search(tmp_path, "--trials=1") as process:
         read_until(process, "ctr-trial-000: running, evaluation")
-        wait(lambda: evaluations(tmp_path, job.name), "evaluations of the job that goes on")
+        until("the job goes on and is evaluated", lambda: evaluations(tmp_path, job.name), PATIENCE_S)
         assert (job / "previous-1").is_dir(), "the same job, from its checkpoint"
         process.send_signal(signal.SIGINT)
         assert "1 running" in rest(process, 130)

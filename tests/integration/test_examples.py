@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from safetensors.numpy import load_file
 
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spec.env import HOME
+from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120.0
@@ -161,15 +161,16 @@ def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> No
 
 
 def _asked(port: int, rows: list[dict[str, object]], service: subprocess.Popen[bytes]) -> list[float]:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        assert service.poll() is None and time.monotonic() < deadline
+    def ask() -> list[float]:
+        assert service.poll() is None, "the service ended"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}", json.dumps(rows).encode(), timeout=30) as answer:
                 found: list[float] = json.loads(answer.read())
                 return found
-        except urllib.error.URLError:  # not there yet
-            time.sleep(0.1)
+        except urllib.error.URLError:
+            return []  # not there yet
+
+    return until("the service answers", ask, PATIENCE_S)
 
 
 def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.waiting import until
 
 LIMIT_S = 60.0
 
@@ -22,9 +23,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     # A shell's background jobs ignore the signal, and so would their children.
     argv = [sys.executable, "-c", _HEARD, "features", *words]
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until = time.monotonic() + LIMIT_S
-    while not list(temporary.iterdir()) and time.monotonic() < until and running.poll() is None:
-        time.sleep(0.01)
+    until("it has begun to count", lambda: list(temporary.iterdir()) or running.poll() is not None, LIMIT_S)
 
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=LIMIT_S)

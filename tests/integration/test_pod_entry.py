@@ -6,16 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from elasticdl.launcher import manifest, pod
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.launcher.test_pod import mount
+from tests.waiting import until
 
 SOURCE = str(Path(pod.__file__).parents[2])
 WAIT_S = 60.0
-LOOK_S = 0.05
 
 
 def start(folder: Path, role: str, replica: str, *, is_held_up: bool = False) -> tuple[subprocess.Popen[bytes], Path]:
@@ -66,14 +65,13 @@ def test_a_pod_that_is_preempted_while_it_starts_ends_at_once(tmp_path: Path) ->
 
 def wait_caught(pid: int, number: int) -> None:
     """Until the process has a handler for the signal."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+
+    def is_caught() -> bool:
         status = Path(f"/proc/{pid}/status").read_text()
         (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
-        if int(caught, 16) >> (number - 1) & 1:
-            return
-        time.sleep(LOOK_S)
-    raise AssertionError(f"process {pid} never listened for signal {number}")
+        return bool(int(caught, 16) >> (number - 1) & 1)
+
+    until(f"process {pid} listens for signal {number}", is_caught, WAIT_S)
 
 
 def test_a_pod_whose_secret_is_missing_ends_with_the_code_of_a_wrong_job(tmp_path: Path) -> None:

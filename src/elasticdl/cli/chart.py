@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from elasticdl import drawing
+from elasticdl import drawing, replacement
 from elasticdl.cli.story import Curve, Span, Story
 from elasticdl.drawing import FAINT, INK, PAPER
 
@@ -37,9 +37,8 @@ def draw(story: Story, path: Path) -> None:
     speed.set_xlabel("seconds since the start", color=INK)
     speed.set_xlim(0, max(story.ended_at - story.started_at, 1e-3) * 1.02)
     figure.suptitle(story.name, x=0.01, ha="left", color=INK, fontsize=14, fontweight="bold")
-    staging = path.with_name(path.name + ".new")
-    figure.savefig(staging, dpi=130, format="png")
-    staging.replace(path)
+    with replacement.of(path) as file:
+        figure.savefig(file, dpi=130, format="png")
 
 
 def _draw_lives(axes: Any, story: Story) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticdl import drawing
+from elasticdl import drawing, replacement
 from elasticdl.cli.convergence_result import Run, band, groups
 from elasticdl.drawing import COLOURS, INK, clean
 
@@ -41,6 +41,4 @@ def draw(path: Path, title: str, runs: Sequence[Run], notes: Sequence[str]) -> N
     axes.set_ylabel("AUC of the validation rows", color=INK)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
     axes.set_title("\n".join(notes), loc="left", fontsize=9.5, color=INK)
-    staging = path.with_name(path.name + ".new")
-    staging.write_bytes(drawing.png(figure, title))
-    staging.replace(path)
+    replacement.write(path, drawing.png(figure, title))

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from elasticdl.ctr.config import CtrConfig
 
 
-def meant(file: Path, kind: JobKind) -> dict[str, Any] | None:
-    """The job that a config describes; None where the file is the description of a job itself."""
+def is_config(document: Mapping[str, Any]) -> bool:
+    """Whether a YAML file is a config, and not the description of a job."""
+    if not document:
+        return False
     from elasticdl.ctr import config as configs
 
-    document = load.read_file(file)
-    if not configs.is_config(document):
-        return None
+    return configs.is_config(document)
+
+
+def meant(file: Path, document: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
+    """The job that a config, the document in `file`, describes."""
     from elasticdl.ctr.to_job import to_job
 
     config, built = build(file, document)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -28,30 +28,29 @@ ZOO_IN_IMAGE = "model_zoo"
 
 def describe(
     kind: JobKind,
-    file: Path | None,
+    from_file: Mapping[str, Any],
     values: dict[str, Any],
     *,
+    file: Path | None,
     working_directory: Path,
     now: datetime,
     random: Random,
     directory_of: Callable[[str], JobDirectory],
-    meant: dict[str, Any] | None = None,
     extra: dict[str, Any] | None = None,
     on: str = "",
     defaults: dict[str, Any] | None = None,
 ) -> JobSpec:
     """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
-    neither option nor file says from its own earlier description; what that does not say, from `defaults`. `meant` is
-    the job that a file means which is no description of one itself.
+    neither option nor file says from its own earlier description; what that does not say, from `defaults`. `from_file`
+    is the job that `file` describes or means.
     """
-    from_file = meant if meant is not None else load.read_file(file) if file else {}
     given = parsed(values)
     if isinstance(given.get("log_level"), str):
         given["log_level"] = given["log_level"].upper()
     from_options = load.merge(options.document(given), extra or {})
     if on == LOCAL_PLACE:
         _refuse_cluster(from_options)
-        from_file.pop("cluster", None)
+        from_file = {key: value for key, value in from_file.items() if key != "cluster"}
     document = load.merge(from_file, from_options)
     if on == KUBERNETES and not _section(document, "cluster").get("image"):
         raise SpecError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl import drawing
+from elasticdl import drawing, replacement
 from elasticdl.drawing import FAINT, INK
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 
@@ -31,9 +31,8 @@ def draw(statistics: Statistics, path: Path) -> None:
     left_out = len(statistics.columns) - len(names)
     title = f"{statistics.source}: {statistics.rows:,} rows" + (f", {left_out} more columns" if left_out else "")
     figure.suptitle(drawing.plain(title), x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
-    staging = path.with_name(path.name + ".new")
-    figure.savefig(staging, dpi=100, format="png")
-    staging.replace(path)
+    with replacement.of(path) as file:
+        figure.savefig(file, dpi=100, format="png")
 
 
 def _draw_column(axes: Any, name: str, statistics: Statistics) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ import click
 from elasticdl.cli import home
 from elasticdl.cli.place import KUBERNETES, LOCAL
 from elasticdl.errors import SpecError
-from elasticdl.spec import JobKind, JobSpec, load, options
+from elasticdl.spec import JobKind, JobSpec, options
 
 # Workers of many jobs share the cores: each has one, unless the person says otherwise.
 DEFAULTS: dict[str, Any] = {"workers": {"threads": 1}}
@@ -21,14 +21,14 @@ DEFAULTS: dict[str, Any] = {"workers": {"threads": 1}}
 ANSWER_S = 3.0  # a scheduler has decided by then
 
 
-def taken_from(values: dict[str, Any], file: Path | None, on: str) -> str | None:
+def taken_from(values: dict[str, Any], from_file: Mapping[str, Any], on: str) -> str | None:
     """The queue of this machine that is meant; None: no queue, or one of a cluster, which stays in `values`."""
     queue: str | None = values.get("queue")
     if queue is None:
         return None
     others = [one.name for one in options.OPTIONS if one.path.startswith("cluster.") and one.name != "queue"]
     is_on_cluster = on == KUBERNETES or any(values.get(name) not in (None, ()) for name in others)
-    if on != LOCAL and (is_on_cluster or (file is not None and load.read_file(file).get("cluster"))):
+    if on != LOCAL and (is_on_cluster or from_file.get("cluster")):
         if not queue:
             raise SpecError("--queue: which queue of Kueue? On Kubernetes it has a name: --queue=NAME")
         return None

@@ -56,6 +56,12 @@ elasticdl scheduler --on kubernetes -n training --image_name registry/elasticdl:
     is_flag=True,
     help="On Kubernetes: print account, rights and Deployment of such a scheduler for `kubectl apply`; run nothing.",
 )
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="On Kubernetes: answer /healthz and /readyz there; 0: any free one. Default: none; with --yaml 8080.",
+)
 @click.option("--image_name", metavar="IMAGE", help="With --yaml: an image with ElasticDL and its extra `scheduler`.")
 def command(
     policy: str | None,
@@ -67,6 +73,7 @@ def command(
     context: str | None,
     device: str | None,
     yaml: bool,
+    port: int | None,
     image_name: str | None,
 ) -> None:
     """Share this machine among the jobs of `elasticdl train --queue`, or a cluster among its ElasticJobs.
@@ -83,19 +90,21 @@ def command(
             raise click.UsageError("--budget and --nodes are of this machine; a cluster says itself what it has")
         if yaml != (image_name is not None):
             raise click.UsageError("--yaml and --image_name go together: the image is that of the Deployment")
+        if yaml and port == 0:
+            raise click.UsageError("--port=0: the probes of a Deployment need to know the port; give one, or none")
         from elasticdl.cli import cluster_scheduler
         from elasticdl.scheduler import policies
 
         name, place = policy or default_policy(), Place(on, namespace or "", context or "")
         chosen = policies.named(name)
         if image_name is not None:
-            cluster_scheduler.show(place, image_name, name, device, interval)
+            cluster_scheduler.show(place, image_name, name, device, interval, port)
         else:
-            cluster_scheduler.serve(chosen, place, device, interval)
+            cluster_scheduler.serve(chosen, place, device, interval, port)
         return
-    if namespace or context or device or yaml or image_name:
+    if namespace or context or device or yaml or image_name or port is not None:
         raise click.UsageError(
-            "--namespace, --context, --device, --yaml and --image_name are of Kubernetes; use --on kubernetes"
+            "--namespace, --context, --device, --yaml, --port and --image_name are of Kubernetes; use --on kubernetes"
         )
     serve_here(policy, budget, nodes, interval)
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from elasticdl.cli import scheduler_view
-from elasticdl.cli.screen import draw, keys_unseen, say
+from elasticdl.cli.screen import draw, opened, say
 from elasticdl.scheduler.local.events import Ended
 from elasticdl.scheduler.local.standing import Report
 
@@ -33,10 +33,7 @@ class Screen:
     @contextmanager
     def open(cls) -> Iterator[Screen]:
         console = Console()
-        if not console.is_terminal:
-            yield cls(console, None)
-            return
-        with keys_unseen(), Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live:
+        with opened(console) as live:
             yield cls(console, live)
 
     def show(self, report: Report, ended: list[Ended]) -> None:

@@ -34,14 +34,7 @@ class Screen:
     @classmethod
     @contextmanager
     def open(cls, console: Console) -> Iterator[Screen]:
-        if not console.is_terminal:
-            yield cls(console, None)
-            return
-        # The last picture stays; rich's own refresh thread is not needed, each piece of news is drawn at once.
-        with (
-            keys_unseen(),
-            Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live,
-        ):
+        with opened(console) as live:
             yield cls(console, live)
 
     def show(self, status: pb.JobStatus, now: float) -> None:
@@ -76,6 +69,17 @@ class Screen:
 
     def _print(self, line: str) -> None:
         say(self._console, line)
+
+
+@contextmanager
+def opened(console: Console) -> Iterator[Live | None]:
+    """A picture to `draw`; None where nothing can be redrawn, and lines are to be said."""
+    if not console.is_terminal:
+        yield None
+        return
+    # The last picture stays; rich's own refresh thread is not needed, each piece of news is drawn at once.
+    with keys_unseen(), Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live:
+        yield live
 
 
 def draw(live: Live, picture: RenderableType) -> None:

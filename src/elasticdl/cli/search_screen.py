@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from elasticdl.cli.screen import draw, keys_unseen, say
+from elasticdl.cli.screen import draw, opened, say
 from elasticdl.ctr.search import Seen
 from elasticdl.ctr.study import State, Trial
 
@@ -31,10 +31,7 @@ class SearchScreen:
     @contextmanager
     def open(cls) -> Iterator[SearchScreen]:
         console = Console()
-        if not console.is_terminal:
-            yield cls(console, None)
-            return
-        with keys_unseen(), Live(Text("starting…"), console=console, auto_refresh=False, transient=False) as live:
+        with opened(console) as live:
             yield cls(console, live)
 
     def show(self, trials: list[Trial], seen: Mapping[int, Seen], best: Trial | None, planned: int) -> None:

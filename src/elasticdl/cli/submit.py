@@ -19,7 +19,7 @@ from elasticdl.cli.command import Decorated, JobOption
 from elasticdl.cli.describe import describe
 from elasticdl.cli.place import on_option
 from elasticdl.errors import SpecError
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec import JobKind, JobSpec, load
 from elasticdl.spec.directory import JobDirectory
 
 if TYPE_CHECKING:
@@ -76,21 +76,24 @@ def submit_options(function: Decorated) -> Decorated:
 def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None) -> int:
     """Run the described job; its exit code."""
     manner = Manner.taken_from(values)
-    queue = queueing.taken_from(values, file, manner.on)
-    if manner.priority is not None and queue is None:
-        raise SpecError("--priority is for the queue of this machine: give --queue, too")
     from elasticdl.cli import ctr_job
 
-    meant = ctr_job.meant(file, kind) if file is not None else None
+    given = load.read_file(file) if file is not None else {}
+    is_config = ctr_job.is_config(given)
+    queue = queueing.taken_from(values, given.get("job") or {} if is_config else given, manner.on)
+    if manner.priority is not None and queue is None:
+        raise SpecError("--priority is for the queue of this machine: give --queue, too")
+    if file is not None and is_config:
+        given = ctr_job.meant(file, given, kind)
     spec = describe(
         kind,
-        file,
+        given,
         values,
+        file=file,
         working_directory=Path.cwd(),
         now=datetime.now(),
         random=SystemRandom(),
         directory_of=home.directory_of,
-        meant=meant,
         extra=extra,
         on=manner.on,
         defaults=queueing.DEFAULTS if queue is not None else {},
@@ -110,7 +113,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         return queueing.submit(spec, queue, manner.priority or 0)
     code = run(spec, detach=manner.detach)
     # A job that is resumed by its name may have come from a config, too.
-    if kind is JobKind.TRAINING and not manner.detach and (file is None or meant is not None):
+    if kind is JobKind.TRAINING and not manner.detach and (file is None or is_config):
         from elasticdl.cli import ctr_report
 
         ctr_report.after(spec.name, file)

@@ -112,13 +112,13 @@ class TrialJobs:
         checkpoint["resume"] = is_resumed
         return describe(
             JobKind.TRAINING,
-            self._file,
+            described,
             {},
+            file=self._file,
             working_directory=self._file.absolute().parent,
             now=datetime.now(),
             random=SystemRandom(),
             directory_of=home.directory_of,
-            meant=described,
             defaults=queueing.DEFAULTS if is_queued or self._parallel > 1 else {},
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from elasticdl import replacement
 from elasticdl.ctr.building import JOB
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.ctr.space import filled
@@ -42,10 +43,7 @@ def write(path: Path, found: Mapping[str, Any], trial: Trial, trials: int, built
     for one in built.iterdir():
         if one.is_file() and one.name != JOB:
             shutil.copyfile(one, directory / one.name)
-    staging = path.with_name(f".{path.name}.new")
-    text = yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True)
-    staging.write_text(heading + text, encoding="utf-8")
-    staging.replace(path)
+    replacement.write(path, heading + yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True))
 
 
 def _given(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl import replacement
 from elasticdl.ctr import model_file
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.data import columns, files, paths, table_uri
@@ -67,7 +68,7 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
         "positive_weight": config.training.positive_weight,
         "patience": config.training.patience,
     }
-    _write(directory / JOB, json.dumps(settings, indent=1) + "\n")
+    replacement.write(directory / JOB, json.dumps(settings, indent=1) + "\n")
     _keep_or_write(directory, f"{model_file.module_of(config.model)}.py", model_file.written(config.model, name), say)
     return Built(directory, front, rows)
 
@@ -91,7 +92,7 @@ def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progres
         if config.keep_statistics:
             return before
     found.save(path)
-    _write(directory / MADE, json.dumps(_read(directory / MADE) | {"of": of}, indent=1) + "\n")
+    replacement.write(directory / MADE, json.dumps(_read(directory / MADE) | {"of": of}, indent=1) + "\n")
     text = commented.written(found, proposal.propose(found), STATISTICS)
     _keep_or_write(directory, FEATURES, text, say)
     return found
@@ -101,10 +102,13 @@ def _with_rates(front: Front, source: RecordSource, directory: Path, progress: P
     """With how often values were clicked, where it asks for that: one more pass over the training rows."""
     made = _read(directory / MADE)
     of = _digest(front.model_dump_json() + json.dumps(made.get("of")))
-    if not front.rates or (made.get("rates") == of and (directory / rates.FILE).exists()):
-        known = Front.load(directory) if front.rates else front
-        known.save(directory)
-        return known
+    if front.rates and made.get("rates") == of and (directory / rates.FILE).exists():
+        return Front.load(directory)
+    if made.pop("rates", None) is not None:  # before anything else: no front that follows is the one it is of
+        replacement.write(directory / MADE, json.dumps(made, indent=1) + "\n")
+    if not front.rates:
+        front.save(directory)
+        return front
     folds, clicks = rates.Folds(front.rates), 0.0
     types = {name: kind for name, kind in front.types.items() if name in source.columns}
     for start in range(0, len(source), PIECE):
@@ -116,7 +120,7 @@ def _with_rates(front: Front, source: RecordSource, directory: Path, progress: P
     filled = front.model_copy(update={"rates": folds.encoders(clicks / len(source))})
     folds.save(directory)
     filled.save(directory)
-    _write(directory / MADE, json.dumps(made | {"rates": of}, indent=1) + "\n")
+    replacement.write(directory / MADE, json.dumps(made | {"rates": of}, indent=1) + "\n")
     return filled
 
 
@@ -148,8 +152,8 @@ def _keep_or_write(directory: Path, name: str, text: str, say: Say) -> None:
         if now != prints.get(name):
             say(f"{path} was changed by hand and is kept; remove it to have it written anew")
             return
-    _write(path, text)
-    _write(directory / MADE, json.dumps({**made, "files": {**prints, name: _digest(text)}}, indent=1) + "\n")
+    replacement.write(path, text)
+    replacement.write(directory / MADE, json.dumps({**made, "files": {**prints, name: _digest(text)}}, indent=1) + "\n")
 
 
 def _digest(text: str) -> str:
@@ -162,9 +166,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, Mapping) else {}  # type: ignore[return-value]
-
-
-def _write(path: Path, text: str) -> None:
-    staging = path.with_name(f".{path.name}.new")
-    staging.write_text(text, encoding="utf-8")
-    staging.replace(path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from elasticdl import replacement
 from elasticdl.data.files import StoredFile
 from elasticdl.data.interface import Indices
 from elasticdl.errors import DataError
@@ -75,21 +75,14 @@ def _is_whole(path: Path, file: StoredFile) -> bool:
 
 
 def _build(path: Path, file: StoredFile, scan: Callable[[], Iterable[Indices]]) -> None:
-    staging = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, staging = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
-        with os.fdopen(descriptor, "wb") as out:
+        with replacement.of(path, mode=replacement.PRIVATE) as out:
             for starts in scan():
                 out.write(starts.astype("<i8").data)
             out.write(_end(file).data)
-        os.replace(staging, path)
-    except BaseException as exc:
-        if staging:
-            Path(staging).unlink(missing_ok=True)
-        if isinstance(exc, OSError):
-            raise DataError(f"{file.path}: its index cannot be written to {path.parent}: {exc}") from exc
-        raise
+    except OSError as exc:
+        raise DataError(f"{file.path}: its index cannot be written to {path.parent}: {exc}") from exc
 
 
 def _end(file: StoredFile) -> Indices:

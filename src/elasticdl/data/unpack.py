@@ -11,7 +11,6 @@ import bz2
 import gzip
 import hashlib
 import lzma
-import os
 import shutil
 import tempfile
 import zlib
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from elasticdl import replacement
 from elasticdl.data.files import BLOCK_BYTES, StoredFile, find
 from elasticdl.data.interface import Progress
 from elasticdl.errors import DataError
@@ -81,21 +81,17 @@ def unpacked(
 
 
 def _unpack(file: StoredFile, target: Path, max_bytes: int, progress: Progress | None) -> None:
-    descriptor, staging = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".new")
     try:
-        with os.fdopen(descriptor, "wb") as out, file.open() as packed:
-            with _OPENERS[_packing(file.path)](packed) as content:
-                _copy(file, packed, content, out, target.parent, max_bytes, progress)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(staging, target)
-    except BaseException as exc:
-        Path(staging).unlink(missing_ok=True)
-        if isinstance(exc, EOFError | lzma.LZMAError | zlib.error | gzip.BadGzipFile):
-            raise DataError(f"{file.path}: truncated, or no {_packing(file.path)} file: {exc}; copy it anew") from exc
-        if isinstance(exc, OSError):
-            raise DataError(f"{file.path}: cannot be unpacked into {target.parent}: {exc}") from exc
-        raise
+        with (
+            replacement.of(target, mode=replacement.PRIVATE, sync=True) as out,
+            file.open() as packed,
+            _OPENERS[_packing(file.path)](packed) as content,
+        ):
+            _copy(file, packed, content, out, target.parent, max_bytes, progress)
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as exc:
+        raise DataError(f"{file.path}: truncated, or no {_packing(file.path)} file: {exc}; copy it anew") from exc
+    except OSError as exc:
+        raise DataError(f"{file.path}: cannot be unpacked into {target.parent}: {exc}") from exc
 
 
 def _copy(

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from elasticdl import replacement
 from elasticdl.errors import DataError, SpecError
 from elasticdl.features import binding
 from elasticdl.features.encoders import AnyNumberEncoder, CrossEncoder, FieldEncoder, NumberEncoder, SequenceEncoder
@@ -154,9 +155,7 @@ class Front(BaseModel):
         return {self.label: pa.float64(), **kinds}
 
     def save(self, directory: Path) -> None:
-        staging = directory / f".{FILE}.new"
-        staging.write_text(self.model_dump_json() + "\n", encoding="utf-8")
-        staging.replace(directory / FILE)
+        replacement.write(directory / FILE, self.model_dump_json() + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Front:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from elasticdl import replacement
 from elasticdl.features.encoders import LogSquareEncoder, VocabularyEncoder
 from elasticdl.features.raw import Columns
 
@@ -120,10 +121,8 @@ class Folds:
     def save(self, directory: Path) -> None:
         tables = {f"{name}/rows": table for name, table in self._rows.items()}
         tables |= {f"{name}/clicks": table for name, table in self._clicks.items()}
-        staging = directory / f".{FILE}.new"
-        with staging.open("wb") as file:
+        with replacement.of(directory / FILE) as file:
             np.savez(file, allow_pickle=False, **tables)
-        staging.replace(directory / FILE)
 
     @classmethod
     def load(cls, directory: Path, encoders: Iterable[RateEncoder]) -> Folds:

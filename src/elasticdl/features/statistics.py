@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from elasticdl import replacement
 from elasticdl.errors import DataError
 
 VERSION: Literal[1] = 1
@@ -66,9 +67,7 @@ class Statistics(_Frozen):
         return self.columns[name]
 
     def save(self, path: Path) -> None:
-        staging = path.with_name(path.name + ".new")
-        staging.write_text(self.model_dump_json(exclude_defaults=False) + "\n", encoding="utf-8")
-        staging.replace(path)
+        replacement.write(path, self.model_dump_json(exclude_defaults=False) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Statistics:

@@ -47,6 +47,7 @@ class Election:
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = clock()
         self._led_until = -math.inf  # by our clock; then another may lead
+        self.trouble = ""  # why the Lease could not be asked for the last time, if so
 
     @property
     def leads(self) -> bool:
@@ -86,9 +87,12 @@ class Election:
 
     async def _tried(self) -> bool:
         try:
-            return await self._call(self.take)
+            is_ours = await self._call(self.take)
+            self.trouble = ""
+            return is_ours
         except TransientError as exc:
-            logger.warning("the Lease %s cannot be reached: %s", self._name, exc)
+            self.trouble = f"the Lease {self._name} cannot be reached: {exc}"
+            logger.warning("%s", self.trouble)
             return False
 
     async def _call(self, call: Callable[[], _T]) -> _T:

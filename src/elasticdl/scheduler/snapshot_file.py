@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from elasticdl import replacement
 from elasticdl.errors import DataError, SpecError
 from elasticdl.scheduler.rate_table import RateTable
 from elasticdl.scheduler.snapshot import Demand, Job, Node, Noise, Snapshot, SpeedSample, Utility
@@ -26,10 +27,8 @@ class Pictured:
 
 
 def write(path: Path, pictured: Pictured) -> None:
-    staging = path.with_name(path.name + ".new")
     try:
-        staging.write_text(json.dumps(to_document(pictured), indent=1) + "\n")
-        staging.replace(path)
+        replacement.write(path, json.dumps(to_document(pictured), indent=1) + "\n")
     except OSError as exc:
         raise SpecError(f"{path}: the snapshot cannot be written: {exc}") from exc
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl import drawing
+from elasticdl import drawing, replacement
 from elasticdl.drawing import COLOURS, INK, clean
 from elasticdl.sim.course import Course
 
@@ -53,9 +53,8 @@ def draw(
     handles, names = rows[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="upper right", ncols=len(names), frameon=False, fontsize=9)
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
-    staging = path.with_name(path.name + ".new")
-    figure.savefig(staging, dpi=130, format="png")
-    staging.replace(path)
+    with replacement.of(path) as file:
+        figure.savefig(file, dpi=130, format="png")
 
 
 def _write(axes: Any, where: tuple[float, float], what: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import elasticdl
+from elasticdl import replacement
 from elasticdl.sim.interface import Record
 from elasticdl.sim.outcome import Outcome
 
@@ -54,7 +55,7 @@ def document(outcomes: Sequence[Outcome], command: str, about: dict[str, Any]) -
 
 
 def write_json(path: Path, found: dict[str, Any]) -> None:
-    _replace(path, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+    replacement.write(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_parquet(path: Path, outcomes: Sequence[Outcome], command: str) -> None:
@@ -70,9 +71,8 @@ def write_parquet(path: Path, outcomes: Sequence[Outcome], command: str) -> None
         for name in ("policy", *JOB_COLUMNS)
     ]
     schema = pa.schema(columns, metadata={"command": command, "elasticdl": elasticdl.__version__})
-    staging = path.with_name(path.name + ".new")
-    parquet.write_table(pa.Table.from_pylist(rows, schema=schema), staging)
-    staging.replace(path)
+    with replacement.of(path) as file:
+        parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -81,9 +81,3 @@ def _row(record: Record) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _replace(path: Path, content: bytes) -> None:
-    staging = path.with_name(path.name + ".new")
-    staging.write_bytes(content)
-    staging.replace(path)

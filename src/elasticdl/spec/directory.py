@@ -6,12 +6,12 @@ It is private to its owner (mode 0700): the token and the spec lie in it.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elasticdl import replacement
 from elasticdl.errors import SpecError
 from elasticdl.spec.job import JobSpec
 
@@ -131,15 +131,7 @@ class JobDirectory:
 
 def write_private(path: Path, text: str) -> None:
     """Replace `path` atomically; only its owner may read it."""
-    staging = path.with_name(path.name + ".new")
-    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        staging.replace(path)
-    except OSError:
-        staging.unlink(missing_ok=True)
-        raise
+    replacement.write(path, text, mode=replacement.PRIVATE)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from elasticdl import replacement
 from elasticdl.errors import CheckpointFailed
 
 
@@ -32,15 +32,13 @@ class PredictionFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        staging = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.concat_tables(self._tables), staging)
-            staging.replace(self._path)
+            with replacement.of(self._path) as file:
+                pq.write_table(pa.concat_tables(self._tables), file)
             for left in self._path.parent.glob(f".{self._path.name}.*"):  # of a worker that died while it wrote this
                 left.unlink(missing_ok=True)
         except OSError as exc:
-            staging.unlink(missing_ok=True)
             raise CheckpointFailed(f"{self._path}: predictions could not be written: {exc}") from exc
 
 

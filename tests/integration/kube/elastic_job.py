@@ -8,7 +8,7 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere, NotThere
 from elasticdl.kube.kinds import ELASTIC_JOB
 from elasticdl.operator import schema
-from tests.integration.kube.waiting import until
+from tests.waiting import until
 
 
 def install(api: Api) -> None:

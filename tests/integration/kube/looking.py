@@ -6,7 +6,7 @@ from typing import Any
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from tests.integration.kube.waiting import until
+from tests.waiting import until
 
 OWNED = (
     kinds.CONFIG_MAP,

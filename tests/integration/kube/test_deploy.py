@@ -25,7 +25,7 @@ from tests.integration.kube.apiserver import NOBODY, ApiServer, programs
 from tests.integration.kube.conftest import Connect
 from tests.integration.kube.elastic_job import install, resource
 from tests.integration.kube.operator_process import Operator
-from tests.integration.kube.waiting import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

@@ -12,7 +12,7 @@ from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.conftest import Start
 from tests.integration.kube.elastic_job import install, resource
 from tests.integration.kube.looking import begun, condition, events, owned, phase, read, replicas, versions
-from tests.integration.kube.waiting import until
+from tests.waiting import until
 
 
 def test_a_job_gets_its_objects_and_they_belong_to_it(start: Start, api: Api) -> None:

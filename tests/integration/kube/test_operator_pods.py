@@ -13,7 +13,7 @@ from elasticdl.spec.elastic_job import job_of
 from tests.integration.kube.conftest import Start
 from tests.integration.kube.elastic_job import resource
 from tests.integration.kube.looking import begun, phase, read, replicas
-from tests.integration.kube.waiting import until
+from tests.waiting import until
 
 
 def on_a_node(api: Api, pod: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
+from tests.waiting import until
 
 PS = PsId("ps-0")
 KEYS = Keys.make()
@@ -54,10 +54,7 @@ def ask(server: Server) -> Iterator[Ask]:
 
 
 def counted(server: Server, least: int) -> bool:
-    until = time.monotonic() + 30
-    while server.denied < least and time.monotonic() < until:
-        time.sleep(0.01)
-    return server.denied >= least
+    return until(f"{least} were denied", lambda: server.denied >= least, 30.0)
 
 
 def test_a_worker_with_the_keys_of_the_job_is_answered(server: Server, ask: Ask) -> None:

@@ -176,3 +176,18 @@ def test_wrong_numbers_of_workers_are_refused(elasticdl: Run, workers: str) -> N
 
     assert result.exit_code == 2
     assert "min 4 is above max 2" in result.stderr or "--workers: expected a number such as 2" in result.stderr
+
+
+def test_a_job_file_is_read_once(elasticdl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: once\nmodel: {definition: m.f}\n")
+    read: list[Path] = []
+    read_text = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, *how, **more: read.append(path) or read_text(path, *how, **more)
+    )
+
+    told = dry(elasticdl, file, "--queue")
+
+    assert told["name"] == "once"
+    assert read.count(file) == 1

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -21,6 +20,7 @@ from elasticdl.scheduler import policies
 from elasticdl.sim import cluster, running, source
 from elasticdl.sim.engine import Setting
 from tests.unit.cli.conftest import Run
+from tests.waiting import until
 
 SMALL = ("--trace", "synthetic:jobs=8,per_hour=60,scale=0.05", "--nodes", "2", "--processes", "1")
 
@@ -108,9 +108,8 @@ def test_ctrl_c_writes_what_there_is(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    while len(psutil.Process(process.pid).children()) < 3:  # two simulations, and who watches over their memory
-        assert process.poll() is None
-        time.sleep(0.05)
+    children = psutil.Process(process.pid).children
+    until("two simulations run, and who watches over their memory", lambda: len(children()) >= 3)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
 

@@ -110,3 +110,28 @@ def test_the_first_rows_are_those_that_stand_first_and_a_tab_is_a_delimiter(tmp_
     built = build(tmp_path, delimiter="tab")
 
     assert Statistics.load(built.directory / "statistics.json").columns["when"].values == ("early",)
+
+
+def test_rates_are_counted_once_and_again_after_a_front_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clicks(tmp_path / "clicks.csv")
+    counted = Said()
+    monkeypatch.setattr(building.rates.Folds, "save", _noting(building.rates.Folds.save, counted))
+
+    first = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
+    again = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
+    without = build(tmp_path)
+    last = build(tmp_path, features={"city": ["hash(bins=9)", "clicked"]})
+
+    assert first.front.rates and not without.front.rates
+    assert first == again == last and len(counted) == 2
+    assert Front.load(last.directory) == last.front
+
+
+def _noting(function: Any, counted: Said) -> Any:
+    def noted(*given: Any) -> Any:
+        counted("saved")
+        return function(*given)
+
+    return noted

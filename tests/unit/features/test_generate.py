@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.errors import DataError
 from elasticdl.features.sql import generate
-from elasticdl.features.sql.dialect import Dialect, DuckDb, MaxCompute, Postgres
+from elasticdl.features.sql.dialect import Dialect, DuckDb, MaxCompute, Postgres, RowDialect
 from elasticdl.features.sql.interface import Column, Form, Question
 
 EVIL = 'a"; DROP TABLE clicks; --'
@@ -38,7 +38,7 @@ def test_a_name_cannot_end_its_quotes(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", [Postgres(), MaxCompute()], ids=lambda dialect: dialect.name)
-def test_all_columns_come_of_one_scan(dialect: Dialect) -> None:
+def test_all_columns_come_of_one_scan(dialect: RowDialect) -> None:
     columns = [Column("a"), Column("b", Form.WHOLE), Column(EVIL)]
 
     text = generate.counted("shop.clicks", columns, Question(), dialect)

@@ -34,6 +34,7 @@ from elasticdl.features import (
     ToSparse,
     Transformation,
 )
+from elasticdl.features.transforms.transformation import Elementwise
 
 NAN, INF = float("nan"), float("inf")
 
@@ -290,3 +291,11 @@ def test_importing_features_loads_no_framework() -> None:
     assert (
         subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout == "set()\n"
     )
+
+
+def test_a_definition_that_computes_nothing_cannot_be_made() -> None:
+    class Empty(Elementwise):
+        pass
+
+    with pytest.raises(TypeError, match="compute"):
+        Empty()  # type: ignore[abstract]

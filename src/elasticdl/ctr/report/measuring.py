@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 import elasticdl
+from elasticdl import replacement
 from elasticdl.ctr.report.importance import importances, sample
 from elasticdl.ctr.report.measured import Measured, Request
 from elasticdl.ctr.report.quality import Floats, histogram, quality, reliability, roc
@@ -122,9 +123,7 @@ def main() -> int:
         say("loading the model", 0.0)
         request = Request.model_validate_json(sys.stdin.read())
         found = measure(request, say)
-        staging = request.target.with_name(request.target.name + ".new")
-        staging.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        staging.replace(request.target)
+        replacement.write(request.target, found.model_dump_json(indent=1) + "\n")
     except ElasticDLError as exc:
         print(json.dumps({"error": str(exc)}), flush=True)
         return 1

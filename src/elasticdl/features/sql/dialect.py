@@ -51,6 +51,10 @@ class Dialect(Protocol):
         """A sample of about `share` of the rows, each chosen on its own, the same for the same seed where it can be."""
         ...
 
+
+class RowDialect(Dialect, Protocol):
+    """Of a database that stores tables in rows: all columns are counted in one scan. See `generate.counted`."""
+
     def cells(self, relation: str, texts: list[str]) -> str:
         """Rows (k, v): each of `texts` of each row of `relation`, with its number; one scan."""
         ...
@@ -74,6 +78,8 @@ def single_quoted(value: str) -> str:
 
 
 class DuckDb:
+    """Stores tables in columns, which are counted one by one: `generate.counted_one`."""
+
     name = "duckdb"
     text = "VARCHAR"
     double = "DOUBLE"
@@ -103,9 +109,6 @@ class DuckDb:
 
     def part(self, relation: str, share: float, seed: int) -> str:
         return f"(SELECT * FROM {relation} USING SAMPLE {100 * share:.6f}% (bernoulli, {seed:d}))"
-
-    def cells(self, relation: str, texts: list[str]) -> str:
-        raise NotImplementedError("a table in columns is counted column by column; see `generate.counted_one`")
 
 
 class Postgres:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticdl.features.sql.dialect import DATE, PLAIN, SCIENTIFIC, Dialect
+from elasticdl.features.sql.dialect import DATE, PLAIN, SCIENTIFIC, Dialect, RowDialect
 from elasticdl.features.sql.interface import Column, Form, Question
 
 GREATEST = "1.7976931348623157e308"
@@ -47,7 +47,7 @@ def chosen(relation: str, question: Question, dialect: Dialect, can_sample: bool
     return relation
 
 
-def counted(relation: str, columns: Sequence[Column], question: Question, dialect: Dialect) -> str:
+def counted(relation: str, columns: Sequence[Column], question: Question, dialect: RowDialect) -> str:
     """(k, v, n): value v of column k is there n times. One scan of a table that is stored in rows."""
     cells = dialect.cells(relation, [text_of(column, question, dialect) for column in columns])
     return f"SELECT k, v, COUNT(*) AS n FROM (\n  {cells}\n) all_cells GROUP BY k, v"

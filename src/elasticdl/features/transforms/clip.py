@@ -15,14 +15,14 @@ from elasticdl.errors import DataError
 from elasticdl.features import current
 from elasticdl.features.transforms.arrays import rounded
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class Clip(Transformation):
+class Clip(Elementwise):
     """Numbers below `minimum` become it, those above `maximum` that. NaN stays NaN.
 
     A float32 is compared with the bounds rounded to float32 and stays one; all else is computed in, and becomes,

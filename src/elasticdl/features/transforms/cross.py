@@ -11,14 +11,14 @@ import numpy as np
 from elasticdl.errors import DataError
 from elasticdl.features.ragged import Ragged, Sparse
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation, expect_bins
+from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
 SEPARATOR = "\x1f"
 """Stands between the values: the unit separator of ASCII, so that ("a", "bc") is not ("ab", "c")."""
 
 
 @dataclass(frozen=True)
-class Cross(Transformation):
+class Cross(Elementwise):
     r"""One id for the values of several columns in a row, int64: the fingerprint of their texts, modulo `num_bins`.
 
     Called with a list of two or more columns of the same shape. The texts are joined by "\x1f", the unit separator of

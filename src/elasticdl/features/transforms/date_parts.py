@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from elasticdl.features.transforms import calendar
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 PARTS = ("year", "month", "day", "yearday", "weekday", "hour", "minute", "second")
 MISSING = -1
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DateParts(Transformation):
+class DateParts(Elementwise):
     """Parts of a date, int64 with a last axis of one number for each: -1 where there is no date.
 
     Dates come as text, as dates of NumPy or Arrow, or as seconds since 1970. They are taken as they stand: zones are

@@ -16,14 +16,14 @@ from elasticdl.errors import DataError
 from elasticdl.features import current
 from elasticdl.features.transforms.arrays import rounded
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class Discretization(Transformation):
+class Discretization(Elementwise):
     """The number of the bin, int64. Bins are closed on the left: bins [0, 1, 2] are (-∞, 0), [0, 1), [1, 2), [2, ∞).
 
     A float32 is compared with the bins rounded to float32, all else in float64: so a number that stands on a bin's

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from elasticdl.errors import DataError
 from elasticdl.features.layout import FIELD_BITS
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 MOST_FIELDS = 1 << (63 - FIELD_BITS)
 
 
 @dataclass(frozen=True)
-class FieldIds(Transformation):
+class FieldIds(Elementwise):
     """`field << 48 | value`, int64: the same value of two fields has two ids.
 
     A value is taken modulo 2^48. One below zero is padding and stays as it is. Floats and text are refused.

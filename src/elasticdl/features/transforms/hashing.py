@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from elasticdl.features import current
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation, expect_bins
+from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class Hashing(Transformation):
+class Hashing(Elementwise):
     """The fingerprint of a value modulo `num_bins`, int64: as TensorFlow's `to_hash_bucket_fast`.
 
     The fingerprint is FarmHash's Fingerprint64 of the bytes of the text in UTF-8. A whole number is its decimal text

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from elasticdl.errors import DataError
 from elasticdl.features import current
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation, expect_bins
+from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class IndexLookup(Transformation):
+class IndexLookup(Elementwise):
     """The place of a value in the vocabulary, int64. Others are `len(vocabulary) + fingerprint % num_oov_tokens`.
 
     The vocabulary is a list, or a file in UTF-8 with one value a line. Values are text; a whole number is looked up

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from elasticdl.features import current
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation, expect_bins
+from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class LogRound(Transformation):
+class LogRound(Elementwise):
     """The logarithm of a number, rounded: int64; `default` where that is below 0 or not below `num_bins`.
 
     `base` None is the natural logarithm. It is compared in float64 with the places where the rounded logarithm

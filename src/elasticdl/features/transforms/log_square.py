@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 LARGEST = 2.0**63
 SMALLEST = -(2.0**31)
@@ -21,7 +21,7 @@ ABOVE = 2
 
 
 @dataclass(frozen=True)
-class LogSquare(Transformation):
+class LogSquare(Elementwise):
     """`floor(ln(x)²)` for x above 2, int64: bins that are fine for small counts and coarse for large ones.
 
     Numbers of 2 and below, the negative ones too, are each a bin of its own, as in the recipe of the contest's winners,

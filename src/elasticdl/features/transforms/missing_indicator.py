@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 
 @dataclass(frozen=True)
-class MissingIndicator(Transformation):
+class MissingIndicator(Elementwise):
     """1 where a value is missing and 0 elsewhere, float32.
 
     NaN and a null are missing among numbers, the empty text and a null among text; `missing_value` too, where it is

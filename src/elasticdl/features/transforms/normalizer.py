@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from elasticdl.features import current
 from elasticdl.features.transforms.arrays import rounded
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class Normalizer(Transformation):
+class Normalizer(Elementwise):
     """`(x - subtractor) / divisor`, computed in float32.
 
     The number, the subtractor and the divisor are rounded to float32 first; the difference and the quotient are

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from elasticdl.errors import DataError
 from elasticdl.features import current
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation, expect_bins
+from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
 if TYPE_CHECKING:
     from elasticdl.features.statistics import Statistics
 
 
 @dataclass(frozen=True)
-class RoundIdentity(Transformation):
+class RoundIdentity(Elementwise):
     """The number rounded to a whole one, int64; `default` where that is not in [0, num_buckets).
 
     Rounded in float64, halves to the even neighbour: 0.5 is 0, 1.5 and 2.5 are 2. NaN is `default`.

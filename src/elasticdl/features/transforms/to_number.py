@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.transformation import Elementwise
 
 TYPES = ("float32", "float64", "int32", "int64")
 
@@ -18,7 +18,7 @@ WHOLE = r"[+-]?[0-9]+"
 
 
 @dataclass(frozen=True)
-class ToNumber(Transformation):
+class ToNumber(Elementwise):
     """Text as a number of `out_type`: float32, float64, int32 or int64. Text that is blank is `default_value`.
 
     Numbers are cast: towards zero, and to the nearest end of the range where they are beyond it; NaN is

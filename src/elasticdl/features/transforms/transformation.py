@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import import_module
@@ -16,7 +17,7 @@ from elasticdl.features.transforms.interface import Array, Ops
 MOST_BINS = 2**62
 
 
-class Transformation:
+class Transformation(ABC):
     """A frozen dataclass that is called with a column: NumPy, Arrow, lists, `Ragged`, `Sparse`, or tensors."""
 
     # AutoGraph of TensorFlow takes what has this for its own work, and runs it as it is: there is nothing to convert.
@@ -29,6 +30,23 @@ class Transformation:
             return import_module(f"elasticdl.features.{framework}").apply(self, values)
         return self.on_arrays(values)
 
+    @abstractmethod
+    def on_arrays(self, values: Any) -> Any:
+        """The same of NumPy, Arrow and lists alone."""
+
+    @cached_property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """Constants that it needs, as arrays."""
+        return {}
+
+
+class Elementwise(Transformation):
+    """One whose values are transformed one by one, whatever holds them."""
+
+    @abstractmethod
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        """Value by value, in the operations of one framework; `tables` are those of the definition, in its arrays."""
+
     def on_arrays(self, values: Any) -> Any:
         from elasticdl.features.transforms import columns
         from elasticdl.features.transforms.arrays import OPS
@@ -36,15 +54,6 @@ class Transformation:
         flat, rebuild = columns.flatten(values)
         with np.errstate(all="ignore"):
             return rebuild(self.compute(OPS, flat, self.tables))
-
-    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
-        """Value by value, in the operations of one framework; `tables` are those of the definition, in its arrays."""
-        raise NotImplementedError
-
-    @cached_property
-    def tables(self) -> dict[str, NDArray[Any]]:
-        """Constants that `compute` needs."""
-        return {}
 
 
 def framework_of(values: Any) -> str:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 
 from elasticdl.kube.election import Election
+from elasticdl.scheduler.cluster.health import Pulse
 from elasticdl.scheduler.cluster.serving import Server
 
 LEASE = "elasticdl-scheduler"  # in the namespace of the jobs: one decides for each
@@ -14,14 +15,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def lead_and_serve(
-    make: Callable[[], Server], election: Election, signals: Sequence[signal.Signals] = SIGNALS
+    make: Callable[[], Server], election: Election, pulse: Pulse, signals: Sequence[signal.Signals] = SIGNALS
 ) -> None:
     """A new server for each term: what an old one knew of the namespace may be long ago."""
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in signals:
         loop.add_signal_handler(number, asked.set)
     ending = loop.create_task(asked.wait())
+    beating = loop.create_task(pulse.beat())
     while not asked.is_set():
+        pulse.waits(lambda: election.trouble)
         winning = loop.create_task(election.won())
         await asyncio.wait({winning, ending}, return_when=asyncio.FIRST_COMPLETED)
         if winning.done():
@@ -29,9 +32,11 @@ async def lead_and_serve(
             await _serve(make(), election, ending)
         else:
             winning.cancel()
+    pulse.waits(lambda: election.trouble)
     ending.cancel()
     # After a signal: whoever waits need not wait for it to run out. Also where it was won too late to serve.
     await election.leave()
+    beating.cancel()
 
 
 async def _serve(server: Server, election: Election, ending: asyncio.Task[bool]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from elasticdl.scheduler.cluster import health
 from elasticdl.scheduler.cluster.leading import LEASE
 
 Document = dict[str, Any]
@@ -28,8 +29,8 @@ LEASE_RULES: Rules = (("coordination.k8s.io", "leases", ("get", "update")),)  # 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def objects(namespace: str, image: str, arguments: Sequence[str]) -> list[Document]:
-    """For `kubectl apply`. `arguments` are of `elasticdl scheduler`."""
+def objects(namespace: str, image: str, arguments: Sequence[str], port: int = health.PORT) -> list[Document]:
+    """For `kubectl apply`. `arguments` are of `elasticdl scheduler`; on `port` it says whether it is well."""
     there = {"namespace": namespace}
     everywhere = f"{NAME}-{namespace}"  # of the cluster: each namespace has its own
     return [
@@ -49,18 +50,23 @@ def objects(namespace: str, image: str, arguments: Sequence[str]) -> list[Docume
             "spec": {
                 "replicas": 1,  # of more, all but one wait
                 "selector": {"matchLabels": dict(LABELS)},
-                "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image, arguments)},
+                "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image, arguments, port)},
             },
         },
     ]
 
 
-def _pod(image: str, arguments: Sequence[str]) -> Document:
+def _pod(image: str, arguments: Sequence[str], port: int) -> Document:
     """As the operator's: not root, nothing to write to but /tmp."""
     container = {
         "name": "scheduler",
         "image": image,
-        "command": ["python", "-m", "elasticdl.cli", "scheduler", *arguments],
+        "command": ["python", "-m", "elasticdl.cli", "scheduler", *arguments, f"--port={port}"],
+        "ports": [{"name": "health", "containerPort": port}],
+        # It imports for some seconds before it answers at all.
+        "startupProbe": _probe(health.LIVENESS, periodSeconds=2, failureThreshold=60),
+        "livenessProbe": _probe(health.LIVENESS, periodSeconds=20, failureThreshold=3),
+        "readinessProbe": _probe(health.READINESS, periodSeconds=5),
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -80,6 +86,10 @@ def _pod(image: str, arguments: Sequence[str]) -> Document:
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
+
+
+def _probe(path: str, **when: int) -> Document:
+    return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **when}
 
 
 def _metadata(name: str) -> Document:

@@ -12,6 +12,7 @@ from elasticdl.kube.kinds import ELASTIC_JOB, NODE, POD, Kind
 from elasticdl.kube.watching import Change, Document, follow
 from elasticdl.launcher.naming import JOB_LABEL
 from elasticdl.scheduler.cluster.capacity import is_alive
+from elasticdl.scheduler.cluster.health import Pulse
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.cluster.resource import read
 from elasticdl.scheduler.interface import Policy
@@ -30,12 +31,13 @@ _log = logging.getLogger(__name__)
 class Server:
     """Until it is told to stop. Jobs go on without it."""
 
-    def __init__(self, policy: Policy, cluster: Namespace, interval_s: float | None) -> None:
+    def __init__(self, policy: Policy, cluster: Namespace, interval_s: float | None, pulse: Pulse) -> None:
         """`interval_s` overrules the policy's own; 0: only when something happened."""
         self.loop = Loop(policy, cluster)
         self._cluster = cluster
         self._interval_s = interval_s if interval_s is not None else policy.interval_s or INTERVAL_S
         self._asks_at_events = policy.asks_at_events or not self._interval_s
+        self._pulse = pulse
         self._stopped = threading.Event()
         self._news = threading.Event()
         self._trouble = ""  # of the last turn, if it failed
@@ -51,7 +53,10 @@ class Server:
         for one in (*watched, (POD, namespace, OURS, self._is_room)):
             threading.Thread(target=self._watch, args=one, name=f"watch-{one[0].plural}", daemon=True).start()
         while not self._stopped.is_set():
-            self._news.wait(self._turn())
+            self._pulse.begins_turn()
+            next_s = self._turn()
+            self._pulse.ends_turn(next_s, self._trouble or self.loop.trouble)
+            self._news.wait(next_s)
             if self._news.is_set():
                 self._stopped.wait(SETTLE_S)
 

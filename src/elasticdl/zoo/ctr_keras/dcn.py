@@ -27,7 +27,8 @@ class Cross(keras.layers.Layer):
     def call(self, first: Any) -> Any:
         x = first
         for kernel, bias in zip(self.kernels, self.biases, strict=True):
-            x = first * tf.linalg.matvec(x, kernel)[:, tf.newaxis] + bias + x
+            # Not one chain of +, which TensorFlow's optimizer may regroup (inputs.total says when).
+            x = tf.nn.bias_add(first * tf.linalg.matvec(x, kernel)[:, tf.newaxis], bias) + x
         return x
 
 

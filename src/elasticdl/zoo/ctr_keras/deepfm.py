@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticdl.features.layout import Layout
 from elasticdl.keras.runtime import keras, tf
-from elasticdl.zoo.ctr_keras.inputs import Deep, Embeddings, Features, FirstOrder, flat, pairs
+from elasticdl.zoo.ctr_keras.inputs import Deep, Embeddings, Features, FirstOrder, flat, pairs, total
 
 
 class DeepFM(keras.Model):
@@ -21,5 +21,5 @@ class DeepFM(keras.Model):
 
     def call(self, features: Features, training: bool = False) -> Any:
         factors = self.factors(features)
-        machine = self.linear(features) + tf.reduce_sum(pairs(factors), 1)
-        return machine + self.deep(flat(factors, self.factors, features), training=training)
+        deep = self.deep(flat(factors, self.factors, features), training=training)
+        return total(self.linear(features), tf.reduce_sum(pairs(factors), 1), deep)

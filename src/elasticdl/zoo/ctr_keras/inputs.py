@@ -49,7 +49,7 @@ class FirstOrder(keras.layers.Layer):
 
     def call(self, features: Features) -> Any:
         of_ids = tf.reduce_sum(self.weights_of(features), [1, 2])
-        return of_ids + tf.linalg.matvec(features["numbers"], self.numbers) + self.bias
+        return total(of_ids, tf.linalg.matvec(features["numbers"], self.numbers)) + self.bias
 
 
 class Deep(keras.layers.Layer):
@@ -82,6 +82,15 @@ def flat(embeddings: Any, layer: Embeddings, features: Features) -> Any:
     """All embeddings of a row and its numbers, one after the other: what deep nets take."""
     numbers = features["numbers"]
     return tf.concat([tf.reshape(embeddings, [-1, layer.count * layer.columns]), numbers], 1)
+
+
+def total(*terms: Any) -> Any:
+    """The sum of tensors [rows], in one order always.
+
+    TensorFlow's optimizer regroups a + b + c wherever it can prove their shapes equal: in a SavedModel perhaps where
+    it cannot in a job, and then the two differ in the last bit.
+    """
+    return tf.reduce_sum(tf.stack(terms, 1), 1)
 
 
 def pairs(embeddings: Any) -> Any:

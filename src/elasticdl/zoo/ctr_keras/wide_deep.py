@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticdl.features.layout import Layout
 from elasticdl.keras.runtime import keras
-from elasticdl.zoo.ctr_keras.inputs import Deep, Embeddings, Features, FirstOrder, flat
+from elasticdl.zoo.ctr_keras.inputs import Deep, Embeddings, Features, FirstOrder, flat, total
 
 
 class WideDeep(keras.Model):
@@ -21,4 +21,4 @@ class WideDeep(keras.Model):
 
     def call(self, features: Features, training: bool = False) -> Any:
         vectors = flat(self.embeddings(features), self.embeddings, features)
-        return self.wide(features) + self.deep(vectors, training=training)
+        return total(self.wide(features), self.deep(vectors, training=training))

@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticdl.features.layout import Layout
 from elasticdl.keras.runtime import keras, tf
-from elasticdl.zoo.ctr_keras.inputs import Deep, Embeddings, Features, FirstOrder, flat
+from elasticdl.zoo.ctr_keras.inputs import Deep, Embeddings, Features, FirstOrder, flat, total
 
 
 class CIN(keras.layers.Layer):
@@ -51,4 +51,4 @@ class XDeepFM(keras.Model):
         vectors = self.embeddings(features)
         crossed = self.crossed(self.cin(vectors))[:, 0]
         deep = self.deep(flat(vectors, self.embeddings, features), training=training)
-        return self.linear(features) + crossed + deep
+        return total(self.linear(features), crossed, deep)

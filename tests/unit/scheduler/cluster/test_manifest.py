@@ -14,6 +14,7 @@ from elasticdl.kube.election import Election
 from elasticdl.kube.errors import AlreadyThere
 from elasticdl.kube.kinds import ELASTIC_JOB, LEASE, NODE, Kind, of
 from elasticdl.scheduler.cluster import leading, manifest
+from elasticdl.scheduler.cluster.health import Pulse
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.cluster.serving import Server
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
@@ -100,12 +101,14 @@ def test_its_rights_are_the_calls_it_makes_no_fewer_and_no_more() -> None:
     memory.objects[ELASTIC_JOB] = [elastic("j")]
     election = Election(memory, leading.LEASE, "here", "me", lease_s=0.75)  # type: ignore[arg-type]
 
+    pulse = Pulse()
+
     def make() -> Server:
         cluster = Namespace(memory, "here", SLOT, lambda: election.leads)  # type: ignore[arg-type]
-        return Server(GoodputPolicy(), cluster, 0.0)
+        return Server(GoodputPolicy(), cluster, 0.0, pulse)
 
     async def served() -> None:
-        serving = asyncio.create_task(leading.lead_and_serve(make, election, [signal.SIGUSR1]))
+        serving = asyncio.create_task(leading.lead_and_serve(make, election, pulse, [signal.SIGUSR1]))
         watched = {"pods", "nodes", "elasticdl.org/elasticjobs"}
         async with asyncio.timeout(20):
             while not memory.renewed.is_set() or spec(memory, "j")[0] != 4 or len(_watched(memory)) < len(watched):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +14,12 @@ from elasticdl.kube.kinds import ELASTIC_JOB, NODE, Kind
 from elasticdl.kube.watching import Change
 from elasticdl.scheduler.cluster import serving
 from elasticdl.scheduler.cluster.annotations import REQUESTED
+from elasticdl.scheduler.cluster.health import Pulse
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node
 from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic, spec, worker
+from tests.waiting import until
 
 
 def test_a_job_that_comes_ends_or_asks_for_other_sizes_is_news() -> None:
@@ -71,13 +72,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return made
 
 
-def wait(is_so: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 def test_it_decides_at_once_goes_on_after_an_error_and_when_a_job_comes(memory: Memory) -> None:
     cluster = Namespace(memory, "here", SLOT, lambda: True)  # type: ignore[arg-type]
     errors = [ApiAway("away")]
@@ -89,14 +83,14 @@ def test_it_decides_at_once_goes_on_after_an_error_and_when_a_job_comes(memory: 
         return real(now)
 
     cluster.snapshot = snapshot  # type: ignore[method-assign]
-    server = serving.Server(GoodputPolicy(), cluster, 0.0)
+    server = serving.Server(GoodputPolicy(), cluster, 0.0, Pulse())
     thread = threading.Thread(target=server.run)
     thread.start()
-    wait(lambda: spec(memory, "j")[0] == 4)
+    until("the job has all workers", lambda: spec(memory, "j")[0] == 4)
 
     memory.objects[ELASTIC_JOB].append(elastic("k"))
     memory.news.set()  # type: ignore[attr-defined]
-    wait(lambda: spec(memory, "j")[0] < 4)
+    until("it has fewer", lambda: spec(memory, "j")[0] < 4)
     server.stop()
     thread.join(20)
 

@@ -1,0 +1,94 @@
+"""`elasticdl scheduler --on kubernetes --port` as a process, asked as a kubelet asks it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticdl.kube.api import Api
+from tests.integration.kube.apiserver import ApiServer, free_port
+from tests.integration.kube.elastic_job import install
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Scheduler:
+    """One process of it."""
+
+    def __init__(self, log: Path, environ: dict[str, str]) -> None:
+        self.log, self.port = log, free_port()
+        words = ["scheduler", "--on=kubernetes", "--device=cpu", "--interval=0.5", f"--port={self.port}"]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "elasticdl.cli", *words], env=environ, stdout=output, stderr=output
+            )
+
+    def ask(self, path: str) -> tuple[int, str]:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode().strip()
+        except urllib.error.HTTPError as exc:
+            with exc:
+                return exc.code, exc.read().decode().strip()
+        except OSError as exc:
+            return 0, str(exc)
+
+    def wait(self, path: str, *wanted: tuple[int, str]) -> None:
+        until(f"{path} answers {wanted}", lambda: self.ask(path) in wanted, 120.0, tell=self.log.read_text)
+
+
+Start = Callable[[], Scheduler]
+LEADS = ((200, "it leads"), (200, "a turn goes on"))
+
+
+@pytest.fixture
+def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterator[Start]:
+    install(api)
+    begun: list[Scheduler] = []
+    environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig(namespace=namespace))}
+
+    def start() -> Scheduler:
+        begun.append(Scheduler(tmp_path / f"scheduler-{len(begun)}.log", environ))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        one.process.kill()
+        one.process.wait(30)
+
+
+def test_who_leads_and_who_waits_are_ready_and_live(start: Start) -> None:
+    first = start()
+    first.wait("/readyz", *LEADS)
+
+    second = start()
+    second.wait("/readyz", (200, "it waits for the Lease"))
+    assert first.ask("/healthz") == second.ask("/healthz") == (200, "ok")
+
+    first.process.send_signal(signal.SIGTERM)
+    second.wait("/readyz", *LEADS)
+    assert first.process.wait(30) == 0
+
+
+def test_one_whose_api_server_is_away_lives_and_is_ready_again_when_it_is_back(start: Start, server: ApiServer) -> None:
+    scheduler = start()
+    scheduler.wait("/readyz", *LEADS)
+
+    server.kill()
+    try:
+        until("it is not ready", lambda: scheduler.ask("/readyz")[0] == 503, tell=scheduler.log.read_text)
+        until("it has lost the Lease", lambda: "cannot be reached" in scheduler.ask("/readyz")[1])
+        assert scheduler.ask("/healthz") == (200, "ok")
+    finally:
+        server.start()
+    scheduler.wait("/readyz", *LEADS)

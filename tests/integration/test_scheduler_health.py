@@ -1,0 +1,128 @@
+"""The scheduler of a cluster, asked over HTTP whether it is well, as a kubelet asks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from elasticdl.kube.errors import ApiAway
+from elasticdl.kube.kinds import ELASTIC_JOB, NODE
+from elasticdl.kube.probes import Probes
+from elasticdl.scheduler.cluster import serving
+from elasticdl.scheduler.cluster.health import SILENCE_S, Pulse
+from elasticdl.scheduler.cluster.kubernetes import Namespace
+from elasticdl.scheduler.policies.goodput import GoodputPolicy
+from tests.unit.scheduler.cluster.test_capacity import SLOT, node
+from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic
+from tests.waiting import until
+
+Ask = Callable[[str], tuple[int, str]]
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Unwell(Namespace):
+    """A namespace whose API server is away, or never answers, when a test says so."""
+
+    is_away = False
+    serving: threading.Thread
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def snapshot(self, now: float) -> Any:
+        self.answers.wait(60)
+        if self.is_away:
+            raise ApiAway("the API server is away")
+        return super().snapshot(now)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pulse(clock: Clock) -> Iterator[Pulse]:
+    """Beating with an event loop of its own."""
+    made, loop = Pulse(clock=clock), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    beating = asyncio.run_coroutine_threadsafe(made.beat(), loop)
+    yield made
+    beating.cancel()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
+
+
+@pytest.fixture
+def ask(pulse: Pulse) -> Iterator[Ask]:
+    probes = Probes(0, pulse.answer)
+
+    def asked(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{probes.port}{path}", timeout=20) as answer:
+                return answer.status, answer.read().decode().strip()
+        except urllib.error.HTTPError as exc:
+            with exc:
+                return exc.code, exc.read().decode().strip()
+
+    yield asked
+    probes.close()
+
+
+@pytest.fixture
+def cluster(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwell]:
+    """Its scheduler decides again and again, once it was started."""
+    memory = Memory()
+    memory.objects[NODE] = [node("a")]
+    memory.objects[ELASTIC_JOB] = [elastic("j")]
+    monkeypatch.setattr(serving, "follow", lambda *_: iter(()))
+    monkeypatch.setattr(serving, "RETRY_S", 0.05)
+    made = Unwell(memory, "here", SLOT, lambda: True)
+    server = serving.Server(GoodputPolicy(), made, 0.05, pulse)
+    made.serving = threading.Thread(target=server.run)
+    yield made
+    server.stop()
+    made.answers.set()
+    made.serving.join(20)
+    assert not made.serving.is_alive()
+
+
+def test_it_is_ready_when_it_has_decided_unready_while_it_cannot_and_dead_when_it_hangs(
+    ask: Ask, cluster: Unwell, clock: Clock
+) -> None:
+    assert ask("/readyz") == (503, "it starts") and ask("/healthz") == (200, "ok")
+
+    cluster.serving.start()
+    until("it is ready", lambda: ask("/readyz")[0] == 200)
+
+    cluster.is_away = True
+    until("it is not ready", lambda: ask("/readyz") == (503, "the API server is away"))
+    assert ask("/healthz") == (200, "ok"), "started again it could do no more"
+
+    cluster.is_away = False
+    until("it is ready again", lambda: ask("/readyz")[0] == 200)
+    cluster.answers.clear()
+    until("a turn goes on", lambda: ask("/readyz") == (200, "a turn goes on"))
+    clock.now += SILENCE_S + 5.0
+    dead = (503, "a turn goes on, and the next turn is 5 s overdue")
+    until("it is dead, though its event loop beats", lambda: ask("/healthz") == dead)
+
+
+def test_other_paths_are_answered_with_those_there_are(ask: Ask) -> None:
+    assert ask("/") == (404, "there are /healthz and /readyz")
