@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elasticdl.errors import DataError
+from elasticdl.features.values import Texts
 
 VERSION: Literal[1] = 1
 
@@ -39,7 +40,7 @@ class ColumnStatistics(_Frozen):
     mean: float | None = None
     deviation: float | None = None
     quantiles: tuple[float, ...] = ()  # at equal steps from the least to the greatest
-    values: tuple[str, ...] = ()  # the vocabulary: most frequent first, ties by value
+    values: Texts = ()  # the vocabulary: most frequent first, ties by value
     counts: tuple[int, ...] = ()  # how often each of `values` is there
     least_count: int = 1  # values that are rarer are not in the vocabulary
     is_cut: bool = False  # the vocabulary had more values than were allowed
@@ -67,7 +68,14 @@ class Statistics(_Frozen):
 
     def save(self, path: Path) -> None:
         staging = path.with_name(path.name + ".new")
-        staging.write_text(self.model_dump_json(exclude_defaults=False) + "\n", encoding="utf-8")
+        # A column at a time: a copy of all vocabularies is large.
+        head = self.model_dump_json(exclude={"columns"})
+        with staging.open("w", encoding="utf-8") as file:
+            file.write(head[:-1] + ',"columns":{')
+            for place, (name, column) in enumerate(self.columns.items()):
+                file.write(("," if place else "") + json.dumps(name, ensure_ascii=False) + ":")
+                file.write(column.model_dump_json())
+            file.write("}}\n")
         staging.replace(path)
 
     @classmethod
