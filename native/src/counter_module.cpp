@@ -26,22 +26,12 @@ Summary summarize(Counter& counter, size_t column, const Question& question) {
   return counter.summarize(column, question);
 }
 
-nb::object text(const std::string& value) {
-  PyObject* made = PyUnicode_FromStringAndSize(value.data(), static_cast<Py_ssize_t>(value.size()));
-  if (made == nullptr) throw nb::python_error();
-  return nb::steal(made);
-}
+using Wholes = nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>;
 
-nb::tuple filled(size_t size, const std::vector<Value>& from, nb::object (*of)(const Value&)) {
-  nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
-  if (!made.is_valid()) throw nb::python_error();
-  for (size_t place = 0; place < size; ++place)
-    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(place), of(from[place]).release().ptr());
-  return nb::borrow<nb::tuple>(made);
-}
-
-nb::tuple texts(const std::vector<Value>& values) {
-  return filled(values.size(), values, [](const Value& value) { return text(value.text); });
+Wholes array(std::vector<int64_t>&& values) {
+  auto* kept = new std::vector<int64_t>(std::move(values));
+  nb::capsule owner(kept, [](void* made) noexcept { delete static_cast<std::vector<int64_t>*>(made); });
+  return Wholes(kept->data(), {kept->size()}, owner);
 }
 
 // The letters of all values, and where each ends.
@@ -51,19 +41,27 @@ nb::tuple joined(const std::vector<Value>& values) {
   nb::object letters = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
   if (!letters.is_valid()) throw nb::python_error();
   char* next = PyBytes_AS_STRING(letters.ptr());
-  auto* ends = new std::vector<int64_t>();
-  nb::capsule owner(ends, [](void* made) noexcept { delete static_cast<std::vector<int64_t>*>(made); });
-  ends->reserve(values.size());
+  std::vector<int64_t> ends;
+  ends.reserve(values.size());
   int64_t end = 0;
   for (const Value& value : values) {
     memcpy(next + end, value.text.data(), value.text.size());
-    ends->push_back(end += static_cast<int64_t>(value.text.size()));
+    ends.push_back(end += static_cast<int64_t>(value.text.size()));
   }
-  return nb::make_tuple(letters, nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>(ends->data(), {ends->size()}, owner));
+  return nb::make_tuple(letters, array(std::move(ends)));
 }
 
-nb::tuple counts(const std::vector<Value>& values) {
-  return filled(values.size(), values, [](const Value& value) -> nb::object { return nb::int_(value.count); });
+Wholes counts(const std::vector<Value>& values) {
+  std::vector<int64_t> found;
+  found.reserve(values.size());
+  for (const Value& value : values) found.push_back(static_cast<int64_t>(value.count));
+  return array(std::move(found));
+}
+
+std::vector<std::pair<std::string, uint64_t>> odd(const Summary& summary) {
+  std::vector<std::pair<std::string, uint64_t>> found;
+  for (const Value& value : summary.odd) found.emplace_back(value.text, value.count);
+  return found;
 }
 
 }  // namespace
@@ -100,8 +98,7 @@ NB_MODULE(_counter, module) {
       .def_ro("quantiles", &Summary::quantiles)
       .def("values", [](const Summary& summary) { return joined(summary.values); })
       .def("counts", [](const Summary& summary) { return counts(summary.values); })
-      .def("odd_values", [](const Summary& summary) { return texts(summary.odd); })
-      .def("odd_counts", [](const Summary& summary) { return counts(summary.odd); });
+      .def_prop_ro("odd", &odd);
 
   nb::class_<Counter>(module, "Counter")
       .def(nb::init<size_t, std::vector<size_t>, char, size_t, size_t, std::string>(), nb::kw_only(), "columns"_a, "wanted"_a,

@@ -2,42 +2,25 @@
 // locked and one is hot at a time. Memory is bounded: the largest tables go to disk when all are too large.
 #pragma once
 
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
-#include <exception>
-#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kinds.h"
 #include "records.h"
 #include "summary.h"
 #include "tally.h"
+#include "threads.h"
 
 namespace elasticdl::counting {
 
 constexpr size_t kMostLineBytes = 2000000;  // DuckDB takes no longer ones
 constexpr size_t kPadding = 64;             // readable behind a block
-
-// Runs `work` in each of `count` threads; the first failure is thrown here.
-template <typename Work>
-void together(size_t count, Work&& work) {
-  std::vector<std::exception_ptr> failures(count);
-  const auto guarded = [&](size_t thread) {
-    try {
-      work(thread);
-    } catch (...) {
-      failures[thread] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t thread = 1; thread < count; ++thread) threads.emplace_back(guarded, thread);
-  guarded(0);
-  for (auto& thread : threads) thread.join();
-  for (auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
-}
 
 class Counter {
  public:
@@ -93,7 +76,11 @@ class Counter {
     if (column >= tallies_.size()) throw std::invalid_argument("no such column");
     Tally tally = std::move(tallies_[column]);
     tallies_[column] = Tally();
-    return Summarizer(tally, spill_, question, memory_ / 4, stop_).run();
+    Summary found = Summarizer(tally, spill_, question, memory_ / 4, stop_).run();
+#if defined(__GLIBC__)
+    malloc_trim(0);  // else what each thread has freed stays with it
+#endif
+    return found;
   }
   void finish() { spill_.open(); }
 

@@ -1,4 +1,4 @@
-// The most frequent values, ties by letter; no more are kept in memory than are asked for, twice over.
+// The most frequent values, ties by letter; few more are kept in memory than are asked for.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Vocabulary {
   void add(std::string_view text, uint64_t count) {
     if (count < least_count_) return;
     ++seen_;
-    if (kept_.size() == 2 * most_) cut();
+    if (kept_.size() >= most_ + std::max(most_ / 4, kSlack)) cut();
     if (is_cut_ && count < kept_[most_ - 1].count) return;
     kept_.push_back({count, std::string(text)});
   }
@@ -36,6 +36,8 @@ class Vocabulary {
   }
 
  private:
+  static constexpr size_t kSlack = 1024;
+
   void cut() {
     // The last of those that stay lies at its place: none that is rarer than it comes in any more.
     std::nth_element(kept_.begin(), kept_.begin() + (most_ - 1), kept_.end());

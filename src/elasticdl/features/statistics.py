@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elasticdl.errors import DataError
-from elasticdl.features.values import Texts
+from elasticdl.features.values import Texts, Wholes
 
 VERSION: Literal[1] = 1
 
@@ -41,7 +41,7 @@ class ColumnStatistics(_Frozen):
     deviation: float | None = None
     quantiles: tuple[float, ...] = ()  # at equal steps from the least to the greatest
     values: Texts = ()  # the vocabulary: most frequent first, ties by value
-    counts: tuple[int, ...] = ()  # how often each of `values` is there
+    counts: Wholes = ()  # how often each of `values` is there
     least_count: int = 1  # values that are rarer are not in the vocabulary
     is_cut: bool = False  # the vocabulary had more values than were allowed
     separator: str = ""  # text with this inside is a sequence; `values` and `distinct` are of what stands between

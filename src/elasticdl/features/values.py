@@ -1,5 +1,5 @@
-"""A vocabulary in little memory: its letters in one piece. A Python string for each of a million values is ten times
-as much."""
+"""A vocabulary in little memory: letters in one piece, counts in another. Python's objects for a million values and
+counts are five times as much."""
 
 from __future__ import annotations
 
@@ -63,6 +63,49 @@ class Values(Sequence[str]):
             begin = end
 
 
+class Counts(Sequence[int]):
+    """Like a tuple of whole numbers, and equal to one with the same."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        return tuple(self._counts[place].tolist()) if isinstance(place, slice) else int(self._counts[place])
+
+    def __iter__(self) -> Iterator[int]:
+        for start in range(0, len(self), _PIECE):
+            yield from self._counts[start : start + _PIECE].tolist()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Counts):
+            return np.array_equal(self._counts, other._counts)
+        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def _checked_counts(found: Any) -> Sequence[int]:
+    if isinstance(found, Counts):
+        return found
+    # True is a whole number for Python, and not for us.
+    if not isinstance(found, list | tuple) or not all(type(count) is int for count in found):
+        raise ValueError("expected a list of whole numbers")
+    return tuple(found)
+
+
 def _checked(found: Any) -> Sequence[str]:
     if isinstance(found, Values):
         return found
@@ -73,3 +116,6 @@ def _checked(found: Any) -> Sequence[str]:
 
 Texts = Annotated[Sequence[str], PlainValidator(_checked), PlainSerializer(list, return_type=list[str])]
 """A field of a model: many strings, that do not change."""
+
+Wholes = Annotated[Sequence[int], PlainValidator(_checked_counts), PlainSerializer(list, return_type=list[int])]
+"""A field of a model: many whole numbers, that do not change."""

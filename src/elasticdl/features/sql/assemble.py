@@ -11,7 +11,7 @@ import numpy as np
 
 from elasticdl.features.sql.interface import Column, Form, Question, Row, Vocabulary
 from elasticdl.features.statistics import ColumnStatistics, Kind
-from elasticdl.features.values import Values
+from elasticdl.features.values import Counts, Values
 
 
 @dataclass(slots=True)
@@ -95,11 +95,12 @@ def _column(column: Column, found: _Gathered, total: int, question: Question) ->
     )
 
 
-def _vocabulary(found: _Gathered) -> tuple[Sequence[str], tuple[int, ...]]:
+def _vocabulary(found: _Gathered) -> tuple[Sequence[str], Sequence[int]]:
     if found.vocabulary is not None:
         return found.vocabulary.values, found.vocabulary.counts
-    order = np.argsort(np.asarray(found.places)).tolist()
-    return Values.of([found.words[place] for place in order]), tuple(found.often[place] for place in order)
+    order = np.argsort(np.asarray(found.places))
+    words = Values.of([found.words[place] for place in order.tolist()])
+    return words, Counts(np.asarray(found.often, np.int64)[order])
 
 
 def _kind(column: Column, numbers: int, dates: int, present: int) -> Kind:

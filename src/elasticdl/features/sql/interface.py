@@ -18,7 +18,7 @@ class Vocabulary:
 
     place: int
     values: Sequence[str]
-    counts: tuple[int, ...]
+    counts: Sequence[int]
 
 
 Progress = Callable[[str, float], None]
