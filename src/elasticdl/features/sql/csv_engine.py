@@ -20,7 +20,7 @@ from elasticdl.features.sql.interface import Column, Progress, Question, Row, Vo
 from elasticdl.features.values import Counts, Values
 
 _SHARE = 16  # the memory for tables is one part of so many: more makes it no faster
-_MOST_THREADS = 8
+_MOST_THREADS = 4
 _READING = 0.8
 """Of all the time, about that much goes into reading."""
 
