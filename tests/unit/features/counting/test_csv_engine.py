@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elasticdl.errors import DataError
 from elasticdl.features import analyze
-from elasticdl.features.sql import assemble, blocks, files
+from elasticdl.features.sql import assemble, blocks, csv_engine, files
 from elasticdl.features.sql.csv_engine import CsvEngine
 from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 from elasticdl.features.sql.interface import Question
@@ -105,6 +105,13 @@ VALUES = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks the engine to read by DuckDB fails."""
+    monkeypatch.setattr(csv_engine, "DuckdbEngine", None)
+
+
+@pytest.mark.usefixtures("without_duckdb")
 @pytest.mark.parametrize("value", VALUES)
 def test_odd_values_mean_the_same(tmp_path: Path, value: str) -> None:
     (tmp_path / "clicks.csv").write_text(f"a,b\n{value},1\n{value},1\n{value},2\n")
@@ -123,6 +130,7 @@ def plain_lines(rows: int, ending: str = "\n") -> str:
     return ending.join(["label,x,id,word,many", *lines]) + ending
 
 
+@pytest.mark.usefixtures("without_duckdb")
 @pytest.mark.parametrize("memory", ["512MB", "1MB"])
 def test_many_rows_over_threads_blocks_and_runs_on_disk(
     tmp_path: Path, memory: str, monkeypatch: pytest.MonkeyPatch
@@ -182,3 +190,13 @@ def test_only_columns_that_are_asked_for_are_counted(tmp_path: Path, columns: Se
     assert not isinstance(ours, str)
     assert list(ours[1]) == list(columns)
     agree(ours, of(DuckdbEngine(source, "clicks", "512MB", tmp_path), Question()))
+
+
+def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "clicks.csv").write_text(plain_lines(1000))
+    source = files.find(str(tmp_path / "clicks.csv"), (), None)
+    assert isinstance(source, files.CsvFiles)
+
+    said = of(CsvEngine(source, "clicks", "1KB", tmp_path / "gone"), Question())
+
+    assert said == f"clicks: temporary file in {tmp_path / 'gone'}: No such file or directory"
