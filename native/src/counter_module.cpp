@@ -16,6 +16,7 @@ namespace {
 using Block = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 size_t count(Counter& counter, Block block, size_t begin, size_t end, size_t most_rows) {
+  if (end >= Cell::kDoubled) throw nb::value_error("a block is less than 2 GiB");
   if (begin > end || end + kPadding > block.shape(0)) throw nb::value_error("a block needs 64 bytes behind its end");
   nb::gil_scoped_release released;
   return counter.count(reinterpret_cast<const char*>(block.data()), begin, end, most_rows);

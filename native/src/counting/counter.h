@@ -34,8 +34,12 @@ class Counter {
         wanted_(std::move(wanted)),
         spill_(std::move(directory)),
         tallies_(columns) {
-    for (size_t place : wanted_)
-      if (place >= fields_) throw std::invalid_argument("a wanted field that no line has");
+    std::vector<bool> seen(fields_);
+    for (size_t place : wanted_) {
+      // Twice the same would be two threads at one table.
+      if (place >= fields_ || seen[place]) throw std::invalid_argument("a wanted field twice, or that no line has");
+      seen[place] = true;
+    }
   }
 
   // The records of text from `begin` on; where the first that is not whole begins. `text` has padding behind it.

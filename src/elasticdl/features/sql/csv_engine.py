@@ -19,13 +19,18 @@ from elasticdl.features.sql.files import CsvFiles
 from elasticdl.features.sql.interface import Column, Progress, Question, Row, Vocabulary
 from elasticdl.features.values import Counts, Values
 
-_SHARE = 16  # the memory for tables is one part of so many: more makes it no faster
+_SHARE = 16
+"""The memory for tables is one part of so many. With more there is less on disk, a little less to do, and a peak that
+grows with the rows."""
+
 _MOST_THREADS = 4
 _READING = 0.8
 """Of all the time, about that much goes into reading."""
 
 
 class CsvEngine:
+    """Of CSV files. `memory` as people write it: 512MB."""
+
     def __init__(self, source: CsvFiles, name: str, memory: str, temporary: Path | None) -> None:
         self.name = name
         self._source = source
