@@ -45,10 +45,10 @@ convergence: setup
 
 sanitize:
 	mkdir -p build
-	for kind in address,undefined thread; do \
+	for kind in address,undefined thread; do for test in stress counting; do \
 		g++ -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=$$kind -DELASTICDL_SANITIZED -pthread \
-			native/tests/stress.cpp -o build/stress-$${kind%%,*} && build/stress-$${kind%%,*} || exit 1; \
-	done
+			native/tests/$$test.cpp -o build/$$test-$${kind%%,*} && build/$$test-$${kind%%,*} || exit 1; \
+	done; done
 
 # All of it, or one part: make test-cluster SUITE=tests/cluster/test_jobs.py
 SUITE ?= tests/cluster

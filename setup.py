@@ -9,21 +9,28 @@ from setuptools import Extension, setup
 
 _NANOBIND = Path(nanobind.include_dir()).parent
 
+
+def _extension(name: str, source: str, headers: str) -> Extension:
+    return Extension(
+        name,
+        sources=[source, str(_NANOBIND / "src" / "nb_combined.cpp")],
+        depends=[str(header) for header in sorted(Path("native/src").glob(headers))],
+        include_dirs=[nanobind.include_dir(), str(_NANOBIND / "ext" / "robin_map" / "include")],
+        # -ffp-contract=off: the same results for every instruction set the rules are compiled for.
+        extra_compile_args=[
+            "-std=c++17", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+            "-fno-strict-aliasing", "-Wall", "-Wextra",
+        ],
+        extra_link_args=["-s"],
+        # Training without parameter servers needs no compiler; with them, `elasticdl.ps` says what is missing. Without
+        # the counter, DuckDB counts what is in CSV files.
+        optional=True,
+    )  # fmt: skip
+
+
 setup(
     ext_modules=[
-        Extension(
-            "elasticdl.ps._native",
-            sources=["native/src/module.cpp", str(_NANOBIND / "src" / "nb_combined.cpp")],
-            depends=[str(header) for header in sorted(Path("native/src").glob("*.h"))],
-            include_dirs=[nanobind.include_dir(), str(_NANOBIND / "ext" / "robin_map" / "include")],
-            # -ffp-contract=off: the same results for every instruction set the rules are compiled for.
-            extra_compile_args=[
-                "-std=c++17", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
-                "-fno-strict-aliasing", "-Wall", "-Wextra",
-            ],
-            extra_link_args=["-s"],
-            # Training without parameter servers needs no compiler; with them, `elasticdl.ps` says what is missing.
-            optional=True,
-        )
+        _extension("elasticdl.ps._native", "native/src/module.cpp", "*.h"),
+        _extension("elasticdl.features.sql._counter", "native/src/counter_module.cpp", "counting/*.h"),
     ]
-)  # fmt: skip
+)

@@ -121,7 +121,7 @@ def transformation(path: Path) -> float:
 
 
 def memory(directory: Path, sizes: Sequence[int]) -> list[table.Row]:
-    """The peak of the process. It may grow up to what DuckDB is given, and not with the rows beyond that."""
+    """The peak of the process: tables of counts up to a sixteenth of `MEMORY`, and the vocabularies."""
     made, peaks = [], []
     for size in sizes:
         path = directory / f"clicks-{size}.csv"

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from elasticdl.features import analyze
-from elasticdl.features.sql import duckdb_engine  # noqa: F401  (imported before the clock starts, as the peer's)
+from elasticdl.features.sql import csv_engine  # noqa: F401  (imported before the clock starts, as the peer's)
 from elasticdl.features.sql.interface import Question
 
 

@@ -18,12 +18,12 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     output.mkdir()
     line = ",".join(["0", *(f"some text {place}" for place in range(30))]) + "\n"
     data = tmp_path / "clicks.csv"
-    data.write_text(",".join(["label", *(f"c{place}" for place in range(30))]) + "\n" + line * 300_000)
+    data.write_text(",".join(["label", *(f"c{place}" for place in range(30))]) + "\n" + line * 600_000)
     words = ["analyze", str(data), "--label", "label", "-o", str(output / "features.yaml"), "--temp", str(temporary)]
     # A shell's background jobs ignore the signal, and so would their children.
     argv = [sys.executable, "-c", _HEARD, "features", *words]
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until("it has begun to count", lambda: list(temporary.iterdir()) or running.poll() is not None, LIMIT_S)
+    until("it reads the file", lambda: _reads(running.pid, data) or running.poll() is not None, LIMIT_S)
 
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=LIMIT_S)
@@ -32,6 +32,17 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert list(temporary.iterdir()) == []
     assert list(output.iterdir()) == []
+
+
+def _reads(process: int, data: Path) -> bool:
+    """Whether it has the data open."""
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            if descriptor.readlink() == data:
+                return True
+        except OSError:
+            continue  # closed meanwhile
+    return False
 
 
 _HEARD = """

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from elasticdl.data.table_uri import MaxComputeTable
 from elasticdl.errors import DataError
 from elasticdl.features import analyze
 from elasticdl.features.sql import assemble
-from elasticdl.features.sql.interface import Question
+from elasticdl.features.sql.interface import Question, Vocabulary
 from elasticdl.features.sql.maxcompute import MaxComputeEngine
 from tests.integration.maxcompute_server import StandIn, serve
 
@@ -28,17 +30,17 @@ def engine(endpoint: str) -> MaxComputeEngine:
 
 def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
     question = Question(least_count=1)
-    path = tmp_path / "clicks.csv"
-    path.write_text("label,city\n0,Rome\n1,Oslo\n0,Rome\n1,\n")
+    path = tmp_path / "clicks.parquet"
+    columns = {"label": ["0", "1", "0", "1"], "city": ["Rome", "Oslo", "Rome", None]}
+    parquet.write_table(pa.table(columns), path)
     with analyze.opened(analyze.Source(str(path))) as duckdb:
         same = duckdb.columns()
         rows = list(duckdb.summarize(same, question, analyze.silent))
-    stand_in = StandIn(COLUMNS, rows)
+    stand_in = StandIn(COLUMNS, [row for row in rows if not isinstance(row, Vocabulary)])
 
     with serve(stand_in) as endpoint:
         asked = engine(endpoint)
-        columns = asked.columns()
-        found = assemble.assemble(asked.summarize(columns, question, analyze.silent), columns, question)
+        found = assemble.assemble(asked.summarize(asked.columns(), question, analyze.silent), asked.columns(), question)
 
     assert found == assemble.assemble(rows, same, question)
     counting, summing, dropping = stand_in.statements

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from elasticdl.data import table_uri
@@ -63,6 +64,11 @@ def _open(source: Source) -> Engine:
         from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 
         found = files.find(source.uri, source.columns, source.delimiter)
+        # Built without a compiler, there is no native counter, and DuckDB reads it all.
+        if isinstance(found, files.CsvFiles) and find_spec("elasticdl.features.sql._counter"):
+            from elasticdl.features.sql.csv_engine import CsvEngine
+
+            return CsvEngine(found, source.uri, source.memory, temporary)
         if source.columns and isinstance(found, files.ParquetFiles):
             raise DataError(f"{source.uri}: Parquet files name their columns themselves; leave out --columns")
         return DuckdbEngine(found, source.uri, source.memory, temporary)

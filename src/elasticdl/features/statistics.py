@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elasticdl import replacement
 from elasticdl.errors import DataError
+from elasticdl.features.values import Texts, Wholes
 
 VERSION: Literal[1] = 1
 
@@ -40,8 +41,8 @@ class ColumnStatistics(_Frozen):
     mean: float | None = None
     deviation: float | None = None
     quantiles: tuple[float, ...] = ()  # at equal steps from the least to the greatest
-    values: tuple[str, ...] = ()  # the vocabulary: most frequent first, ties by value
-    counts: tuple[int, ...] = ()  # how often each of `values` is there
+    values: Texts = ()  # the vocabulary: most frequent first, ties by value
+    counts: Wholes = ()  # how often each of `values` is there
     least_count: int = 1  # values that are rarer are not in the vocabulary
     is_cut: bool = False  # the vocabulary had more values than were allowed
     separator: str = ""  # text with this inside is a sequence; `values` and `distinct` are of what stands between
@@ -67,7 +68,13 @@ class Statistics(_Frozen):
         return self.columns[name]
 
     def save(self, path: Path) -> None:
-        replacement.write(path, self.model_dump_json(exclude_defaults=False) + "\n")
+        # A column at a time: a copy of all vocabularies is large.
+        with replacement.of(path) as file:
+            file.write((self.model_dump_json(exclude={"columns"})[:-1] + ',"columns":{').encode())
+            for place, (name, column) in enumerate(self.columns.items()):
+                file.write((("," if place else "") + json.dumps(name, ensure_ascii=False) + ":").encode())
+                file.write(column.model_dump_json().encode())
+            file.write(b"}}\n")
 
     @classmethod
     def load(cls, path: Path) -> Statistics:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from elasticdl.features.sql.interface import Column, Form, Question, Row
+from elasticdl.features.sql.interface import Column, Form, Question, Row, Vocabulary
 from elasticdl.features.statistics import ColumnStatistics, Kind
+from elasticdl.features.values import Counts, Values
 
 
 @dataclass(slots=True)
@@ -24,15 +25,20 @@ class _Gathered:
     words: list[str] = field(default_factory=list)
     often: array[int] = field(default_factory=lambda: array("q"))
     places: array[float] = field(default_factory=lambda: array("d"))
+    vocabulary: Vocabulary | None = None  # where it came whole
     odd: list[tuple[int, str]] = field(default_factory=list)
 
 
 def assemble(
-    rows: Iterable[Row], columns: Sequence[Column], question: Question
+    rows: Iterable[Row | Vocabulary], columns: Sequence[Column], question: Question
 ) -> tuple[int, dict[str, ColumnStatistics]]:
     """How many rows there are, and the statistics of each column in the order of `columns`."""
     gathered = [_Gathered() for _ in columns]
-    for place, what, value, count, number in rows:
+    for row in rows:
+        if isinstance(row, Vocabulary):
+            gathered[row.place].vocabulary = row
+            continue
+        place, what, value, count, number = row
         into = gathered[place]
         # Nearly all rows are of vocabularies.
         if what == "value" and value is not None and count is not None and number is not None:
@@ -63,8 +69,9 @@ def _column(column: Column, found: _Gathered, total: int, question: Question) ->
     kind = _kind(column, counts["numbers"], counts["dates"], present)
     numbers_or_dates = max(counts["numbers"], counts["dates"])
     is_mixed = kind is Kind.TEXT and not is_sequence and numbers_or_dates * 2 >= present > 0
-    order = np.argsort(np.asarray(found.places)).tolist()
-    return ColumnStatistics(
+    words, often = _vocabulary(found)
+    # Not looked through again: there may be millions of values, and they are of these types.
+    return ColumnStatistics.model_construct(
         kind=kind,
         missing=total - present,
         distinct=counts["words"] if is_sequence else counts["kinds"],
@@ -75,10 +82,10 @@ def _column(column: Column, found: _Gathered, total: int, question: Question) ->
         mean=found.figures.get("mean"),
         deviation=found.figures.get("deviation"),
         quantiles=quantiles(found.quantiles, present, question.steps),
-        values=tuple(found.words[place] for place in order),
-        counts=tuple(found.often[place] for place in order),
+        values=words,
+        counts=often,
         least_count=question.least_count,
-        is_cut=counts["frequent"] > len(order),
+        is_cut=counts["frequent"] > len(words),
         separator=question.separator if is_sequence else "",
         longest=counts["longest"] if is_sequence else None,
         odd=present - numbers_or_dates if is_mixed else 0,
@@ -86,6 +93,14 @@ def _column(column: Column, found: _Gathered, total: int, question: Question) ->
         if is_mixed
         else (),
     )
+
+
+def _vocabulary(found: _Gathered) -> tuple[Sequence[str], Sequence[int]]:
+    if found.vocabulary is not None:
+        return found.vocabulary.values, found.vocabulary.counts
+    order = np.argsort(np.asarray(found.places))
+    words = Values.of([found.words[place] for place in order.tolist()])
+    return words, Counts(np.asarray(found.often, np.int64)[order])
 
 
 def _kind(column: Column, numbers: int, dates: int, present: int) -> Kind:

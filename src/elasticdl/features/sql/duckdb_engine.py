@@ -49,10 +49,7 @@ class DuckdbEngine:
 
     def columns(self) -> Sequence[Column]:
         if isinstance(self._source, CsvFiles):
-            fields = self._source.columns
-            wanted = self._source.wanted or fields
-            found = [Column(name, stored=field_name(fields.index(name))) for name in wanted]
-            return found + [Column(name) for name in stream.partitions(self._source.paths)]
+            return stream.columns(self._source)
         described = self._execute(f"DESCRIBE SELECT * FROM {self._relation}").fetchall()
         if isinstance(self._source, ParquetFiles):
             self._refuse_renamed([str(row[0]) for row in described], self._source)

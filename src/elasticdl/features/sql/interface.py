@@ -11,6 +11,16 @@ Cell = str | int | float | None
 Row = tuple[int, str, str | None, int | None, float | None]
 """Of the summary: number of the column, what it tells, and the value, count or number that it tells."""
 
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """All values of a column that are told, at once: most frequent first, ties by value."""
+
+    place: int
+    values: Sequence[str]
+    counts: Sequence[int]
+
+
 Progress = Callable[[str, float], None]
 """What is being done, and how much of all is done, from 0 to 1."""
 
@@ -64,8 +74,10 @@ class Engine(Protocol):
         """All of the table's, in its order."""
         ...
 
-    def summarize(self, columns: Sequence[Column], question: Question, progress: Progress) -> Iterator[Row]:
-        """The rows of `generate.summary`, of one scan of the table."""
+    def summarize(
+        self, columns: Sequence[Column], question: Question, progress: Progress
+    ) -> Iterator[Row | Vocabulary]:
+        """The rows of `generate.summary`, of one scan of the table; vocabularies may come whole."""
         ...
 
     def close(self) -> None: ...

@@ -13,6 +13,7 @@ from pyarrow import csv
 from elasticdl.data import files
 from elasticdl.errors import DataError
 from elasticdl.features.sql.files import CsvFiles, decompressed, field_name
+from elasticdl.features.sql.interface import Column
 
 _BLOCK_BYTES = 4 << 20
 
@@ -23,6 +24,12 @@ def partitions(paths: tuple[str, ...]) -> dict[str, None]:
     if any(names != named[0] for names in named):
         raise DataError(f"{paths[0]}: folders of the form name=value are not the same for all files")
     return dict.fromkeys(named[0])
+
+
+def columns(source: CsvFiles) -> list[Column]:
+    """Those that are wanted, and those that folders give."""
+    found = [Column(name, stored=field_name(source.columns.index(name))) for name in source.wanted or source.columns]
+    return found + [Column(name) for name in partitions(source.paths)]
 
 
 def open_stream(source: CsvFiles, told: Callable[[float], None]) -> Any:

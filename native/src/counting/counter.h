@@ -1,0 +1,200 @@
+// Counts the values of all columns of CSV text that comes in blocks: threads share the columns, so that no table is
+// locked and one is hot at a time. Memory is bounded: the largest tables go to disk when all are too large.
+#pragma once
+
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "kinds.h"
+#include "records.h"
+#include "summary.h"
+#include "tally.h"
+#include "threads.h"
+
+namespace elasticdl::counting {
+
+constexpr size_t kMostLineBytes = 2000000;  // DuckDB takes no longer ones
+constexpr size_t kPadding = 64;             // readable behind a block
+
+class Counter {
+ public:
+  // Of `columns` fields in a line those at `wanted` are counted.
+  Counter(size_t columns, std::vector<size_t> wanted, char delimiter, size_t memory_bytes, size_t threads,
+          std::string directory)
+      : delimiter_(delimiter),
+        memory_(memory_bytes),
+        parts_(threads),
+        fields_(columns),
+        wanted_(std::move(wanted)),
+        spill_(std::move(directory)),
+        tallies_(columns) {
+    std::vector<bool> seen(fields_);
+    for (size_t place : wanted_) {
+      // Twice the same would be two threads at one table.
+      if (place >= fields_ || seen[place]) throw std::invalid_argument("a wanted field twice, or that no line has");
+      seen[place] = true;
+    }
+  }
+
+  // The records of text from `begin` on; where the first that is not whole begins. `text` has padding behind it.
+  size_t count(const char* text, size_t begin, size_t end, size_t most_rows) {
+    if (memchr(text + begin, 0, end - begin)) throw Irregular("a zero byte");
+    size_t parts = 1, next;
+    if (memchr(text + begin, '"', end - begin)) {
+      parts_[0].prepare(fields_, end - begin);
+      next = RecordParser(text, delimiter_, fields_).quoted(begin, end, parts_[0]);
+    } else {
+      const auto* last = static_cast<const char*>(memrchr(text + begin, '\n', end - begin));
+      next = last ? last + 1 - text : begin;
+      parts = split(text, begin, next);
+    }
+    if (end - next > kMostLineBytes) throw Irregular("a long line");
+    limit(parts, most_rows);
+    std::atomic<size_t> column{0};
+    together(parts_.size(), [&](size_t) {
+      std::string scratch;
+      for (size_t next; (next = column.fetch_add(1)) < wanted_.size();)
+        for (size_t part = 0; part < parts; ++part) count_column(text, wanted_[next], parts_[part], scratch);
+    });
+    shrink();
+    return next;
+  }
+
+  // A column that is the same in `rows` rows, such as one that a folder gives.
+  void add(size_t column, std::string_view value, uint64_t rows) {
+    if (!value.empty() && rows > 0) tallies_.at(column).add(value, rows);
+  }
+  size_t add_column() {
+    tallies_.emplace_back();
+    return tallies_.size() - 1;
+  }
+
+  // Once for each column, after all is counted; columns may be summarized at the same time. Its table is gone then.
+  Summary summarize(size_t column, const Question& question) {
+    if (column >= tallies_.size()) throw std::invalid_argument("no such column");
+    Tally tally = std::move(tallies_[column]);
+    tallies_[column] = Tally();
+    Summary found = Summarizer(tally, spill_, question, memory_ / 4, stop_).run();
+#if defined(__GLIBC__)
+    malloc_trim(0);  // else what each thread has freed stays with it
+#endif
+    return found;
+  }
+  void finish() { spill_.open(); }
+
+  void stop() { stop_ = true; }
+  uint64_t rows() const { return rows_; }
+  uint64_t spilled_bytes() const { return spill_.bytes(); }
+  bool has_crlf() const { return crlf_ > 0; }
+
+ private:
+  // Parts at ends of lines, one for each thread, each parsed by its own.
+  size_t split(const char* text, size_t begin, size_t end) {
+    const size_t parts = end - begin < (size_t{64} << 10) ? 1 : parts_.size();
+    std::vector<size_t> bounds{begin};
+    for (size_t part = 1; part < parts; ++part) {
+      const size_t from = std::max(bounds.back(), begin + (end - begin) * part / parts);
+      const auto* mark = from < end ? static_cast<const char*>(memchr(text + from, '\n', end - from)) : nullptr;
+      bounds.push_back(mark ? mark + 1 - text : end);
+    }
+    bounds.push_back(end);
+    together(parts, [&](size_t part) {
+      parts_[part].prepare(fields_, bounds[part + 1] - bounds[part]);
+      RecordParser(text, delimiter_, fields_).plain(bounds[part], bounds[part + 1], parts_[part]);
+    });
+    return parts;
+  }
+
+  void limit(size_t parts, size_t most_rows) {
+    for (size_t part = 0; part < parts; ++part) {
+      Cells& cells = parts_[part];
+      crlf_ += cells.crlf, lf_ += cells.lf;
+      cells.rows = std::min(cells.rows, most_rows);
+      most_rows -= cells.rows;
+      rows_ += cells.rows;
+    }
+    if (crlf_ > 0 && lf_ > 0) throw Irregular("lines end in two ways");
+  }
+
+  void count_column(const char* text, size_t place, Cells& cells, std::string& scratch) {
+    constexpr size_t kAhead = 32;
+    const Cell* column = cells.column(place);
+    Tally& tally = tallies_[place];
+    uint64_t keys[kAhead];
+    for (size_t first = 0; first < cells.rows; first += kAhead) {
+      const size_t count = std::min(kAhead, cells.rows - first);
+      for (size_t i = 0; i < count; ++i) {
+        const Cell cell = column[first + i];
+        const size_t bytes = cell.end - cell.begin;
+        if (bytes <= 8) {
+          tally.words.prefetch(keys[i] = word_at(text + cell.begin, bytes));
+        } else if (!(cell.end & Cell::kDoubled)) {
+          tally.texts.prefetch(keys[i] = hash_of({text + cell.begin, bytes}));
+        }
+      }
+      for (size_t i = 0; i < count; ++i) {
+        const Cell cell = column[first + i];
+        std::string_view value(text + cell.begin, (cell.end & ~Cell::kDoubled) - cell.begin);
+        bool is_new;
+        if (cell.end & Cell::kDoubled) {
+          value = single(value, scratch);
+          is_new = tally.add(value, 1);
+        } else if (value.empty()) {
+          continue;  // missing
+        } else {
+          is_new = value.size() <= 8 ? tally.words.add(keys[i], 1) : tally.texts.add(value, keys[i], 1);
+        }
+        if (is_new) check(value);
+      }
+    }
+  }
+  static std::string_view single(std::string_view value, std::string& scratch) {
+    scratch.clear();
+    for (size_t at = 0; at < value.size(); ++at) {
+      scratch.push_back(value[at]);
+      at += value[at] == '"';
+    }
+    return scratch;
+  }
+  static void check(std::string_view value) {
+    if (memchr(value.data(), '\r', value.size())) throw Irregular("a line end of one CR, or within a field");
+    if (!is_utf8(value)) throw Irregular("not UTF-8");
+  }
+
+  void shrink() {
+    size_t all = 0;
+    for (const Tally& tally : tallies_) all += tally.bytes();
+    if (all <= memory_) return;
+    spill_.open();
+    std::vector<Tally*> largest;
+    for (Tally& tally : tallies_) largest.push_back(&tally);
+    std::sort(largest.begin(), largest.end(), [](Tally* a, Tally* b) { return a->bytes() > b->bytes(); });
+    std::vector<Tally*> chosen;
+    for (size_t next = 0; all > memory_ / 4 && next < largest.size(); ++next) {
+      all -= largest[next]->bytes();
+      chosen.push_back(largest[next]);
+    }
+    std::atomic<size_t> turn{0};
+    together(parts_.size(), [&](size_t) {
+      for (size_t next; (next = turn.fetch_add(1)) < chosen.size();) chosen[next]->spill(spill_);
+    });
+  }
+
+  char delimiter_;
+  size_t memory_;
+  std::vector<Cells> parts_;
+  size_t fields_;
+  std::vector<size_t> wanted_;
+  Spill spill_;
+  std::vector<Tally> tallies_;
+  uint64_t rows_ = 0, crlf_ = 0, lf_ = 0;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace elasticdl::counting
