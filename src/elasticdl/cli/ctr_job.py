@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from elasticdl.ctr.config import CtrConfig
 
 
-def meant(file: Path, kind: JobKind) -> dict[str, Any] | None:
-    """The job that a config describes; None where the file is the description of a job itself."""
+def meant(file: Path, kind: JobKind, ps_mode: str | None) -> dict[str, Any] | None:
+    """The job that a config describes; None where the file is the description of a job itself.
+
+    `ps_mode` is that of an option, which counts more than the config's.
+    """
     from elasticdl.ctr import config as configs
 
     document = load.read_file(file)
@@ -27,7 +30,7 @@ def meant(file: Path, kind: JobKind) -> dict[str, Any] | None:
     from elasticdl.ctr.to_job import to_job
 
     config, built = build(file, document)
-    described = to_job(config, built.directory, built.rows)
+    described = to_job(config, built.directory, built.rows, ps_mode)
     if kind is JobKind.TRAINING:
         return described
     return _with_trained(described, config, kind)
