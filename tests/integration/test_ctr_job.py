@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 
 from tests.integration.commands import elasticdl
 
@@ -108,3 +109,11 @@ def test_with_asynchronous_workers_the_best_model_is_exported_when_it_gets_no_be
     export = json.loads((trained / "apart-ctr" / "model" / "model.json").read_text())
     assert result["phase"] == "succeeded" and "has not improved" in result["reason"]
     assert export["extra"]["step"] == best, shown
+
+
+def test_options_count_more_than_the_config(trained: Path) -> None:
+    words = ("train", "ctr.yaml", "--job_name=other", "--num_workers=4", "--ps_mode=async", "--dry-run")
+    job = yaml.safe_load(elasticdl(trained, *words).partition("name: other")[2])
+
+    assert job["workers"]["wish"] == job["workers"]["max"] == 4
+    assert (job["ps"]["mode"], job["ps"]["modulate_rate"], job["evaluation"]["wait"]) == ("async", True, True)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from elasticdl.ctr.config import CtrConfig
 
 
-def meant(file: Path, kind: JobKind, ps_mode: str | None) -> dict[str, Any] | None:
+def meant(file: Path, kind: JobKind, options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The job that a config describes; None where the file is the description of a job itself.
 
-    `ps_mode` is that of an option, which counts more than the config's.
+    Options count more than the config: what it would say beside its own mode or number of workers is left out.
     """
     from elasticdl.ctr import config as configs
 
@@ -30,7 +30,9 @@ def meant(file: Path, kind: JobKind, ps_mode: str | None) -> dict[str, Any] | No
     from elasticdl.ctr.to_job import to_job
 
     config, built = build(file, document)
-    described = to_job(config, built.directory, built.rows, ps_mode)
+    described = to_job(config, built.directory, built.rows, options.get("ps_mode"))
+    if options.get("num_workers") is not None and isinstance(config.workers, int):
+        described["workers"] = {key: value for key, value in described["workers"].items() if key not in ("min", "max")}
     if kind is JobKind.TRAINING:
         return described
     return _with_trained(described, config, kind)

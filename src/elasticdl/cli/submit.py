@@ -81,7 +81,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
     from elasticdl.cli import ctr_job
 
-    meant = ctr_job.meant(file, kind, values.get("ps_mode")) if file is not None else None
+    meant = ctr_job.meant(file, kind, values) if file is not None else None
     spec = describe(
         kind,
         file,

@@ -27,9 +27,9 @@ def learning_rate(model: str) -> float:
 def ps(mode: str) -> dict[str, Any]:
     """Asynchronous pushes are some updates old when they arrive, and Adam swings with them at the full rate.
 
-    Divided by its staleness, a push does as well as those of one process: see benchmarks/README.md.
+    So a worker waits for its own, and the rate of a push is divided by its staleness: docs/click-models.md has figures.
     """
-    return {"modulate_rate": True} if mode == PsMode.ASYNC else {}
+    return {"modulate_rate": True, "depth": 0} if mode == PsMode.ASYNC else {}
 
 
 # What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or

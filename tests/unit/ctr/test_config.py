@@ -53,7 +53,7 @@ def test_what_the_job_says_counts_last() -> None:
     described = to_job(parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10)
 
     assert described["workers"] == {"min": 1, "wish": 8, "max": 8}
-    assert described["ps"] == {"wish": 1, "mode": "async", "modulate_rate": True}
+    assert described["ps"] == {"wish": 1, "mode": "async", "modulate_rate": True, "depth": 0}
     assert described["plan"]["epochs"] == 1
 
 
