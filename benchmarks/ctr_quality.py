@@ -5,6 +5,9 @@
 Rows are in the order of time: the first 80 % train, the next 10 % choose the epoch, the last 10 % test. Test rows are
 scored once, at the end, when all models are trained. With --keep each model's predictions are written to DIR, and not
 made again by the next run: a run that was interrupted goes on.
+
+Models train by a loop of ours in one process; some of them also as jobs, from a ctr.yaml with nothing but data, label
+and model: as it is, and on two ps with two workers in hybrid and asynchronous mode.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import table
 import torch
-from ctr import ours, rows
+from ctr import jobs, ours, rows
 from ctr.ours import Floats
 from peers import environment
 from rich.progress import track
@@ -35,6 +39,8 @@ TORCH = [name for name, known in KNOWN.items() if not known.is_keras]
 GOAL_LOSS, GOAL_AUC = 0.4915, 0.7540
 QUICK_ROWS = 20_000
 NAMES = {"ours": "", "deepctr": "DeepCTR-Torch 0.3.0", "fuxictr": "FuxiCTR 2.3.10"}
+JOBS = ("deepfm", "dcn_v2")  # those that are trained as jobs, too
+GOAL_CONFIG, GOAL_PS = 0.001, 0.999  # logloss above the hand-written one; AUC over that of one process
 THEIRS = {"deepctr": ("wide_deep", "deepfm", "dcn", "xdeepfm"), "fuxictr": ("deepfm", "dcn_v2")}
 
 
@@ -66,7 +72,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--data", type=Path, default=DATA, metavar="FILE", help="the set as .tsv.xz")
     parser.add_argument("--models", default=",".join(TORCH), metavar="NAMES", help="those of the zoo to train")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help=f"one seed, the first {QUICK_ROWS:,} rows, three models")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"one seed, the first {QUICK_ROWS:,} rows, three models, jobs of one"
+    )
     parser.add_argument("--no-peer", action="store_true", help="without the peers, installed on the first run")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep predictions here, and use those that are")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -80,15 +88,17 @@ def main(arguments: Sequence[str]) -> int:
     raw = rows.read(options.data, QUICK_ROWS if options.quick else 0)
     seeds = range(1 if options.quick else options.seeds)
     peers = {} if options.no_peer else {who: _kept(models, names) for who, models in THEIRS.items()}
+    as_jobs = _kept(JOBS[:1] if options.quick else JOBS, names)
     with tempfile.TemporaryDirectory() as place:
         keep = options.keep or Path(place)
         keep.mkdir(parents=True, exist_ok=True)
-        found = _train(raw, options.data, {"ours": names, **peers}, seeds, keep)
+        found = _train(raw, options.data, {"ours": names, **peers, **dict.fromkeys(jobs.OPTIONS, as_jobs)}, seeds, keep)
     end = raw.train + raw.valid
     valid = {who: Scores.of(raw.labels[raw.train : end], [p[: raw.valid] for p in ps]) for who, ps in found.items()}
     test = {who: Scores.of(raw.labels[end:], [p[raw.valid :] for p in ps]) for who, ps in found.items()}
-    made = _rows(names, peers, test, valid)
-    title = f"Clicks: {len(raw.labels):,} rows of Criteo's set ({len(seeds)} seeds: median, lowest and highest)"
+    made = [*_rows(names, peers, test, valid), *_rows_of_jobs(as_jobs, test)]
+    of = f"{len(seeds)} seeds: median, of jobs mean, lowest and highest"
+    title = f"Clicks: {len(raw.labels):,} rows of Criteo's set ({of})"
     table.show(title, made, notes=[table.machine()])
     if options.json:
         table.write(options.json, made)
@@ -111,8 +121,10 @@ def _train(
     if missing:
         runs = _runs(raw, data, keep, {who for who, _, _ in missing})
         for who, name, seed in track(missing, f"training {len(missing)} models"):
+            started = time.monotonic()
             runs[who](name, seed)
-            print(f"{who} {name}, seed {seed}: done", file=sys.stderr, flush=True)
+            took_s = time.monotonic() - started
+            print(f"{who} {name}, seed {seed}: done in {took_s:.0f} s", file=sys.stderr, flush=True)
     found: dict[tuple[str, str], list[Floats]] = {}
     for who, name, seed in todo:
         found.setdefault((who, name), []).append(np.load(_file(keep, who, name, seed), allow_pickle=False))
@@ -124,17 +136,24 @@ def _runs(raw: rows.Raw, data: Path, keep: Path, who: set[str]) -> dict[str, Cal
     if "ours" in who:
         prepared = ours.Table.of(raw, data)
         runs["ours"] = lambda name, seed: np.save(_file(keep, "ours", name, seed), ours.train(name, prepared, seed))
-    written = keep / "rows.npz"
-    if who - {"ours"}:
+    if by_jobs := who & set(jobs.OPTIONS):
+        made = jobs.Jobs.of(raw, data, keep / "jobs")
+        runs |= {manner: _job(made, manner, keep) for manner in by_jobs}
+    written, those = keep / "rows.npz", who & set(THEIRS)
+    if those:
         # Test rows have no labels here: a peer cannot learn from them by mistake.
         known = np.where(np.arange(len(raw.labels)) < raw.train + raw.valid, raw.labels, 0.0).astype(np.float32)
         sizes = {"train": raw.train, "valid": raw.valid}
         np.savez(written, labels=known, numbers=raw.numbers, values=raw.values, **sizes)
-    for peer in who - {"ours"}:
+    for peer in those:
         runs[peer] = _peer(
             peer, {"deepctr": environment.deepctr, "fuxictr": environment.fuxictr}[peer](), written, keep
         )
     return runs
+
+
+def _job(made: jobs.Jobs, manner: str, keep: Path) -> Callable[[str, int], None]:
+    return lambda name, seed: np.save(_file(keep, manner, name, seed), made.train(manner, name, seed))
 
 
 def _peer(who: str, programs: Path, written: Path, keep: Path) -> Callable[[str, int], None]:
@@ -177,13 +196,34 @@ def _rows(
     return made
 
 
+def _rows_of_jobs(names: Sequence[str], test: dict[tuple[str, str], Scores]) -> list[table.Row]:
+    """A job against the loop in one process, which is written by hand."""
+    made = []
+    for name in names:
+        us, alone = test["config", name].losses, test["ours", name].losses
+        more = statistics.mean(us) - statistics.mean(alone)
+        measure = f"{name}, logloss: the config with nothing but data, label and model"
+        goal = f"{more:+.4f}: within {GOAL_CONFIG} of the hand-written one"
+        spreads = _spread(us, statistics.mean), _spread(alone, statistics.mean)
+        made.append(table.Row(measure, "", *spreads, "hand-written", goal, more <= GOAL_CONFIG))
+    for name in names:
+        for manner, words in (("hybrid", "hybrid"), ("async", "asynchronous")):
+            us, alone = test[manner, name].aucs, test["ours", name].aucs
+            share = statistics.mean(us) / statistics.mean(alone)
+            measure = f"{name}, AUC: the same on ps with {words} workers"
+            goal = f"{share:.4f}: within 0.1 % of the single-process AUC"
+            spreads = _spread(us, statistics.mean), _spread(alone, statistics.mean)
+            made.append(table.Row(measure, "", *spreads, "single process", goal, share >= GOAL_PS))
+    return made
+
+
 def _row(measure: str, us: list[float], them: list[float] | None, who: str, met: bool | None) -> table.Row:
     goal = "" if them is None else "better"
     return table.Row(measure, "", _spread(us), them and _spread(them), NAMES.get(who, ""), goal, met)
 
 
-def _spread(values: list[float]) -> str:
-    middle = statistics.median(values)
+def _spread(values: list[float], middle_of: Callable[[list[float]], float] = statistics.median) -> str:
+    middle = middle_of(values)
     return f"{middle:.4f} ({min(values):.4f}–{max(values):.4f})" if len(values) > 1 else f"{middle:.4f}"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 
 from tests.integration.commands import elasticdl
 
@@ -93,3 +94,26 @@ torch.save(found, sys.argv[2])
     assert len(rows) == 200
     assert [row["score"] for row in rows] == alone["score"].tolist()
     assert [row["chance"] for row in rows] == alone["chance"].tolist()
+
+
+def test_with_asynchronous_workers_the_best_model_is_exported_when_it_gets_no_better(trained: Path) -> None:
+    told = CONFIG.replace("epochs: 3", "epochs: 40, patience: 1")
+    (trained / "apart.yaml").write_text(told)
+    shown = elasticdl(trained, "train", "apart.yaml", "--job_name=apart", "--ps_mode=async")
+
+    job = trained / "home" / "jobs" / "apart"
+    result = json.loads((job / "result.json").read_text())
+    events = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    evaluated = {event["step"]: event["reason"] for event in events if event["kind"] == "evaluation"}
+    best = min(evaluated, key=lambda step: float(evaluated[step].partition("logloss ")[2].partition(",")[0]))
+    export = json.loads((trained / "apart-ctr" / "model" / "model.json").read_text())
+    assert result["phase"] == "succeeded" and "has not improved" in result["reason"]
+    assert export["extra"]["step"] == best, shown
+
+
+def test_options_count_more_than_the_config(trained: Path) -> None:
+    words = ("train", "ctr.yaml", "--job_name=other", "--num_workers=4", "--ps_mode=async", "--dry-run")
+    job = yaml.safe_load(elasticdl(trained, *words).partition("name: other")[2])
+
+    assert job["workers"]["wish"] == job["workers"]["max"] == 4
+    assert (job["ps"]["mode"], job["ps"]["modulate_rate"], job["evaluation"]["wait"]) == ("async", True, True)

@@ -84,7 +84,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
     if manner.priority is not None and queue is None:
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
     if file is not None and is_config:
-        given = ctr_job.meant(file, given, kind)
+        given = ctr_job.meant(file, given, kind, values)
     spec = describe(
         kind,
         given,

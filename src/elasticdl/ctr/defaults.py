@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+from elasticdl.spec import PsMode
 
 MOST_BATCH, LEAST_BATCH, STEPS = 2048, 64, 64
 """A batch is such that an epoch has about `STEPS` of them."""
@@ -19,6 +22,14 @@ def batch_size(rows: int) -> int:
 
 def learning_rate(model: str) -> float:
     return SLOW.get(model, LEARNING_RATE)
+
+
+def ps(mode: str) -> dict[str, Any]:
+    """Asynchronous pushes are some updates old when they arrive, and Adam swings with them at the full rate.
+
+    So a worker waits for its own, and the rate of a push is divided by its staleness: docs/click-models.md has figures.
+    """
+    return {"modulate_rate": True, "depth": 0} if mode == PsMode.ASYNC else {}
 
 
 # What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or

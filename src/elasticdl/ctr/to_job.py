@@ -8,8 +8,7 @@ from typing import Any
 from elasticdl.ctr import defaults
 from elasticdl.ctr.config import CtrConfig
 from elasticdl.ctr.model_file import module_of
-from elasticdl.spec import load
-from elasticdl.spec.job import PsMode
+from elasticdl.spec import PsMode, load
 
 
 def evaluated_every(config: CtrConfig, rows: int) -> int:
@@ -23,8 +22,8 @@ def evaluations_of_epoch(config: CtrConfig, rows: int) -> float:
     return -(-rows // batch) / evaluated_every(config, rows)
 
 
-def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
-    """What the config's `job` says comes last, and so counts."""
+def to_job(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = None) -> dict[str, Any]:
+    """What the config's `job` says comes last, and so counts. `ps_mode`: of this mode, whatever the config says."""
     fewest, most = (config.workers, config.workers) if isinstance(config.workers, int) else config.workers
     training, validation, _ = config.parts
     batch = config.training.batch_size or defaults.batch_size(rows)
@@ -40,13 +39,11 @@ def to_job(config: CtrConfig, directory: Path, rows: int) -> dict[str, Any]:
             "seed": config.training.seed,
         },
         "workers": {"min": fewest, "wish": most, "max": most},
-        "ps": {"wish": config.ps},
+        "ps": {"wish": config.ps, **defaults.ps(ps_mode or config.job.get("ps", {}).get("mode", PsMode.HYBRID))},
         "output": config.output or str(directory / "model"),
     }
     if validation is not None:
         described["data"]["validation"] = validation
-        described["evaluation"] = {"steps": every}
-        if config.job.get("ps", {}).get("mode", PsMode.HYBRID) == PsMode.HYBRID:
-            described["evaluation"]["wait"] = True
+        described["evaluation"] = {"steps": every, "wait": True}
         described["checkpoint"] = {"steps": every, "keep": 5}
     return load.merge(described, config.job)

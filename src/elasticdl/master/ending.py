@@ -52,6 +52,9 @@ def charge(job: Job, who: str, cause: Cause, now: float, *, was_useful: bool, ki
 def stop_asked(job: Job, event: StopAsked, now: float) -> Actions:
     if job.is_over:
         return []
+    if event.is_end and job.trains_by_leases:
+        job.ledger.end_reason = job.ledger.end_reason or event.reason
+        return []
     if event.at_once:
         return end(job, "stopped", event.reason, STOPPED_EXIT_CODE, now, kill=True)
     if isinstance(job.ledger.phase, Stopping):

@@ -184,6 +184,7 @@ class ScaleAsked(NamedTuple):
 class StopAsked(NamedTuple):
     at_once: bool
     reason: str
+    is_end: bool = False  # asked by a callback: the training is done, and its model is wanted
 
 
 # ---- decided as time passed: facts from here on, so that replay need not know what time it was

@@ -51,6 +51,7 @@ class Ledger:
     output: str = ""
     progress: float = 0.0  # steps of one global batch that would have come as far, at the end
     finish_reason: str = ""
+    end_reason: str = ""  # why a callback ended a training by leases before its data was drained
     batches: list[BatchChange] = field(default_factory=list)  # every change of the batch, the newest last
     batch_change: int = 0  # the newest of them that took effect
     speeds: list[SpeedMeasured] = field(default_factory=list)  # one for each configuration

@@ -16,6 +16,8 @@ from elasticdl.spec.ids import WorkerId
 SOURCE = "training"
 # A worker should take several shards in a job, or the last ones would wait for the slowest.
 SHARDS_PER_WORKER = 8
+# And between two evaluations that training waits for: then all wait for the last one.
+SHARDS_PER_WAIT = 4
 _LANE_BITS = 20
 
 
@@ -55,6 +57,8 @@ class TrainingQueue:
     def of(cls, spec: JobSpec, records: int, started_at: float) -> TrainingQueue:
         minibatch = spec.plan.minibatch_size
         fair = -(-records // (SHARDS_PER_WORKER * spec.workers.max))
+        if spec.evaluation.wait and spec.evaluation.steps:
+            fair = min(fair, -(-spec.evaluation.steps * minibatch // (SHARDS_PER_WAIT * spec.workers.max)))
         size = -(-min(spec.data.shard_records, fair) // minibatch) * minibatch
         return cls(ShardQueue(SOURCE, records, size), minibatch, Lanes(int(started_at) << _LANE_BITS))
 

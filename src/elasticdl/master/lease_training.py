@@ -1,8 +1,9 @@
 """Training by leases, event by event and decision by decision: all of the model is on ps, workers take shards. Pure.
 
 One worker makes the first state. Then the positions of the plan are handed out; whenever enough is done an
-evaluation is opened or a checkpoint asked for. When the data is drained, one worker writes the last checkpoint and
-the model.
+evaluation is opened or a checkpoint asked for. Where training waits for evaluations, nothing is handed out beyond the
+place of the next one until its result is there: what is evaluated, and kept, is one state. When the data is drained,
+or a callback has ended the training, one worker writes the last checkpoint and the model.
 """
 
 from __future__ import annotations
@@ -105,10 +106,47 @@ def due(job: Job, now: float) -> Event | None:
 def is_done(job: Job) -> bool:
     """Whether no work will come any more: all is trained, and the last evaluation is over."""
     ledger = job.ledger
-    if ledger.training is None or not ledger.training.shards.is_drained or ledger.evaluations.open:
+    if ledger.training is None or ledger.evaluations.open:
+        return False
+    if ledger.end_reason:
+        return not ledger.training.shards.leases
+    if not ledger.training.shards.is_drained:
         return False
     is_evaluated = ledger.evaluations.newest == ledger.training.batches_done
     return is_evaluated or ledger.plan is None or not ledger.plan.validation_records
+
+
+def may_train(job: Job) -> bool:
+    """Whether training data may be handed out now."""
+    ledger = job.ledger
+    if ledger.training is None or ledger.end_reason or isinstance(ledger.phase, Stopping):
+        return False
+    return not _waits(job) or bool(ledger.training.shards.returned)
+
+
+def _waits(job: Job) -> bool:
+    """Whether an evaluation is awaited: what is handed out is trained to its end, and no more of it."""
+    ledger = job.ledger
+    if not job.spec.evaluation.wait or ledger.training is None or not (ledger.plan and ledger.plan.validation_records):
+        return False
+    shards = ledger.training.shards
+    handed_out = min(shards.next_shard * shards.shard_records, shards.records)
+    return bool(ledger.evaluations.open) or _is_due(job, handed_out)
+
+
+def _is_at_rest(job: Job) -> bool:
+    """Whether nobody trains."""
+    assert job.ledger.training is not None
+    return not (job.ledger.training.shards.leases or job.ledger.training.shards.returned)
+
+
+def _is_due(job: Job, records: int) -> bool:
+    """Whether an evaluation lies between the newest one and so many trained records."""
+    ledger, when = job.ledger, job.spec.evaluation
+    assert ledger.training is not None and ledger.plan is not None
+    by_steps = when.steps * ledger.training.minibatch
+    by_epochs = (when.epochs or (0 if when.steps else 1)) * ledger.plan.records_per_epoch
+    return any(every and records // every > ledger.evaluated_at // every for every in (by_steps, by_epochs))
 
 
 def _members(job: Job) -> list[Worker]:
@@ -127,22 +165,23 @@ def _prepare(job: Job, now: float) -> Event | None:
 
 
 def _evaluate(job: Job, now: float) -> Event | None:
-    ledger, when = job.ledger, job.spec.evaluation
+    ledger = job.ledger
     if ledger.training is None or ledger.plan is None or not ledger.plan.validation_records or ledger.evaluations.open:
         return None
-    queue = ledger.training
-    done, before = queue.shards.done_records, ledger.evaluated_at
-    by_steps = when.steps * queue.minibatch
-    by_epochs = (when.epochs or (0 if when.steps else 1)) * ledger.plan.records_per_epoch
-    is_due = any(every and done // every > before // every for every in (by_steps, by_epochs))
-    is_last = queue.shards.is_drained and ledger.evaluations.newest != queue.batches_done
-    return EvaluationDue(queue.batches_done, done) if is_due or is_last else None
+    queue, shards = ledger.training, ledger.training.shards
+    if ledger.end_reason or (_waits(job) and not _is_at_rest(job)):
+        return None
+    is_last = shards.is_drained and ledger.evaluations.newest != queue.batches_done
+    is_due = _is_due(job, shards.done_records)
+    return EvaluationDue(queue.batches_done, shards.done_records) if is_due or is_last else None
 
 
 def _save(job: Job, now: float) -> Event | None:
     ledger, every = job.ledger, job.spec.checkpoint.steps
     if ledger.training is None or not every or not isinstance(ledger.phase, Running):
         return None
+    if _waits(job) and not _is_at_rest(job):
+        return None  # the state that is evaluated is kept
     done = ledger.training.batches_done
     if done // every <= ledger.saved_at // every or ledger.training.shards.is_drained:
         return None
@@ -162,10 +201,10 @@ def _end(job: Job, now: float) -> Event | None:
     finished = [worker for worker in members if worker.state is WorkerState.FINISHED]
     if not finished or len(finished) < len(members):
         return None
-    is_complete = ledger.training is not None and ledger.training.shards.is_drained
+    is_complete = ledger.training is not None and (ledger.training.shards.is_drained or bool(ledger.end_reason))
     if not ledger.is_exported:
         is_asked = ledger.export is not None and any(worker.id == ledger.export[0] for worker in finished)
         return None if is_asked else ExportAsked(finished[0].id, job.spec.output if is_complete else "")
     if isinstance(phase, Stopping) and not is_complete:
         return JobEnded("stopped", phase.reason, False)
-    return JobEnded("succeeded", ledger.finish_reason or "all records are trained", False)
+    return JobEnded("succeeded", ledger.end_reason or ledger.finish_reason or "all records are trained", False)

@@ -10,7 +10,7 @@ from elasticdl.master.evaluation import Evaluation
 from elasticdl.master.events import Exchanged, LeaseExpired, LeaseReport, PlanFound, SnapshotHeld
 from elasticdl.master.job import Job, send
 from elasticdl.master.membership import Answer, Worker, WorkerState
-from elasticdl.master.phase import Pending, Running, Stopping
+from elasticdl.master.phase import Pending, Running
 from elasticdl.master.shards import Lease, ShardQueue
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind
@@ -110,10 +110,12 @@ def _take(job: Job, worker: Worker, event: Exchanged, now: float) -> Answer:
                 break
             evaluations.next_lease += 1
             taken.append((evaluation.queue.source, evaluation.step, lease))
-    if training is not None and may_take and not isinstance(job.ledger.phase, Stopping):
-        while len(taken) < event.want and (lease := training.take(worker.id, evaluations.next_lease, now)) is not None:
-            evaluations.next_lease += 1
-            taken.append((training.shards.source, 0, lease))
+    while training is not None and may_take and len(taken) < event.want and lease_training.may_train(job):
+        lease = training.take(worker.id, evaluations.next_lease, now)
+        if lease is None:
+            break
+        evaluations.next_lease += 1
+        taken.append((training.shards.source, 0, lease))
     return Answer(event.request, tuple(taken), drained)
 
 

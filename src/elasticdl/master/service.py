@@ -93,7 +93,7 @@ class Service:
         job = self._loop.state.job
         if job.is_over:
             return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
-        await self._loop.settle(ev.StopAsked(request.at_once, request.reason or "asked to stop"))
+        await self._loop.settle(ev.StopAsked(request.at_once, request.reason or "asked to stop", request.is_end))
         how = "at once" if request.at_once else "after the running step, with a checkpoint"
         return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")
 

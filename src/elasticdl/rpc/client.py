@@ -87,6 +87,10 @@ class MasterClient:
         reply: pb.Accepted = self._call(methods.STOP, pb.StopRequest(at_once=at_once, reason=reason))
         return reply.message
 
+    def end(self, reason: str) -> None:
+        """The training of this job by leases is done, though there is data left: with a checkpoint and a model."""
+        self._call(methods.STOP, pb.StopRequest(reason=reason, is_end=True))
+
     def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
         """Report on leases and take more. Repeats the same request while the master is away: it counts once."""
         reply: pb.ExchangeReply = self._call(methods.EXCHANGE, request)

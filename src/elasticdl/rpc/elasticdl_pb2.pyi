@@ -1423,17 +1423,20 @@ class StopRequest(_message.Message):
 
     AT_ONCE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    IS_END_FIELD_NUMBER: _builtins.int
     at_once: _builtins.bool
     reason: _builtins.str
+    is_end: _builtins.bool
     def __init__(
         self,
         *,
         at_once: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        is_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_once", b"at_once", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_once", b"at_once", "is_end", b"is_end", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

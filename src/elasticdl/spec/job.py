@@ -216,11 +216,6 @@ class JobSpec(Part):
                 f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
                 "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
             )
-        if self.evaluation.wait and self.trains_by_leases:
-            raise ValueError(
-                f"evaluation.wait: workers of the {ps.mode} mode never wait for each other; "
-                "leave out --evaluation_wait, or use --ps_mode=hybrid"
-            )
         if self.kind is JobKind.SCRIPT:
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")

@@ -37,8 +37,9 @@ class LeaseLine:
         self._reports: dict[int, pb.LeaseReport] = {}
         self._leases: deque[pb.Lease] = deque()
         self._wants = False
-        self._is_busy = False
+        self._is_telling = False  # reports are on their way
         self._is_closed = False
+        self._is_woken = False
         self._failure: ElasticDLError | None = None
         self.is_drained = False
         self._thread = threading.Thread(target=self._run, name="elasticdl-leases", daemon=True)
@@ -51,12 +52,21 @@ class LeaseLine:
             self._changed.notify_all()
 
     def take(self, timeout_s: float) -> pb.Lease | None:
-        """The next lease; None: none came in time, or `is_drained`. Raises what went wrong with the master."""
+        """The next lease; None: none came in time or before `wake`, or `is_drained`. Raises what went wrong."""
         self.ask()
         with self._changed:
-            self._changed.wait_for(lambda: self._leases or self.is_drained or self._failure, timeout=timeout_s)
+            self._changed.wait_for(
+                lambda: self._leases or self.is_drained or self._is_woken or self._failure, timeout=timeout_s
+            )
+            self._is_woken = False
             self._raise_failure()
             return self._leases.popleft() if self._leases else None
+
+    def wake(self) -> None:
+        """Whoever waits for a lease has something else to look at."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify_all()
 
     def report(self, lease: pb.Lease, done: int, parts: Mapping[str, Part] | None = None, failure: str = "") -> None:
         """So many records of the lease are done; `parts` are the metrics of those since the last report."""
@@ -80,7 +90,7 @@ class LeaseLine:
         with self._changed:
             self._is_hurried = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._failure or not (self._reports or self._is_busy), timeout=timeout_s)
+            self._changed.wait_for(lambda: self._failure or not (self._reports or self._is_telling), timeout=timeout_s)
             self._is_hurried = False
             self._raise_failure()
 
@@ -96,19 +106,17 @@ class LeaseLine:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._is_busy = False
-                self._changed.notify_all()
                 self._changed.wait_for(lambda: self._reports or self._wants or self._is_closed)
                 self._changed.wait_for(self._is_urgent, timeout=self._pace_s)
                 if self._is_closed:
                     return
                 reports, self._reports = list(self._reports.values()), {}
-                wants, self._is_busy = self._wants, True
+                wants, self._is_telling = self._wants, bool(reports)
             try:
                 self._exchange(reports, wants)
             except ElasticDLError as exc:
                 with self._changed:
-                    self._failure, self._is_busy = exc, False
+                    self._failure, self._is_telling = exc, False
                     self._changed.notify_all()
                 return
 
@@ -121,6 +129,7 @@ class LeaseLine:
             pb.ExchangeRequest(worker=self._worker, reports=reports, want=int(wants), request=next(self._requests))
         )
         with self._changed:
+            self._is_telling = False
             self._leases += reply.leases
             self.is_drained = reply.drained
             if reply.leases or reply.drained:

@@ -53,7 +53,8 @@ class Deeds:
     evaluate: Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, Part]]]]
     save: Callable[[int, bytes, bool], None]  # the state after so many batches, with the progress; wait for the disk?
     export: Callable[[str], None]
-    stop: Callable[[str], None]  # ask the master to end the job
+    stop: Callable[[str], None]  # ask the master to stop the job
+    end: Callable[[str], None]  # tell it that the training is done, though there is data left
 
 
 class LeaseTraining:
@@ -100,6 +101,7 @@ class LeaseTraining:
         self._epochs = 0
         self._step_s = 0.0
         lookups.on_pushed = self._pushed
+        link.on_told = leases.wake
 
     def run(self) -> str:
         """Until there is nothing left, or this worker is to stop or to leave; why."""
@@ -163,7 +165,7 @@ class LeaseTraining:
             self._link.is_preparer = False
             self._deeds.prepare()
         while (asked := self._link.next_save()) is not None:
-            self._pull_dense()
+            self._refresh()
             self._deeds.save(asked.step, asked.progress, False)
         while self._link.evaluations:
             step, metrics = self._link.evaluations.popleft()
@@ -171,7 +173,7 @@ class LeaseTraining:
                 callback.on_evaluation(step, metrics)
         if not self._is_stopped and (why := next((c.stop_reason for c in self._callbacks if c.stop_reason), "")):
             self._is_stopped = True
-            self._deeds.stop(why)
+            self._deeds.end(why)
 
     # ---- one batch
 
@@ -226,7 +228,14 @@ class LeaseTraining:
 
     def _pull_dense(self) -> None:
         self._dense = self._lookups.find(dense.NAME, self._ids)
-        self._trainee.set_variables(self._layout.unpack(self._dense.rows[self._dense.plan.inverse]))
+        self._set_dense(self._dense)
+
+    def _refresh(self) -> None:
+        """The newest dense values, for others than the next batch."""
+        self._set_dense(self._lookups.newest(dense.NAME, self._ids))
+
+    def _set_dense(self, found: Found) -> None:
+        self._trainee.set_variables(self._layout.unpack(found.rows[found.plan.inverse]))
 
     def _push(self, work: Work, gradients: Mapping[str, Any]) -> float:
         """Send them; the learning rate they are sent with."""
@@ -268,8 +277,7 @@ class LeaseTraining:
 
     def _evaluate(self, lease: pb.Lease) -> None:
         self._lookups.settle()
-        self._lookups.begin()
-        self._pull_dense()
+        self._refresh()
         for position, parts in self._deeds.evaluate(lease):
             self._leases.report(lease, position - lease.start, parts)
 
@@ -285,8 +293,7 @@ class LeaseTraining:
             if asked is None:
                 link.wait_end(self._spec.timing.heartbeat_s)
                 continue
-            self._lookups.begin()
-            self._pull_dense()
+            self._refresh()
             self._deeds.save(asked.step, asked.progress, True)
             if asked.path:
                 self._deeds.export(asked.path)

@@ -63,6 +63,7 @@ class Link:
         self.evaluations: deque[tuple[int, Mapping[str, float]]] = deque()  # results, for callbacks
         self._changes: tuple[Change, ...] = ()
         self.on_evaluation_started: Callable[[int], None] = lambda step: None
+        self.on_told: Callable[[], None] = lambda: None  # after anything was told; of another thread
         self.fleet: Fleet | None = None  # the newest, in a job with ps
         self.on_fleet: Callable[[Fleet], None] = lambda fleet: None
         self._session = WorkerSession(self.directory, spec, self._say_hello, self._beat, self._told)
@@ -244,6 +245,7 @@ class Link:
                 self.on_fleet(self.fleet)
         with self._changed:
             self._changed.notify_all()
+        self.on_told()
 
     def _say_hello(self) -> pb.Hello:
         return self._hello

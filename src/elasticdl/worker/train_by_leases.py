@@ -16,7 +16,7 @@ from elasticdl.data.mode import Mode
 from elasticdl.data.plan import Plan, plan_of
 from elasticdl.embedding.source import Trained
 from elasticdl.model import tensors
-from elasticdl.model.callbacks import Callback
+from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
 from elasticdl.ps.dense import Layout
@@ -63,7 +63,9 @@ def train_by_leases(line: Line) -> str:
     with MasterClient.connect(line.link.directory, spec.timing.rpc_s) as master:
         leases = LeaseLine(master, line.link.worker, spec.timing.heartbeat_s)
         deeds = Deeds(
-            prepare=lambda: _prepare(line, plan, attached, lookups, layout, trainee, first, evaluation.records),
+            prepare=lambda: _prepare(
+                line, plan, attached, lookups, layout, trainee, first, evaluation.records, callbacks
+            ),
             evaluate=evaluation.run,
             save=_saving(line, plan, state, clients, contract.model_files()),
             export=lambda path: exporting.export(
@@ -75,6 +77,7 @@ def train_by_leases(line: Line) -> str:
                 device,
             ),
             stop=lambda why: _stop(master, why),
+            end=master.end,
         )
         training = LeaseTraining(
             spec, line.link, leases, feed, trainee, layers, lookups, layout, deeds, callbacks,
@@ -141,7 +144,7 @@ class Layers:
 
 def _prepare(
     line: Line, plan: Plan, attached: AttachedLayers, lookups: Lookups, layout: Layout, trainee: Trainee,
-    first: Image | None, validation_records: int,
+    first: Image | None, validation_records: int, callbacks: Sequence[Callback],
 ) -> None:  # fmt: skip
     """Rows came back with the ps where there is a checkpoint; what is not among them begins as the model was built."""
     attached.put(lookups.client)
@@ -149,8 +152,10 @@ def _prepare(
     progress = (
         str(first.meta.get("progress", "")).encode() if first is not None and line.spec.checkpoint.resume else b""
     )
+    watching = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
     line.link.planned(
         plan.total_steps, plan.total_records, plan.records_per_epoch, plan.steps_per_epoch, validation_records,
+        watching.metric if watching else "", best_is_least=watching is not None and watching.mode == "min",
         progress=progress,
     )  # fmt: skip
 

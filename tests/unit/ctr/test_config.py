@@ -53,8 +53,18 @@ def test_what_the_job_says_counts_last() -> None:
     described = to_job(parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10)
 
     assert described["workers"] == {"min": 1, "wish": 8, "max": 8}
-    assert described["ps"] == {"wish": 1, "mode": "async"}
+    assert described["ps"] == {"wish": 1, "mode": "async", "modulate_rate": True, "depth": 0}
     assert described["plan"]["epochs"] == 1
+
+
+def test_asynchronous_pushes_count_by_their_age_where_nothing_else_is_said() -> None:
+    def rates(option: str | None, **ps: Any) -> Any:
+        return to_job(parsed(job={"ps": ps}), Path("/m"), 10, option)["ps"].get("modulate_rate", False)
+
+    assert [rates(None), rates("async"), rates(None, mode="async"), rates("hybrid", mode="async")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    assert not rates("async", modulate_rate=False)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import (
     CheckpointSpec,
     DataSpec,
+    EvaluationSpec,
     JobKind,
     JobSpec,
     ModelSpec,
@@ -42,6 +43,7 @@ def job_spec(
     replicas: int = 1,
     mode: PsMode = PsMode.HYBRID,
     checkpoint_steps: int = 0,
+    evaluation: EvaluationSpec | None = None,
 ) -> JobSpec:
     return JobSpec(
         name="job",
@@ -52,6 +54,7 @@ def job_spec(
         data=DataSpec(shard_records=shard_records),
         timing=timing or TimingSpec(),
         checkpoint=CheckpointSpec(steps=checkpoint_steps),
+        evaluation=evaluation or EvaluationSpec(),
         output=output,
         ps=PsSpec(wish=ps, replicas=replicas, mode=mode),
     )

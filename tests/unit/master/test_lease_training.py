@@ -13,7 +13,7 @@ from elasticdl.master import events as ev
 from elasticdl.master import progress, ps_events
 from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.shards import Lease
-from elasticdl.spec import PsId, PsMode, TimingSpec, WorkerId
+from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, sent, signalled
 
 MINIBATCH = 64  # the default of a plan
@@ -141,6 +141,80 @@ def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
     assert (export.export.path, driver.phase) == ("", "stopped")
     fresh = TrainingQueue.of(driver.spec, RECORDS, 5.0)
     assert progress.load(export.export.progress.decode(), fresh).shards.done_records == MINIBATCH
+
+
+def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_meanwhile() -> None:
+    waits = EvaluationSpec(steps=2, wait=True)
+    driver = training(validation=10, checkpoint_steps=2, evaluation=waits)
+    first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
+    assert first.stop - first.start == MINIBATCH  # so that there is enough for both between two evaluations
+    assert not driver.exchange("worker-1", 2, step(second, MINIBATCH)).leases  # worker-0 is still at it
+
+    report = (step(first, MINIBATCH),)
+    actions = driver.do(ev.Exchanged(WorkerId("worker-0"), 2, report, 1, ()))
+    assert [message.save.step for message in sent(actions, "worker-0", "save")] == [2]
+    assert not (answer := driver.worker("worker-0").answer) or not answer.leases
+    ((source, at, lease),) = driver.exchange("worker-1", 3).leases
+    assert (source, at) == ("validation", 2)
+    assert not driver.exchange("worker-0", 3).leases
+
+    driver.exchange("worker-1", 4, step(lease, 10), want=0)
+    ((source, _, lease),) = driver.exchange("worker-0", 4).leases
+    assert (source, lease.start) == ("training", 2 * MINIBATCH)
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
+    """Shards are of two batches here, evaluations are due after five: one more is trained before."""
+    waits = EvaluationSpec(steps=5, wait=True)
+    driver = training(workers=1, most=1, validation=10, checkpoint_steps=5, evaluation=waits)
+    asked, evaluated, reports = list[int](), list[int](), list[ev.LeaseReport]()
+    for request in range(1, 18, 2):
+        halves = [step(lease, MINIBATCH) for lease in _held(driver)]
+        actions = driver.do(ev.Exchanged(WorkerId("worker-0"), request, tuple(halves), 0, ()))
+        actions += driver.do(ev.Exchanged(WorkerId("worker-0"), request + 1, tuple(reports), 1, ()))
+        asked += [message.save.step for message in sent(actions, "worker-0", "save")]
+        answer = driver.worker("worker-0").answer
+        assert answer is not None
+        evaluated += [at for source, at, _ in answer.leases if source == "validation"]
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+
+    assert asked == evaluated == [6, 10]
+
+
+def _held(driver: Driver) -> list[Lease]:
+    queue = driver.state.job.ledger.training
+    return list(queue.shards.leases.values()) if queue is not None else []
+
+
+def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() -> None:
+    driver = training(validation=10, evaluation=EvaluationSpec(steps=2, wait=True))
+    first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
+    driver.exchange("worker-0", 2, step(first, MINIBATCH), want=0)
+    driver.exit("worker-1", signal=signal.SIGKILL)
+
+    ((source, _, again),) = driver.exchange("worker-0", 3).leases
+
+    assert (source, again.shard) == ("training", second.shard)
+
+
+def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
+    driver = training(output="/out")
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+    driver.do(ev.StopAsked(False, "no better for 3 evaluations", is_end=True))
+    waiting = driver.exchange("worker-1", 1)
+    assert not waiting.leases and not waiting.drained  # worker-0 ends what it has begun
+    assert driver.exchange("worker-0", 2, step(lease, 2 * MINIBATCH)).drained
+    assert driver.exchange("worker-1", 2).drained
+
+    driver.finish("worker-1")
+    (export,) = sent(driver.finish("worker-0"), "worker-0", "export")
+    driver.export("worker-0", "/out")
+
+    assert export.export.path == "/out"
+    assert driver.phase == "succeeded"
+    assert driver.state.job.ledger.recent[-1].reason == "no better for 3 evaluations"
+    assert driver.replayed().dump() == driver.state.dump()
 
 
 def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:

@@ -190,3 +190,17 @@ def test_no_ids_have_no_rows() -> None:
 def test_what_is_no_id_is_refused_by_the_name_of_the_table() -> None:
     with pytest.raises(ModelError, match=r"table users: expected integers as ids. Received: float64 of shape \(2,\)"):
         Lookups(Slow(), depth=0).find("users", np.array([1.0, 2.0]))
+
+
+def test_the_newest_rows_are_those_after_all_pushes_though_others_were_pulled_ahead() -> None:
+    client = Slow()
+    lookups = Lookups(client, depth=2)
+    lookups.begin()
+    lookups.ahead({"users": np.array([7])})
+    give_ones(lookups, "users", [7])
+    push(lookups, 1)
+    lookups.begin()
+    lookups.settle()
+
+    assert rows(lookups.find("users", np.array([7])))[0, 0] == 1.0  # as it was pulled ahead
+    assert rows(lookups.newest("users", np.array([7])))[0, 0] < 1.0

@@ -109,3 +109,27 @@ def test_progress_waits_for_company_and_the_end_of_a_lease_does_not() -> None:
     line.close()
 
     assert [report.done for request in master.heard[before:] for report in request.reports] == [10]
+
+
+def test_what_is_reported_is_waited_for_and_not_a_lease_that_never_comes() -> None:
+    master = Master(1)
+    master.open = {99}
+    line = LeaseLine(master, "worker-0", retry_s=SOON_S)
+    lease = line.take(SOON_S)
+    assert lease is not None
+    assert line.take(0.0) is None  # wanted, and others hold the rest
+    line.report(lease, 10)
+    line.flush(SOON_S)
+    line.close()
+
+    assert [report.done for request in master.heard for report in request.reports] == [10]
+
+
+def test_whoever_waits_for_a_lease_can_be_woken() -> None:
+    master = Master(0)
+    master.open = {99}
+    line = LeaseLine(master, "worker-0", retry_s=SOON_S)
+    threading.Timer(0.05, line.wake).start()
+
+    assert line.take(SOON_S) is None and not line.is_drained
+    line.close()
