@@ -97,7 +97,7 @@ def document(data: str, chosen: Setting) -> dict[str, Any]:
         "min_count": 2,
         "model": {MODEL: {"columns": 10, "hidden": [128, 64], "dropout": 0.2}},
         "training": {
-            "learning_rate": 0.001,
+            "learning_rate": 0.0005,
             "epochs": chosen.epochs,
             "batch_size": chosen.batch,
             "evaluations": chosen.evaluations,

@@ -55,7 +55,8 @@ def test_outside_is_said_to_be_outside() -> None:
     assert not said["every elastic curve inside the spread"]
     assert said["mean elastic curve inside the spread"], "one below, one above"
     assert (said["points inside"], said["elastic best AUCs inside"]) == (4, "0 of 2")
-    assert said["farthest outside"] == pytest.approx(0.04)
+    assert (said["points above"], said["points below"]) == (1, 1)
+    assert (said["farthest outside"], said["farthest below"]) == (pytest.approx(0.04), pytest.approx(0.04))
 
 
 def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
