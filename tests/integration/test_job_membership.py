@@ -90,3 +90,19 @@ def test_all_workers_dead_at_once_go_on_from_the_newest_checkpoint(jobs: Jobs, u
     assert job.digest() == undisturbed
     assert any(f"state of step {status.checkpoint_step}" in job.log(w) for w in ("worker-2", "worker-3")), job.story()
     assert job.document()["records"] == EPOCHS * RECORDS
+
+
+def test_workers_that_are_asked_to_leave_before_they_are_ready_end_at_once(jobs: Jobs, undisturbed: str) -> None:
+    held = jobs.home / "held"
+    job = jobs.train("early", 1, *AT_ONCE, slow=True, pause_s=0.2, params=f"held={held}")
+    job.wait_members(1, step=2)
+    held.touch()
+    job.scale(3)
+    job.wait(lambda s: [one.state for one in s.workers].count("starting") == 2, "two are building their models")
+    job.scale(1)
+
+    job.wait(lambda _: job.kinds().count("worker-left") == 2, "they do not build them to the end")
+    job.hurry()
+
+    assert held.exists() and job.digest() == undisturbed
+    assert "worker-lost" not in job.kinds()

@@ -43,7 +43,10 @@ class Net(nn.Module):
         return result
 
 
-def forward(slow: str = "", pause_s: float = 0.02, failing: bool = False) -> nn.Module:
+def forward(slow: str = "", pause_s: float = 0.02, failing: bool = False, held: str = "") -> nn.Module:
+    """While the file `held` exists no model is made."""
+    while held and Path(held).exists():
+        time.sleep(pause_s)
     return Net(slow, pause_s, failing)
 
 

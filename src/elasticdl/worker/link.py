@@ -219,6 +219,8 @@ class Link:
             case "round":
                 self._rounds.receive(message.round)
             case "leave":
+                if not self._hello.ready:
+                    os._exit(0)  # the master knows; there is nothing to lose, and a model may take long to be made
                 self.leave(message.leave.reason)
             case "stop":
                 self.stop_reason = message.stop.reason or "stopped"
