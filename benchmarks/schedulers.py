@@ -101,7 +101,13 @@ def reproduced(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[
 
 
 def compared(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Row]:
-    """Sums over the workloads decide: every job counts once."""
+    """Sums over all four workloads decide, where every job counts once: fewer of them are not judged."""
+    is_whole = tuple(workloads) == tuple(WORKLOADS)
+    of_all = "" if is_whole else " over all four"
+
+    def judged(is_met: bool) -> bool | None:
+        return is_met if is_whole else None
+
     theirs = [found["pollux", number, PEERS].numbers for number in workloads]
     published = sum(PUBLISHED["pollux"][number - 1] for number in workloads)
     for cost, words, limit in ((PEERS, "same 30 s cost", 0.9), (OURS, "measured sub-second cost", 0.8)):
@@ -112,14 +118,22 @@ def compared(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Ro
             ("Pollux, this run", sum(one.mean_jct_s for one in theirs)),
         ):
             ratio = mean / total
-            yield Row(f"mean JCT, {words}, over Pollux's", "ratio", ratio, 1.0, name, f"≤ {limit}", ratio <= limit)
+            yield Row(
+                f"mean JCT, {words}, over Pollux's",
+                "ratio",
+                ratio,
+                1.0,
+                name,
+                f"≤ {limit}{of_all}",
+                judged(ratio <= limit),
+            )
         for number, own, peer in zip(workloads, ours, theirs, strict=True):
             yield Row(f"mean JCT, {words}, workload {number}", "s", own.mean_jct_s, peer.mean_jct_s, "Pollux, this run")
         for what in ("p99_jct_s", "makespan_s"):
             own, peer = (statistics.mean(getattr(one, what) for one in some) for some in (ours, theirs))
             words_of = {"p99_jct_s": "p99 JCT", "makespan_s": "makespan"}[what]
             measure = f"{words_of}, {words}, mean of workloads"
-            yield Row(measure, "s", own, peer, "Pollux, this run", "no worse", own <= peer)
+            yield Row(measure, "s", own, peer, "Pollux, this run", f"no worse{of_all}", judged(own <= peer))
         own, peer = (max(one.worst_fairness for one in some) for some in (ours, theirs))
         yield Row(f"worst finish-time fairness, {words}", "ratio", own, peer, "Pollux, this run", "≤ 2", own <= 2.0)
 
