@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +16,7 @@ from elasticdl.scheduler.cluster import serving
 from elasticdl.scheduler.cluster.health import SILENCE_S, Pulse
 from elasticdl.scheduler.cluster.kubernetes import Namespace
 from elasticdl.scheduler.policies.goodput import GoodputPolicy
+from tests import probing
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node
 from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic
 from tests.waiting import until
@@ -72,16 +71,7 @@ def pulse(clock: Clock) -> Iterator[Pulse]:
 @pytest.fixture
 def ask(pulse: Pulse) -> Iterator[Ask]:
     probes = Probes(0, pulse.answer)
-
-    def asked(path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{probes.port}{path}", timeout=20) as answer:
-                return answer.status, answer.read().decode().strip()
-        except urllib.error.HTTPError as exc:
-            with exc:
-                return exc.code, exc.read().decode().strip()
-
-    yield asked
+    yield lambda path: probing.ask(probes.port, path, 20.0)
     probes.close()
 
 

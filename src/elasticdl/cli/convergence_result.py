@@ -118,7 +118,7 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
     if not elastic or not fixed:
         return {}
     around = band(runs)
-    curves = np.stack([on(run, around.steps) for run in elastic])
+    curves, theirs = (np.stack([on(run, around.steps) for run in some]) for some in (elastic, fixed))
     is_inside = (curves >= around.least) & (curves <= around.most)
     mean = curves.mean(axis=0)
     mean_inside = (mean >= around.least) & (mean <= around.most)
@@ -139,10 +139,9 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
         "points of the mean": int(mean_inside.size),
         "farthest outside": float(max(beyond.max(), 0.0)),
         "farthest below": float(max((around.least - curves).max(), 0.0)),
-        **_beside_the_fixed(np.stack([on(run, around.steps) for run in fixed]), curves),
+        **_beside_the_fixed(theirs, curves),
         "chance of such a difference of curves by lot": by_lot(
-            [float(on(run, around.steps).mean()) for run in elastic],
-            [float(on(run, around.steps).mean()) for run in fixed],
+            curves.mean(axis=1).tolist(), theirs.mean(axis=1).tolist()
         ),
         "chance of such a difference of best AUCs by lot": by_lot(
             [run.best for run in elastic], [run.best for run in fixed]

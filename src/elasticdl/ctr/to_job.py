@@ -11,22 +11,25 @@ from elasticdl.ctr.model_file import module_of
 from elasticdl.spec import PsMode, load
 
 
+def batch_size(config: CtrConfig, rows: int) -> int:
+    return config.training.batch_size or defaults.batch_size(rows)
+
+
 def evaluated_every(config: CtrConfig, rows: int) -> int:
     """So many steps, at least one."""
-    return max(1, rows // ((config.training.batch_size or defaults.batch_size(rows)) * config.training.evaluations))
+    return max(1, rows // (batch_size(config, rows) * config.training.evaluations))
 
 
 def evaluations_of_epoch(config: CtrConfig, rows: int) -> float:
     """How many really come of `training.evaluations`: steps are whole."""
-    batch = config.training.batch_size or defaults.batch_size(rows)
-    return -(-rows // batch) / evaluated_every(config, rows)
+    return -(-rows // batch_size(config, rows)) / evaluated_every(config, rows)
 
 
 def to_job(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = None) -> dict[str, Any]:
     """What the config's `job` says comes last, and so counts. `ps_mode`: of this mode, whatever the config says."""
     fewest, most = (config.workers, config.workers) if isinstance(config.workers, int) else config.workers
     training, validation, _ = config.parts
-    batch = config.training.batch_size or defaults.batch_size(rows)
+    batch = batch_size(config, rows)
     every = evaluated_every(config, rows)
     described: dict[str, Any] = {
         "model": {"zoo": str(directory), "definition": f"{module_of(config.model)}.forward"},

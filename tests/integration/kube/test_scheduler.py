@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from elasticdl.kube.api import Api
+from tests import probing
 from tests.integration.kube.apiserver import ApiServer, free_port
 from tests.integration.kube.elastic_job import install
 from tests.waiting import until
@@ -35,11 +34,7 @@ class Scheduler:
     def ask(self, path: str) -> tuple[int, str]:
         assert self.process.poll() is None, self.log.read_text()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode().strip()
-        except urllib.error.HTTPError as exc:
-            with exc:
-                return exc.code, exc.read().decode().strip()
+            return probing.ask(self.port, path, 5.0)
         except OSError as exc:
             return 0, str(exc)
 
