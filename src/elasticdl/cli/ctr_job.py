@@ -27,16 +27,11 @@ def is_config(document: Mapping[str, Any]) -> bool:
 
 
 def meant(file: Path, document: Mapping[str, Any], kind: JobKind, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The job that a config, the document in `file`, describes.
-
-    Options count more than the config: what it would say beside its own mode or number of workers is left out.
-    """
+    """The job that a config, the document in `file`, describes; of the mode that the options say, if they do."""
     from elasticdl.ctr.to_job import to_job
 
     config, built = build(file, document)
     described = to_job(config, built.directory, built.rows, options.get("ps_mode"))
-    if options.get("num_workers") is not None and isinstance(config.workers, int):
-        described["workers"] = {key: value for key, value in described["workers"].items() if key not in ("min", "max")}
     if kind is JobKind.TRAINING:
         return described
     return _with_trained(described, config, kind)

@@ -67,7 +67,7 @@ def describe(
         from_file = load.anchor(from_file, file_directory)
         from_options = load.anchor(from_options, working_directory)
         document = load.merge(from_file, from_options)
-    document = load.merge(document, _strategy(values.get("distribution_strategy"), document))
+    document = load.merge(document, _strategy(values.get("distribution_strategy"), document, from_options))
     if document.setdefault("kind", kind.value) != kind.value:
         verb = VERB_OF.get(document["kind"], "another command")
         raise SpecError(f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF[kind]}`; use `elasticdl {verb}`")
@@ -114,8 +114,8 @@ def _earlier(document: dict[str, Any], directory_of: Callable[[str], JobDirector
     return directory.load_spec().model_dump(mode="json", exclude_none=True)
 
 
-def _strategy(strategy: str | None, document: dict[str, Any]) -> dict[str, Any]:
-    """The original's --distribution_strategy; its Local is all-reduce with one worker."""
+def _strategy(strategy: str | None, document: dict[str, Any], from_options: dict[str, Any]) -> dict[str, Any]:
+    """The original's --distribution_strategy; its Local is one worker, with ps beside it where there are some."""
     if strategy is None:
         return {}
     if strategy in (Strategy.ALLREDUCE, Strategy.PS):
@@ -123,7 +123,8 @@ def _strategy(strategy: str | None, document: dict[str, Any]) -> dict[str, Any]:
     if strategy != LOCAL:
         expected = f"expected {', '.join(STRATEGIES)}; received {strategy!r}"
         raise SpecError(f"--distribution_strategy: {expected}{nearest(strategy, STRATEGIES)}")
-    workers = _section(document, "workers")
+    workers = _section(from_options, "workers")
     if any(str(workers.get(key, 1)) not in ("0", "1") for key in ("wish", "min", "max")):
         raise SpecError(f"--distribution_strategy: Local is one worker; leave out --num_workers or use {STRATEGIES[0]}")
-    return {"strategy": Strategy.ALLREDUCE.value, "workers": {"wish": 1, "min": 1, "max": 1}}
+    beside = Strategy.PS if _section(document, "ps").get("wish") else Strategy.ALLREDUCE
+    return {"strategy": beside.value, "workers": {"wish": 1, "min": 1, "max": 1}}

@@ -34,7 +34,7 @@ training:
   positive_weight: 1.0  # of rows with label 1; other than 1, predicted chances are no longer calibrated
 # weight: importance    # a column with the weight of each row in training
 
-workers: 2              # or [1, 8]: as many as can be had
+workers: 2              # at most, and one at least; or [3, 8]: from three to eight, as many as can be had
 ps: 1                   # parameter servers, which hold the embeddings
 # output: model         # where the model goes; default: {directory}/model
 report: true            # at the end, a page with pictures of what was learnt: {directory}/report/index.html

@@ -27,7 +27,6 @@ def evaluations_of_epoch(config: CtrConfig, rows: int) -> float:
 
 def to_job(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = None) -> dict[str, Any]:
     """What the config's `job` says comes last, and so counts. `ps_mode`: of this mode, whatever the config says."""
-    fewest, most = (config.workers, config.workers) if isinstance(config.workers, int) else config.workers
     training, validation, _ = config.parts
     batch = batch_size(config, rows)
     every = evaluated_every(config, rows)
@@ -41,7 +40,7 @@ def to_job(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = 
             "learning_rate": config.training.learning_rate or defaults.learning_rate(config.model),
             "seed": config.training.seed,
         },
-        "workers": {"min": fewest, "wish": most, "max": most},
+        "workers": _workers(config.workers),
         "ps": {"wish": config.ps, **defaults.ps(ps_mode or config.job.get("ps", {}).get("mode", PsMode.HYBRID))},
         "output": config.output or str(directory / "model"),
     }
@@ -50,3 +49,10 @@ def to_job(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = 
         described["evaluation"] = {"steps": every, "wait": True}
         described["checkpoint"] = {"steps": every, "keep": 5}
     return load.merge(described, config.job)
+
+
+def _workers(given: int | tuple[int, int]) -> dict[str, int]:
+    if isinstance(given, int):
+        return {"wish": given}
+    fewest, most = given
+    return {"min": fewest, "wish": most, "max": most}

@@ -120,6 +120,16 @@ def test_a_local_strategy_is_one_worker(elasticdl: Run) -> None:
     assert (told["workers"]["wish"], told["workers"]["max"]) == (1, 1)
 
 
+def test_a_local_strategy_counts_more_than_the_workers_of_a_file_and_leaves_its_ps(
+    elasticdl: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text("model: {definition: m.f}\nworkers: {min: 2, wish: 4}\nps: {wish: 1}\n")
+    told = dry(elasticdl, tmp_path / "job.yaml", "--distribution_strategy=Local")
+
+    assert {told["workers"][key] for key in ("min", "wish", "max")} == {1}
+    assert (told["strategy"], told["ps"]["wish"]) == ("ParameterServerStrategy", 1)
+
+
 def test_the_strategy_follows_from_the_ps_and_the_ps_from_the_strategy(elasticdl: Run) -> None:
     told = dry(elasticdl, "--model_def=m.f", "--distribution_strategy=ParameterServerStrategy")
     assert told["ps"]["wish"] == 1

@@ -26,7 +26,8 @@ def test_three_keys_are_a_job() -> None:
     assert job.model is not None and job.model.definition == "deepfm.forward"
     assert job.data.training == "clicks.csv#rows=0%:80%"
     assert job.data.validation == "clicks.csv#rows=80%:90%"
-    assert (job.ps.wish, job.workers.wish, job.output) == (1, 2, "/made/model")
+    assert (job.ps.wish, job.output) == (1, "/made/model")
+    assert (job.workers.min, job.workers.wish, job.workers.max) == (1, 2, 2)
     assert job.evaluation.steps == job.checkpoint.steps == 100_000 // (2 * job.plan.global_batch_size)
 
 
