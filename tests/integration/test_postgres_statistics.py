@@ -96,6 +96,16 @@ def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str)
     assert not table.of("x").is_distinct_exact
 
 
+def test_the_first_rows_are_those_of_the_key_as_in_training(host: str) -> None:
+    put(host, ["id", "x"], ["int PRIMARY KEY", "int"], [(9 - value, value) for value in range(10)])
+    first = Question(most_rows=4)
+
+    assert analyze.analyze(analyze.Source(uri(host)), first).of("x").minimum == 6  # stored last
+
+    put(host, ["x"], ["int"], [(value,) for value in range(10)])
+    assert analyze.analyze(analyze.Source(uri(host)), first).rows == 4  # no key: any four
+
+
 def test_nothing_is_written_and_the_source_has_no_user(host: str) -> None:
     put(host, ["x"], ["int"], [(1,)])
 

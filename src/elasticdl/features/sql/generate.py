@@ -36,14 +36,20 @@ def text_of(column: Column, question: Question, dialect: Dialect) -> str:
     return f"CAST({name} AS {dialect.text})"
 
 
-def chosen(relation: str, question: Question, dialect: Dialect, can_sample: bool = True) -> str:
-    """What stands after FROM: all rows, a sample, or the first ones. Some views cannot be sampled but by chance."""
+def chosen(
+    relation: str, question: Question, dialect: Dialect, can_sample: bool = True, key: Sequence[str] = ()
+) -> str:
+    """What stands after FROM: all rows, a sample, or the first ones, by `key` where there is one to order them.
+
+    Some views cannot be sampled but by chance.
+    """
     if question.sample < 1 and can_sample:
         relation = dialect.part(relation, question.sample, question.seed)
     elif question.sample < 1:
         relation = f"(SELECT * FROM {relation} WHERE random() < {question.sample:.8f}) sampled"
     if question.most_rows is not None:
-        relation = f"(SELECT * FROM {relation} LIMIT {question.most_rows:d}) first_rows"
+        order = f" ORDER BY {', '.join(map(dialect.identifier, key))}" if key else ""
+        relation = f"(SELECT * FROM {relation}{order} LIMIT {question.most_rows:d}) first_rows"
     return relation
 
 

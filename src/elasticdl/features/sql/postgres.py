@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+from elasticdl.data import postgres_key
 from elasticdl.data.table_uri import PostgresTable
 from elasticdl.errors import DataError
 from elasticdl.features.sql import generate
@@ -69,9 +70,17 @@ class PostgresEngine:
     def statement(self, columns: Sequence[Column], question: Question) -> str:
         relation = f"{_DIALECT.identifier(self._table.schema)}.{_DIALECT.identifier(self._table.table)}"
         is_view = self._described[0][3] in ("v", "f")
-        relation = generate.chosen(relation, question, _DIALECT, can_sample=not is_view)
+        key = self._key(relation) if question.most_rows is not None else ()
+        relation = generate.chosen(relation, question, _DIALECT, can_sample=not is_view, key=key)
         counted = generate.counted(relation, columns, question, _DIALECT)
         return generate.summary("counted_cells", columns, question, _DIALECT, inline=counted)
+
+    def _key(self, relation: str) -> tuple[str, ...]:
+        """What orders the rows where they are trained; without such a key the first rows are any."""
+        try:
+            return postgres_key.describe(self._connection, relation, self.name, self._table.key).key
+        except DataError:
+            return ()
 
     def close(self) -> None:
         connection = getattr(self, "_connection", None)
