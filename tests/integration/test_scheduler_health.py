@@ -60,7 +60,7 @@ def pulse(clock: Clock) -> Iterator[Pulse]:
     made, loop = Pulse(clock=clock), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    beating = asyncio.run_coroutine_threadsafe(made.beat(), loop)
+    beating = asyncio.run_coroutine_threadsafe(made.heart.run(), loop)
     yield made
     beating.cancel()
     loop.call_soon_threadsafe(loop.stop)

@@ -1,13 +1,16 @@
-"""What a kubelet asks a process of ours over HTTP."""
+"""What a kubelet asks a process of ours over HTTP, and the beat of its event loop, by which it is seen to live."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 TEXT = "text/plain; charset=utf-8"
+BEAT_S = 1.0
 
 
 class Answer(NamedTuple):
@@ -45,3 +48,23 @@ class Probes:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class Heartbeat:
+    """Beats with the event loop; asked from other threads, so that a loop that hangs is seen."""
+
+    def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._silence_s = silence_s
+        self._clock = clock
+        self._beat_at = clock()
+
+    async def run(self) -> None:
+        while True:
+            self._beat_at = self._clock()
+            await asyncio.sleep(BEAT_S)
+
+    @property
+    def silence(self) -> str:
+        """Why the process should be started again; "" while it beats."""
+        silent_s = self._clock() - self._beat_at
+        return f"the event loop has been silent for {silent_s:.0f} s" if silent_s > self._silence_s else ""

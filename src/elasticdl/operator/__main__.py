@@ -21,10 +21,10 @@ from elasticdl.operator import health, reactions
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def lead_and_serve(api: Api, election: Election, beat: health.Health) -> None:
+async def lead_and_serve(api: Api, election: Election, alive: health.Health) -> None:
     """Term after term, until a signal comes."""
     loop = asyncio.get_running_loop()
-    beating = loop.create_task(beat.beat())
+    beating = loop.create_task(alive.heart.run())
     is_lost = True
     while is_lost:
         waiting = loop.create_task(election.won())

@@ -5,17 +5,15 @@ It tells its pulse what it does; what it has not told for too long is what it di
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
 
-from elasticdl.kube.probes import Answer
+from elasticdl.kube.probes import Answer, Heartbeat
 
 PORT = 8080
 LIVENESS, READINESS = "/healthz", "/readyz"
 
-BEAT_S = 1.0
 SILENCE_S = 120.0  # of a turn, which may write to many jobs, and of the event loop that renews the Lease
 INTERVALS = 3  # that a turn may be late
 
@@ -26,16 +24,10 @@ class Pulse:
     def __init__(self, *, silence_s: float = SILENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s = silence_s
         self._clock = clock
-        self._beat_at = clock()
+        self.heart = Heartbeat(silence_s, clock)
         self._due_at = math.inf  # when the next word of the turns is overdue
         self._doing = "it starts"
         self._trouble: Callable[[], str] = lambda: "it starts"
-
-    async def beat(self) -> None:
-        """With the event loop."""
-        while True:
-            self._beat_at = self._clock()
-            await asyncio.sleep(BEAT_S)
 
     def waits(self, trouble: Callable[[], str]) -> None:
         """It has no turns: another scheduler leads, or nobody yet. `trouble` says why it does not know, if so."""
@@ -53,9 +45,8 @@ class Pulse:
     def silence(self) -> str:
         """Why it should be started again; "" while it lives."""
         now = self._clock()
-        if now - self._beat_at > self._silence_s:
-            return f"the event loop has been silent for {now - self._beat_at:.0f} s"
-        return f"{self._doing}, and the next turn is {now - self._due_at:.0f} s overdue" if now > self._due_at else ""
+        late = f"{self._doing}, and the next turn is {now - self._due_at:.0f} s overdue" if now > self._due_at else ""
+        return self.heart.silence or late
 
     @property
     def trouble(self) -> str:

@@ -22,7 +22,7 @@ async def lead_and_serve(
     for number in signals:
         loop.add_signal_handler(number, asked.set)
     ending = loop.create_task(asked.wait())
-    beating = loop.create_task(pulse.beat())
+    beating = loop.create_task(pulse.heart.run())
     while not asked.is_set():
         pulse.waits(lambda: election.trouble)
         winning = loop.create_task(election.won())

@@ -15,7 +15,7 @@ def made(clock: ManualClock) -> Pulse:
 
 def beat(pulse: Pulse) -> None:
     async def once() -> None:
-        task = asyncio.create_task(pulse.beat())
+        task = asyncio.create_task(pulse.heart.run())
         await asyncio.sleep(0)
         task.cancel()
 
