@@ -51,8 +51,9 @@ def render(status: pb.JobStatus, directory: JobDirectory | None) -> RenderableTy
 
 def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str, str]]:
     """Label and text of each line; only what there is."""
-    lines = [("why", status.reason)] if status.reason and status.phase != "succeeded" else []
     is_training = status.kind in ("training", "script")
+    is_early = status.phase != "succeeded" or (is_training and status.records < status.total_records)
+    lines = [("why", status.reason)] if status.reason and is_early else []
     if status.metrics:
         lines.append(("metrics", words.metrics(status) + (f" (step {status.metrics_step:,})" if is_training else "")))
     if status.best and is_training:
@@ -103,4 +104,5 @@ def records(status: pb.JobStatus) -> str:
         return f"{status.records:,} trained = {planned}, none lost, none twice"
     if status.records > status.total_records:
         return f"{status.records:,} trained, {status.records - status.total_records:,} too many for {planned}"
-    return f"{status.records:,} trained of {planned}, {status.total_records - status.records:,} to go"
+    rest = "the rest was not needed" if status.phase == "succeeded" else "{:,} to go"
+    return f"{status.records:,} trained of {planned}, {rest.format(status.total_records - status.records)}"

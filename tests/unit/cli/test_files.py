@@ -195,15 +195,24 @@ def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "expected"),
+    ("phase", "records", "expected"),
     [
-        (5391, "5,391 trained = 1,797 records x 3 epochs, none lost, none twice"),
-        (5000, "5,000 trained of 1,797 records x 3 epochs, 391 to go"),
-        (5400, "5,400 trained, 9 too many for 1,797 records x 3 epochs"),
+        ("succeeded", 5391, "5,391 trained = 1,797 records x 3 epochs, none lost, none twice"),
+        ("stopped", 5000, "5,000 trained of 1,797 records x 3 epochs, 391 to go"),
+        ("succeeded", 5000, "5,000 trained of 1,797 records x 3 epochs, the rest was not needed"),
+        ("succeeded", 5400, "5,400 trained, 9 too many for 1,797 records x 3 epochs"),
     ],
 )
-def test_the_summary_says_whether_records_were_lost_or_doubled(records: int, expected: str) -> None:
-    assert summary.records(pb.JobStatus(records=records, total_records=5391, epochs=3)) == expected
+def test_the_summary_says_whether_records_were_lost_or_doubled(phase: str, records: int, expected: str) -> None:
+    assert summary.records(pb.JobStatus(phase=phase, records=records, total_records=5391, epochs=3)) == expected
+
+
+def test_the_summary_says_why_a_job_ended_before_its_last_epoch() -> None:
+    early = pb.JobStatus(kind="training", phase="succeeded", reason="no better", records=5, total_records=9, epochs=1)
+
+    assert ("why", "no better") in summary.rows(early, None)
+    early.records = 9
+    assert "why" not in dict(summary.rows(early, None))
 
 
 def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> None:
