@@ -97,7 +97,7 @@ def document(data: str, chosen: Setting) -> dict[str, Any]:
         "min_count": 2,
         "model": {MODEL: {"columns": 10, "hidden": [128, 64], "dropout": 0.2}},
         "training": {
-            "learning_rate": 0.0005,
+            "learning_rate": 0.00025,
             "epochs": chosen.epochs,
             "batch_size": chosen.batch,
             "evaluations": chosen.evaluations,
@@ -202,7 +202,11 @@ def _finish(found: Sequence[Run], planned: int, data: str, chosen: Setting, comm
     click.echo(f"{output / NAME}.png and .json")
 
 
-_SHOWN = ("every elastic curve inside the spread", "mean elastic curve inside the spread", "elastic best AUCs inside")
+_SHOWN = (
+    "every elastic curve inside the spread",
+    "every elastic curve within two standard deviations",
+    "elastic best AUCs inside",
+)
 
 
 def _table(found: Sequence[Run], said: dict[str, Any]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elasticdl import drawing, replacement
-from elasticdl.cli.convergence_result import Run, band, groups
+from elasticdl.cli.convergence_result import DEVIATIONS, Run, band, groups
 from elasticdl.drawing import COLOURS, INK, clean
 
 STROKES = ("-", "--", ":", "-.")
-BAND = "#cbd2d9"
+BAND, WIDE = "#cbd2d9", "#eceff2"
 
 
 def draw(path: Path, title: str, runs: Sequence[Run], notes: Sequence[str]) -> None:
@@ -19,6 +19,9 @@ def draw(path: Path, title: str, runs: Sequence[Run], notes: Sequence[str]) -> N
     clean(axes)
     if any(not run.is_elastic for run in runs):
         around = band(runs)
+        if around.deviation.all():
+            low, high = (around.mean + side * DEVIATIONS * around.deviation for side in (-1, 1))
+            axes.fill_between(around.steps, low, high, color=WIDE, linewidth=0, label="two standard deviations")
         axes.fill_between(
             around.steps, around.least, around.most, color=BAND, alpha=0.75, linewidth=0, label="spread of the fixed"
         )
@@ -34,9 +37,9 @@ def draw(path: Path, title: str, runs: Sequence[Run], notes: Sequence[str]) -> N
             )  # fmt: skip
     # The rise from nothing is the same for all; what matters is above it.
     ordered = sorted(auc for run in runs for _, auc in run.points)
-    low, high = ordered[len(ordered) // 8], ordered[-1]
-    margin = max(high - low, 1e-4) / 12
-    axes.set_ylim(low - margin, high + margin)
+    bottom, top = ordered[len(ordered) // 8], ordered[-1]
+    margin = max(top - bottom, 1e-4) / 12
+    axes.set_ylim(bottom - margin, top + margin)
     axes.set_xlabel("updates of all workers", color=INK)
     axes.set_ylabel("AUC of the validation rows", color=INK)
     axes.legend(loc="lower right", frameon=False, fontsize=9)

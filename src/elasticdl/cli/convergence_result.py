@@ -15,6 +15,8 @@ Points = tuple[tuple[int, float], ...]  # step and AUC of each evaluation, in or
 # Kept from the original's report on its third experiment, on the whole click log.
 CLAIM = "the original, on the whole click log: best AUC 0.8003 to 0.8008 for all nine runs"
 CLAIMED = (0.8003, 0.8008)
+DEVIATIONS = 2.0  # on either side of the mean
+FEWEST = 3  # fixed runs that have a standard deviation worth the name, and a spread without one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,13 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The least and the greatest AUC of the fixed runs at each of `steps`."""
+    """Where the AUC of the fixed runs lies at each of `steps`: its range, its mean and its standard deviation."""
 
     steps: NDArray[np.float64]
     least: NDArray[np.float64]
     most: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]  # 0 for fewer than FEWEST runs, of which it says nothing
 
 
 def groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -98,7 +102,8 @@ def band(runs: Sequence[Run]) -> Band:
     within = sorted({low, high, *(step for step, _ in runs[0].points if low < step < high)})
     steps = np.array(within, np.float64)
     fixed = np.stack([on(run, steps) for run in runs if not run.is_elastic])
-    return Band(steps, fixed.min(axis=0), fixed.max(axis=0))
+    deviation = fixed.std(axis=0, ddof=1) if len(fixed) >= FEWEST else np.zeros(len(steps))
+    return Band(steps, fixed.min(axis=0), fixed.max(axis=0), fixed.mean(axis=0), deviation)
 
 
 def on(run: Run, steps: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -109,7 +114,7 @@ def on(run: Run, steps: NDArray[np.float64]) -> NDArray[np.float64]:
 def judged(runs: Sequence[Run]) -> dict[str, Any]:
     """Whether the elastic runs lie inside the spread of the fixed ones, from the strictest question to the mildest.
 
-    The band is the range of n runs. Another run of the very same kind has a point inside with a chance of
+    The spread is the range of n runs. Another run of the very same kind has a point inside with a chance of
     (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs. So each fixed run is
     asked the same, with the band of the other ones; and an exact test of permutations says how often runs that are
     called elastic by lot differ as much from the rest.
@@ -139,6 +144,7 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
         "points of the mean": int(mean_inside.size),
         "farthest outside": float(max(beyond.max(), 0.0)),
         "farthest below": float(max((around.least - curves).max(), 0.0)),
+        **_by_deviations(around, curves),
         **_beside_the_fixed(theirs, curves),
         "chance of such a difference of curves by lot": by_lot(
             curves.mean(axis=1).tolist(), theirs.mean(axis=1).tolist()
@@ -149,9 +155,21 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def _by_deviations(around: Band, elastic: NDArray[np.float64]) -> dict[str, Any]:
+    """How far from the mean of the fixed runs, in their standard deviations: the other meaning of a spread."""
+    if not around.deviation.all():
+        return {}
+    far = np.abs(elastic - around.mean) / around.deviation
+    return {
+        "every elastic curve within two standard deviations": bool((far <= DEVIATIONS).all()),
+        "points within two standard deviations": int((far <= DEVIATIONS).sum()),
+        "farthest, in standard deviations": float(far.max()),
+    }
+
+
 def _beside_the_fixed(fixed: NDArray[np.float64], elastic: NDArray[np.float64]) -> dict[str, float]:
     """Of points, the share inside the spread of all fixed runs but one: that one's, and the elastic ones'."""
-    if len(fixed) < 3:
+    if len(fixed) < FEWEST:
         return {}
     of_fixed, of_elastic = [], []
     for place in range(len(fixed)):

@@ -75,6 +75,17 @@ def test_a_fixed_run_is_asked_the_same_as_the_elastic_ones() -> None:
     assert said["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
 
 
+def test_far_is_counted_in_standard_deviations_of_the_fixed() -> None:
+    fixed = [ran("fixed 4", seed, [0.6 + seed / 100, 0.7 - seed / 100]) for seed in range(3)]  # 0.01 at both steps
+
+    said = judged([*fixed, ran("elastic 4-8", 0, [0.629, 0.69]), ran("elastic 4-8", 1, [0.61, 0.665])])
+
+    assert not said["every elastic curve within two standard deviations"]
+    assert said["points within two standard deviations"] == 3
+    assert said["farthest, in standard deviations"] == pytest.approx(2.5)
+    assert "points within two standard deviations" not in judged([*FIXED, ran("elastic 4-8", 0, [0.6, 0.7, 0.7])])
+
+
 def test_curves_with_other_steps_are_compared_where_all_have_points() -> None:
     around = band([FIXED[0], ran("fixed 8", 1, [0.5, 0.9], every=12)])
 
