@@ -7,7 +7,7 @@ STAMP := .venv/.ready
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py $(wildcard native/src/*)
+$(STAMP): pyproject.toml setup.py $(wildcard native/src/* native/src/*/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "torch==2.13.0" "tensorflow-cpu==2.21.0" "keras==3.15.1"
 	$(BIN)/python -m pip install --quiet --editable ".[torch,dev]"

@@ -1,4 +1,5 @@
-// The counter of CSV values as Python sees it: the GIL is released wherever text is read or values are ordered.
+// The counter of CSV values, and vocabularies, as Python sees them: the GIL is released wherever text is read or values
+// are ordered.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -6,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "counting/counter.h"
+#include "counting/places.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -59,6 +61,23 @@ Wholes counts(const std::vector<Value>& values) {
   return array(std::move(found));
 }
 
+using Offsets = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Values as Arrow has them: letters, and an offset more than there are values.
+Wholes find(const Places& places, Block letters, Offsets offsets) {
+  const size_t count = offsets.shape(0) ? offsets.shape(0) - 1 : 0;
+  const int32_t* at = offsets.data();
+  for (size_t next = 0; next < count; ++next)
+    if (at[next] < 0 || at[next + 1] < at[next]) throw nb::value_error("offsets go up");
+  if (count && static_cast<size_t>(at[count]) > letters.shape(0)) throw nb::value_error("offsets end with the letters");
+  std::vector<int64_t> found(count);
+  {
+    nb::gil_scoped_release released;
+    places.find(reinterpret_cast<const char*>(letters.data()), at, count, found.data());
+  }
+  return array(std::move(found));
+}
+
 std::vector<std::pair<std::string, uint64_t>> odd(const Summary& summary) {
   std::vector<std::pair<std::string, uint64_t>> found;
   for (const Value& value : summary.odd) found.emplace_back(value.text, value.count);
@@ -100,6 +119,15 @@ NB_MODULE(_counter, module) {
       .def("values", [](const Summary& summary) { return joined(summary.values); })
       .def("counts", [](const Summary& summary) { return counts(summary.values); })
       .def_prop_ro("odd", &odd);
+
+  nb::class_<Places>(module, "Places")
+      .def(
+          "__init__",
+          [](Places* made, nb::bytes letters, nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> ends) {
+            new (made) Places({letters.c_str(), letters.size()}, {ends.data(), ends.data() + ends.shape(0)});
+          },
+          "letters"_a, "ends"_a)
+      .def("find", &find, "letters"_a, "offsets"_a);
 
   nb::class_<Counter>(module, "Counter")
       .def(nb::init<size_t, std::vector<size_t>, char, size_t, size_t, std::string>(), nb::kw_only(), "columns"_a, "wanted"_a,

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "../src/counting/counter.h"
+#include "../src/counting/places.h"
 
 using namespace elasticdl::counting;
 
@@ -79,9 +80,31 @@ void run(size_t memory_bytes, bool quoted) {
               static_cast<size_t>(counter.spilled_bytes()));
 }
 
+// A vocabulary that several threads ask at once; letters are an allocation of their own here, too.
+void find() {
+  constexpr size_t kValues = 10000;
+  std::string letters;
+  std::vector<int64_t> ends;
+  std::vector<int32_t> offsets{0};
+  for (size_t place = 0; place < kValues; ++place) {
+    letters += cell(2 + place % 2, 3 * place) + std::to_string(place);
+    ends.push_back(static_cast<int64_t>(letters.size()));
+    offsets.push_back(static_cast<int32_t>(letters.size()));
+  }
+  const Places places(letters.substr(0, ends[kValues / 2 - 1]), {ends.begin(), ends.begin() + kValues / 2});
+  together(kThreads, [&](size_t) {
+    std::vector<int64_t> found(kValues);
+    places.find(letters.data(), offsets.data(), kValues, found.data());
+    for (size_t place = 0; place < kValues; ++place)
+      expect(found[place] == (place < kValues / 2 ? static_cast<int64_t>(place) : -1), "a place");
+  });
+  std::printf("%zu values found or not\n", kValues);
+}
+
 }  // namespace
 
 int main() {
+  find();
   for (size_t memory_bytes : {size_t{64} << 20, size_t{200} << 10})
     for (bool quoted : {false, true}) run(memory_bytes, quoted);
   return 0;

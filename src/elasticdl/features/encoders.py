@@ -6,7 +6,6 @@ They are the content of front.json, so that a few lines without ElasticDL can do
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import repeat
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -179,10 +178,8 @@ class VocabularyEncoder(_Encoder):
         texts = columns.texts(self.column, self.kind)
         if self.unknown > 1:
             return texts.each(self.of)
-        # As `of`, without an array of texts: most of the time of a front goes into this.
-        found = map(self._lookup.places.get, texts.keys, repeat(UNKNOWN - FIRST))
-        ids = np.fromiter(found, np.int64, len(texts.keys)) + FIRST
-        return texts.each(lambda _: ids)
+        # As `of`, but without a fingerprint: others have one id, next to FIRST as -1 is to the first place.
+        return texts.each(lambda distinct: self._lookup.find(distinct) + FIRST)
 
 
 class HashEncoder(_Encoder):

@@ -65,12 +65,16 @@ class RateEncoder(BaseModel):
 
     def encode(self, columns: Columns) -> Floats:
         """[rows, 2], of rows that were not counted."""
-        found: Floats = self._table[self.of.encode(columns)]
-        return found
+        return _pairs(self._table, self.of.encode(columns))
 
     @cached_property
     def _table(self) -> Floats:
         return np.stack([np.array(self.clicked, np.float32), np.array(self.seen, np.float32)], axis=1)
+
+
+def _pairs(table: Floats, places: Ids) -> Floats:
+    """Rows of a table [places, 2]; a pair is taken as one number of eight bytes, in half the time."""
+    return table.view(np.int64)[:, 0][places].view(np.float32).reshape(-1, 2)
 
 
 def fold_of(ids: Ids) -> Ids:
@@ -108,12 +112,11 @@ class Folds:
 
     def encode(self, one: RateEncoder, columns: Columns, folds: Ids) -> Floats:
         """[rows, 2], of rows that were counted: without those of their own fold."""
-        if one.name not in self._tables:  # every answer there is: [value, fold, 2]
+        if one.name not in self._tables:  # every answer there is: [value and fold, 2]
             share = FOLDS / (FOLDS - 1)
             others = [(table.sum(axis=1, keepdims=True) - table) * share for table in self._of(one.name)]
-            self._tables[one.name] = np.stack(one.numbers(*others), axis=2)
-        found: Floats = self._tables[one.name][one.of.encode(columns), folds]
-        return found
+            self._tables[one.name] = np.stack(one.numbers(*others), axis=2).reshape(-1, 2)
+        return _pairs(self._tables[one.name], one.of.encode(columns) * FOLDS + folds)
 
     def _of(self, name: str) -> tuple[Counts, Counts]:
         return self._rows[name], self._clicks[name]

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,6 @@ class Texts:
     @property
     def missing(self) -> NDArray[np.bool_]:
         return self.codes < 0
-
-    @cached_property
-    def keys(self) -> list[bytes]:
-        """Of the distinct values."""
-        found: list[bytes] = self.distinct.cast(pa.binary()).to_pylist()
-        return found
 
     def each(self, encode: Callable[[Any], NDArray[np.int64]]) -> NDArray[np.int64]:
         """Ids of rows, from ids of the distinct values."""

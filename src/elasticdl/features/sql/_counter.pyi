@@ -61,6 +61,14 @@ class Summary:
         ...
     def counts(self) -> NDArray[np.int64]: ...
 
+class Places:
+    """Where values stand in a vocabulary: the letters of all, one after the other, and where each ends."""
+
+    def __init__(self, letters: bytes, ends: NDArray[np.int64]) -> None: ...
+    def find(self, letters: NDArray[np.uint8], offsets: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Of each value between two offsets; -1 for one that is not there."""
+        ...
+
 class Counter:
     def __init__(
         self,

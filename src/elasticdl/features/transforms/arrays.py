@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,10 +88,10 @@ class Arrays:
 
         texts = text_of(values)
         encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
-        places = lookup.places
-        found = list(map(places.get, encoded.dictionary.cast(pa.binary()).to_pylist(), repeat(-1)))
-        codes = encoded.indices.cast(pa.int64()).fill_null(len(found)).to_numpy(zero_copy_only=False)
-        ids: Numbers = np.array([*found, places.get(b"", -1)], np.int64)[codes]
+        distinct = encoded.dictionary
+        found = lookup.find(pa.concat_arrays([distinct, pa.array([""], distinct.type)]))  # a null is the empty text
+        codes = encoded.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+        ids: Numbers = found[codes]
         return ids
 
     def parsed(self, texts: Any, to: ToNumber) -> Numbers:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elasticdl.errors import DataError
 from elasticdl.features import current
+from elasticdl.features.transforms.finder import Finder, finder
 from elasticdl.features.transforms.interface import Array, Ops
 from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
@@ -69,7 +70,15 @@ class IndexLookup(Elementwise):
 
     def num_bins(self) -> int:
         """Ids are 0 … num_bins() - 1."""
-        return len(self.places) + self.num_oov_tokens
+        return self._known + self.num_oov_tokens
+
+    @property
+    def _known(self) -> int:
+        return len(self.vocabulary)  # type: ignore[arg-type]
+
+    @cached_property
+    def find(self) -> Finder:
+        return finder(self.vocabulary, lambda: self.places)  # type: ignore[arg-type]
 
     @cached_property
     def places(self) -> dict[bytes, int]:
@@ -88,8 +97,8 @@ class IndexLookup(Elementwise):
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
         place = ops.index(values, self, tables)
         if self.num_oov_tokens == 1:  # no need of a fingerprint
-            return ops.where(place < 0, len(self.places), place)
-        return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + len(self.places), place)
+            return ops.where(place < 0, self._known, place)
+        return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + self._known, place)
 
 
 def _is_decimal(value: bytes) -> bool:
