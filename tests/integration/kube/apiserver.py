@@ -44,7 +44,8 @@ def free_port() -> int:
 class ApiServer:
     """`kill` and `start` are a crash and a restart; etcd lives through them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, checks_accounts: bool = False) -> None:
+        """`checks_accounts`: a pod's service account must be there, as in a cluster."""
         found = programs()
         assert found is not None, "no etcd and kube-apiserver: set KUBEBUILDER_ASSETS"
         self._programs = found
@@ -59,7 +60,8 @@ class ApiServer:
         self._command = ["kube-apiserver", "--etcd-servers", etcd, "--bind-address", "127.0.0.1"]
         self._command += ["--secure-port", str(self.port), "--service-cluster-ip-range", "10.96.0.0/16"]
         self._command += ["--cert-dir", str(folder / "certificates"), "--token-auth-file", str(folder / "tokens.csv")]
-        self._command += ["--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount"]
+        self._command += ["--authorization-mode", "RBAC"]
+        self._command += [] if checks_accounts else ["--disable-admission-plugins", "ServiceAccount"]
         self._command += ["--service-account-issuer", "https://kubernetes.default.svc"]
         self._command += ["--service-account-key-file", str(folder / "account.key")]
         self._command += ["--service-account-signing-key-file", str(folder / "account.key")]

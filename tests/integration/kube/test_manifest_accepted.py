@@ -1,108 +1,41 @@
-"""A real API server takes every object that a job is made of; nothing of it runs, there are no nodes.
-
-Where etcd, kube-apiserver and kubectl are: $KUBEBUILDER_ASSETS, the convention of envtest.
-"""
+"""A real API server takes every object that a job is made of; nothing of it runs, there are no nodes."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import ssl
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from elasticdl.launcher import manifest
+from tests.integration.kube.apiserver import ApiServer, programs
 from tests.unit.launcher.jobs import GOLDEN, MASTER_SET, SECRETS, SMALL, job
-
-ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere"))
-KUBECTL = ASSETS / "kubectl" if (ASSETS / "kubectl").exists() else Path(shutil.which("kubectl") or "/nowhere")
-START_S = 120.0
-LOOK_S = 0.2
-
-pytestmark = pytest.mark.skipif(
-    not all((ASSETS / name).exists() for name in ("etcd", "kube-apiserver")) or not KUBECTL.exists(),
-    reason="no etcd, kube-apiserver and kubectl in $KUBEBUILDER_ASSETS",
-)
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def spawn(folder: Path, program: str, **options: object) -> subprocess.Popen[bytes]:
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    with (folder / f"{program}.log").open("wb") as log:
-        return subprocess.Popen([ASSETS / program, *words], stdout=log, stderr=log, cwd=folder)
-
-
-def wait_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    request = urllib.request.Request(f"{url}/readyz", headers={"Authorization": "Bearer admin-token"})
-    deadline = time.monotonic() + START_S
-    while server.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(request, timeout=5, context=context):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(LOOK_S)
-    pytest.fail(f"kube-apiserver is not ready: {log.read_text()[-2000:]}")
-
-
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    folder = tmp_path_factory.mktemp("api")
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    (folder / "account.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
-    )
-    (folder / "tokens.csv").write_text('admin-token,admin,1,"system:masters"\n')
-    store, peer, port = (free_port() for _ in range(3))
-    etcd_url, peer_url = f"http://127.0.0.1:{store}", f"http://127.0.0.1:{peer}"
-    etcd = spawn(
-        folder, "etcd", data_dir=folder / "etcd", listen_client_urls=etcd_url, advertise_client_urls=etcd_url,
-        listen_peer_urls=peer_url, initial_advertise_peer_urls=peer_url, initial_cluster=f"default={peer_url}",
-        unsafe_no_fsync="true", log_level="error",
-    )  # fmt: skip
-    server = spawn(
-        folder, "kube-apiserver", etcd_servers=etcd_url, bind_address="127.0.0.1", secure_port=port,
-        cert_dir=folder / "certificates", token_auth_file=folder / "tokens.csv", authorization_mode="RBAC",
-        service_cluster_ip_range="10.96.0.0/16", service_account_issuer="https://kubernetes.default.svc",
-        service_account_key_file=folder / "account.key", service_account_signing_key_file=folder / "account.key",
-    )  # fmt: skip
+    """With a server of its own: priority classes belong to no namespace."""
+    found = programs()
+    program = shutil.which("kubectl", path=found) or shutil.which("kubectl")
+    if found is None or program is None:
+        pytest.skip("no etcd, kube-apiserver and kubectl on this machine: set KUBEBUILDER_ASSETS")
+    with ApiServer(tmp_path_factory.mktemp("api"), checks_accounts=True) as server:
+        access = f"--kubeconfig={server.kubeconfig()}"
 
-    def call(*words: str, document: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-        access = [f"--server=https://127.0.0.1:{port}", "--token=admin-token", "--insecure-skip-tls-verify"]
-        return subprocess.run(
-            [KUBECTL, *access, *words], input=json.dumps(document) if document else None, text=True,
-            capture_output=True, timeout=60, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
+        def call(*words: str, document: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [program, access, *words], input=json.dumps(document) if document else None, text=True,
+                capture_output=True, timeout=60, check=False,
+            )  # fmt: skip
 
-    try:
-        wait_ready(f"https://127.0.0.1:{port}", server, folder / "kube-apiserver.log")
         furnish(call)
         yield call
-    finally:
-        for process in (server, etcd):
-            process.kill()
-            process.wait(30)
 
 
 def furnish(kubectl: Kubectl) -> None:
