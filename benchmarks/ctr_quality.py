@@ -33,7 +33,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from elasticdl.zoo.ctr.models import KNOWN
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "ctr" / "criteo_dac_137k.tsv.xz"
 PEERS = Path(__file__).parent / "peers"
 TORCH = [name for name, known in KNOWN.items() if not known.is_keras]
 GOAL_LOSS, GOAL_AUC = 0.4915, 0.7540
@@ -69,7 +68,7 @@ class Scores:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=DATA, metavar="FILE", help="the set as .tsv.xz")
+    parser.add_argument("--data", type=Path, default=rows.SAMPLE, metavar="FILE", help="the set as .tsv.xz")
     parser.add_argument("--models", default=",".join(TORCH), metavar="NAMES", help="those of the zoo to train")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import table
+from ctr.rows import COLUMNS, SAMPLE
 from models import criteo_like
 from peers import environment
 from pyarrow import csv
@@ -36,7 +37,6 @@ from elasticdl.features.rates import Folds
 from elasticdl.features.sql.interface import Question
 
 HERE = Path(__file__).parent
-DATA = HERE.parents[1] / "shared" / "data" / "ctr" / "criteo_dac_137k.tsv.xz"
 OURS, PEER = HERE / "peers" / "elasticdl_analysis.py", HERE / "peers" / "fuxictr_encoder.py"
 PEER_NAME = "FuxiCTR 2.3.10"
 SIZES, QUICK = (100_000, 1_000_000, 10_000_000), (20_000, 100_000)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     peer = None if options.no_peer else environment.fuxictr()
     with tempfile.TemporaryDirectory(prefix="elasticdl-features-") as directory:
-        data = options.data or (DATA if DATA.exists() and not options.quick else None)
+        data = options.data or (SAMPLE if SAMPLE.exists() and not options.quick else None)
         rows = speed(Path(directory), QUICK_ROWS if options.quick else SPEED_ROWS, peer, data)
         rows += memory(Path(directory), QUICK if options.quick else SIZES)
     table.show("Analysis of features", rows, notes=[table.machine()])
@@ -114,7 +114,7 @@ def _copied(data: Path, path: Path) -> int:
     """As CSV with a header; how many rows there are."""
     with path.open("wb") as file:
         if data.suffix == ".xz":
-            file.write(",".join(["label", *criteo_like.NUMBERS, *criteo_like.CATEGORIES]).encode() + b"\n")
+            file.write(",".join(COLUMNS).encode() + b"\n")
             with lzma.open(data) as lines:
                 file.writelines(line.replace(b"\t", b",") for line in lines)
         else:

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ctr.ours import Floats
-from ctr.rows import NUMBERS, VALUES, Raw
+from ctr.rows import COLUMNS, Raw
 
-COLUMNS = ("label", *(f"I{n}" for n in range(1, NUMBERS + 1)), *(f"C{n}" for n in range(1, VALUES + 1)))
 CONFIG = """\
 data: clicks.tsv
 label: label

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+SAMPLE = Path(__file__).parents[3] / "shared" / "data" / "ctr" / "criteo_dac_137k.tsv.xz"
 NUMBERS, VALUES = 13, 26
+COLUMNS = ("label", *(f"I{n}" for n in range(1, NUMBERS + 1)), *(f"C{n}" for n in range(1, VALUES + 1)))
 ABSENT = -1  # of a value, as an integer; none of the file's is negative
 
 Ints = NDArray[np.int64]

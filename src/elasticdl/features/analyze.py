@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from elasticdl.data import table_uri
 from elasticdl.data.table_uri import DuckdbTable, MaxComputeTable, PostgresTable
 from elasticdl.errors import DataError
-from elasticdl.features.sql import assemble, files
+from elasticdl.features.sql import assemble, files, has_counter
 from elasticdl.features.sql.interface import Column, Engine, Progress, Question
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 
@@ -64,8 +63,7 @@ def _open(source: Source) -> Engine:
         from elasticdl.features.sql.duckdb_engine import DuckdbEngine
 
         found = files.find(source.uri, source.columns, source.delimiter)
-        # Built without a compiler, there is no native counter, and DuckDB reads it all.
-        if isinstance(found, files.CsvFiles) and find_spec("elasticdl.features.sql._counter"):
+        if isinstance(found, files.CsvFiles) and has_counter():  # else DuckDB reads it all
             from elasticdl.features.sql.csv_engine import CsvEngine
 
             return CsvEngine(found, source.uri, source.memory, temporary)

@@ -27,6 +27,11 @@ class Values(Sequence[str]):
         encoded = [value.encode() for value in values]
         return cls(b"".join(encoded), np.cumsum([len(value) for value in encoded], dtype=np.int64))
 
+    @property
+    def pieces(self) -> tuple[bytes, NDArray[np.int64]]:
+        """The letters, and where each value ends."""
+        return self._letters, self._ends
+
     def __len__(self) -> int:
         return len(self._ends)
 

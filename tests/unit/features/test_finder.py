@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.features.transforms import IndexLookup, finder
+from elasticdl.features.sql import COUNTER
+from elasticdl.features.transforms import IndexLookup, finder, index_lookup
 from tests import native
 
-native.require(finder.NATIVE)
+native.require(COUNTER)
 
 from elasticdl.features.sql import _counter  # noqa: E402
 
@@ -38,7 +39,7 @@ def test_a_hundred_thousand_values_are_all_found() -> None:
 
 
 def test_without_the_native_core_a_dictionary_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finder, "find_spec", lambda name: None)
+    monkeypatch.setattr(index_lookup, "has_counter", lambda: False)
     lookup = IndexLookup(["A", "B"])
 
     assert lookup(["B", "C", None, "A"]).tolist() == [1, 2, 2, 0]

@@ -1,1 +1,10 @@
 """Statistics by SQL: one generator of text, a dialect for each database, and the engines that run it."""
+
+from importlib.util import find_spec
+
+COUNTER = "elasticdl.features.sql._counter"
+
+
+def has_counter() -> bool:
+    """Whether the native core is there; built without a compiler, it is not."""
+    return find_spec(COUNTER) is not None

@@ -1,32 +1,25 @@
-"""Where texts stand in a vocabulary: found by the native core where it is built, else by a dictionary."""
+"""Where texts stand in a vocabulary: found by the native core, or, where that is not built, by a dictionary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.features.values import Values
+
 Places = NDArray[np.int64]
 Finder = Callable[[Any], Places]
 """From an Arrow array of texts without nulls to their places; -1 for a text that is not in the vocabulary."""
-
-NATIVE = "elasticdl.features.sql._counter"
-
-
-def finder(vocabulary: Sequence[str], places: Callable[[], Mapping[bytes, int]]) -> Finder:
-    """`places`, of each value's bytes, is asked for only where there is no native core."""
-    return native(vocabulary) if find_spec(NATIVE) else plain(places())
 
 
 def native(vocabulary: Sequence[str]) -> Finder:
     from elasticdl.features.sql import _counter
 
-    encoded = [value.encode() for value in vocabulary]
-    places = _counter.Places(b"".join(encoded), np.cumsum([len(value) for value in encoded], dtype=np.int64))
+    places = _counter.Places(*Values.of(vocabulary).pieces)
 
     def find(texts: Any) -> Places:
         values = _binary(texts)

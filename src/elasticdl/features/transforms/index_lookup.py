@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from elasticdl.errors import DataError
 from elasticdl.features import current
-from elasticdl.features.transforms.finder import Finder, finder
+from elasticdl.features.sql import has_counter
+from elasticdl.features.transforms import finder
 from elasticdl.features.transforms.interface import Array, Ops
 from elasticdl.features.transforms.transformation import Elementwise, expect_bins
 
@@ -77,8 +78,8 @@ class IndexLookup(Elementwise):
         return len(self.vocabulary)  # type: ignore[arg-type]
 
     @cached_property
-    def find(self) -> Finder:
-        return finder(self.vocabulary, lambda: self.places)  # type: ignore[arg-type]
+    def find(self) -> finder.Finder:
+        return finder.native(self.vocabulary) if has_counter() else finder.plain(self.places)  # type: ignore[arg-type]
 
     @cached_property
     def places(self) -> dict[bytes, int]:
