@@ -13,7 +13,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Self
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.waiting import until
 
 ADMIN, NOBODY = "admin", "nobody"  # users: one may do all, one may do nothing
 START_S = 90.0
@@ -91,13 +92,13 @@ class ApiServer:
 
     def start(self) -> None:
         """Returns when it serves."""
-        self._server = self._spawn(self._command)
-        end = time.monotonic() + START_S
-        while not self._is_ready():
-            log = (self._folder / "kube-apiserver.log").read_text(errors="replace")[-3000:]
-            assert self._server.poll() is None, f"kube-apiserver ended:\n{log}"
-            assert time.monotonic() < end, f"kube-apiserver does not serve after {START_S:g} s:\n{log}"
-            time.sleep(0.05)
+        self._server = server = self._spawn(self._command)
+
+        def log() -> str:
+            return (self._folder / "kube-apiserver.log").read_text(errors="replace")[-3000:]
+
+        until("kube-apiserver serves", lambda: self._is_ready() or server.poll() is not None, START_S, tell=log)
+        assert server.poll() is None, f"kube-apiserver ended:\n{log()}"
 
     def kill(self) -> None:
         if self._server is not None:
