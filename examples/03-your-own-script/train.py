@@ -2,14 +2,14 @@
 
 import torch
 from safetensors.torch import save_file
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import elasticdl.torch as elastic
+from elasticdl.zoo.digits.data import draw
 
-images, labels = load_digits(return_X_y=True)
-dataset = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
+images, labels = draw()
+dataset = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels, dtype=torch.int64))
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

@@ -1,3 +1,3 @@
 """ElasticDL: elastic distributed deep learning, on a laptop or on Kubernetes."""
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"

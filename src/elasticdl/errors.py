@@ -4,16 +4,18 @@ ElasticDLError
 ├── SpecError              the job description is wrong; fix it          (CLI exit 2)
 │   ├── ModelError           the model file does not keep the contract
 │   └── DataError            the data cannot be read as described
-│       └── DataUnavailable    a database was waited for in vain         (CLI exit 1)
+│       └── DataUnavailable    a database or store was waited for in vain (CLI exit 1)
 ├── TransientError         try again later
 │   ├── MasterUnreachable
-│   └── DatabaseAway         a database does not answer
+│   ├── DatabaseAway         a database does not answer
+│   └── StoreUnavailable     an object store does not answer
 ├── PermanentError         retrying cannot help; the job stops           (CLI exit 1)
 │   ├── PoisonShard          a shard failed on every worker that tried it
 │   ├── BudgetExhausted      workers keep failing
 │   ├── CheckpointCorrupt    no usable checkpoint where one was promised
 │   ├── CheckpointFailed     a checkpoint or export could not be written
 │   ├── LossNotFinite        the loss became NaN or infinite
+│   ├── ReplicasDiffer       workers that should hold the same state do not
 │   ├── ImageFailed          a container engine could not build or push an image
 │   └── AccessDenied         wrong token or certificate
 └── ReplicaLost            expected in our trade; becomes an event, never a crash
@@ -45,7 +47,7 @@ class DataError(SpecError):
 
 
 class DataUnavailable(DataError):
-    """A database did not answer for as long as the job waits. The job is not at fault, and may be resumed."""
+    """A database or an object store did not answer for as long as the job waits. The job may be resumed."""
 
     exit_code = 1
 
@@ -60,6 +62,10 @@ class MasterUnreachable(TransientError):
 
 class DatabaseAway(TransientError):
     """A database does not answer, or went away in the middle of an answer."""
+
+
+class StoreUnavailable(TransientError):
+    """An object store did not answer for as long as it was tried."""
 
 
 class PermanentError(ElasticDLError):
@@ -84,6 +90,10 @@ class CheckpointFailed(PermanentError):
 
 class LossNotFinite(PermanentError):
     """The loss became NaN or infinite. Names the step and the logical rank."""
+
+
+class ReplicasDiffer(PermanentError):
+    """Workers that should hold the same state do not. Names the tensor, the step and the workers."""
 
 
 class ImageFailed(PermanentError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -22,6 +23,13 @@ def end_on_terminate() -> None:
 def end() -> NoReturn:
     """Now, as one whom SIGTERM ended."""
     os._exit(128 + signal.SIGTERM)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process as soon as the thread that started it ends. Linux only."""
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+    if ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def on_terminate(leave: Callable[[str], None]) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.storage.place import StorePath, open_place
 from tests.integration.job import Jobs
+from tests.s3 import BUCKET, Proxy, pass_all, serve_s3
 
 
 @pytest.fixture
@@ -34,3 +36,34 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     job.digest()
     yield job.directory.root / "checkpoints"
     started.end()
+
+
+@pytest.fixture(scope="session")
+def s3_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """An S3 server for the session; this process and those it starts are led to the proxy before it."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    with (
+        serve_s3(tmp_path_factory.mktemp("s3") / "server.log") as server,
+        Proxy(server) as proxy,
+        pytest.MonkeyPatch.context() as environ,
+    ):
+        for name, value in proxy.environ.items():
+            environ.setenv(name, value)
+        yield proxy
+
+
+@pytest.fixture
+def s3(s3_proxy: Proxy) -> Iterator[Proxy]:
+    """The same, with requests that all pass until the test says otherwise."""
+    s3_proxy.rule = pass_all
+    yield s3_proxy
+    s3_proxy.rule = pass_all
+
+
+@pytest.fixture
+def bucket(s3: Proxy, request: pytest.FixtureRequest) -> StorePath:
+    """A prefix of this test's own."""
+    place = open_place(f"s3://{BUCKET}/{request.node.name.replace('[', '-').replace(']', '')}", retry_s=20.0)
+    assert isinstance(place, StorePath)
+    return place

@@ -65,6 +65,10 @@ class Jobs:
             chosen += ["--output", str(job.output)]
         return self.launch(job, [verb, "--detach", "--job_name", name, "--threads", "1", *chosen, *options], faults)
 
+    def adopt(self, job: Job) -> None:
+        """Someone else starts it; it ends with the others."""
+        self._started.append(job)
+
     def launch(self, job: Job, arguments: Sequence[str], faults: str = "", **environ: str) -> Job:
         self._started.append(job)
         done = job.command(*arguments, **{FAULTS: faults}, **environ)

@@ -19,6 +19,9 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
     [
         ("dispatch.py",),
         ("noise.py",),
+        ("slow_dataset.py",),
+        ("your_code.py", "--only", "guard"),
+        ("your_code.py", "--only", "lines"),
         ("ps_memory.py", "--no-peer"),
         ("ps_rows.py", "--no-peer"),
         ("features.py", "--no-peer"),

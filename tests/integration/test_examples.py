@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from safetensors.numpy import load_file
 
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spec.env import HOME
+from tests.integration.job import Job, Jobs, digest
 from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -40,6 +42,7 @@ class Shell:
         # As in an activated virtual environment.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environ = {**os.environ, HOME: str(self.home), "PATH": path, "PYTHONWARNINGS": "ignore"}
+        environ |= {"OMP_NUM_THREADS": "1"}  # small models: threads of many tests would wait for each other
         done = subprocess.run(
             words, cwd=self.place, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
@@ -160,6 +163,49 @@ def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> No
     assert 0.0 < chance < 1.0
 
 
+@pytest.mark.parametrize("shell", ["09-from-ddp"], indirect=True)
+def test_the_ninth_example_runs_under_ddp_and_elastically(shell: Shell) -> None:
+    unmodified = shell.said("elasticdl run --compat ddp")
+
+    assert "epoch 8 of 8: loss" in unmodified
+    assert "train_ddp.py:38   loss.backward()" in unmodified and "→ step.backward(loss)" in unmodified
+    for told in (unmodified, shell.said("elasticdl run --workers 1:2 train.py"), shell.said("python train.py")):
+        assert re.search(r"9\d\.\d% of the digits are read correctly", told)
+
+
+def test_the_port_from_ddp_writes_at_most_eight_lines() -> None:
+    before, after = (
+        (EXAMPLES / "09-from-ddp" / name).read_text().splitlines() for name in ("train_ddp.py", "train.py")
+    )
+
+    written = [line for line in difflib.ndiff(before, after) if line.startswith("+ ") and line[2:].strip()]
+
+    assert len(written) <= 8, written
+
+
+@pytest.mark.parametrize("shell", ["10-lightning"], indirect=True)
+def test_the_tenth_example_trains_with_lightning_alone_and_elastically(shell: Shell) -> None:
+    result = shell.result("script")
+
+    assert result["phase"] == "succeeded" and result["step"] == 96
+    for command in ("python train.py --plain", "python train.py"):
+        accuracy = re.search(r"accuracy: ([\d.]+)", shell.printed[command])
+        assert accuracy is not None and float(accuracy[1]) > 0.9
+    assert (shell.place / "trained" / "best.ckpt").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("shell", ["11-hugging-face"], indirect=True)
+def test_the_eleventh_example_trains_a_small_gpt_alone_and_elastically(shell: Shell) -> None:
+    result = shell.result("script")
+
+    assert result["phase"] == "succeeded" and result["step"] == 20
+    assert "20 steps in" in shell.said("python train.py --plain") and "20 steps in" in shell.said(
+        "python train.py --st"
+    )
+    weights = load_file(shell.place / "trained" / "checkpoint-20" / "model.safetensors")
+    assert sum(tensor.size for tensor in weights.values()) > 1_000_000
+
+
 def _asked(port: int, rows: list[dict[str, object]], service: subprocess.Popen[bytes]) -> list[float]:
     def ask() -> list[float]:
         assert service.poll() is None, "the service ended"
@@ -182,3 +228,38 @@ def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:
 
     assert shell.metric("training", "accuracy") > 0.9
     assert is_export(tmp_path / "my-zoo" / "trained")
+
+
+@pytest.mark.parametrize("shell", ["12-gan"], indirect=True)
+def test_the_twelfth_example_trains_two_models_that_take_turns(shell: Shell) -> None:
+    result = shell.result("script")
+
+    assert result["phase"] == "succeeded"
+    assert result["records"] == result["total_records"]
+    assert "from the centre" in shell.said("python train.py")
+
+
+def gan(jobs: Jobs, name: str, workers: str, faults: str = "") -> Job:
+    """The example's script for one epoch, with threads and logical ranks that fix its bits."""
+    job = Job(jobs.home, name)
+    options = ["--detach", "--job_name", name, "--threads", "1", "--workers", workers, "--logical_ranks", "4"]
+    arguments = ["--epochs", "1", "--logical_ranks", "4", "--output", str(jobs.home / f"{name}.safetensors")]
+    return jobs.launch(job, ["run", *options, str(EXAMPLES / "12-gan" / "train.py"), *arguments], faults)
+
+
+def test_a_worker_killed_between_the_updates_of_a_step_changes_no_bit_of_the_gan(jobs: Jobs) -> None:
+    runs = {
+        "undisturbed": gan(jobs, "undisturbed", "1:1"),
+        "between": gan(jobs, "between", "2:2", "worker-1@9:applied=SIGKILL"),
+        "reduced": gan(jobs, "reduced", "2:2", "worker-1@9:reduced=SIGKILL,worker-0@20:applied=SIGKILL"),
+    }
+
+    digests = {}
+    for name, job in runs.items():
+        result = job.result()
+        assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
+        job.wait_gone()
+        assert name == "undisturbed" or "worker-lost" in job.kinds(), job.story()
+        digests[name] = digest(jobs.home / f"{name}.safetensors")
+
+    assert len(set(digests.values())) == 1, digests

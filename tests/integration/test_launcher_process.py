@@ -97,6 +97,13 @@ class Job:
         self._listener.close()
 
 
+@pytest.fixture(autouse=True)
+def tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes start without the working directory on their path, and the master of these tests lies there."""
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     # The launcher runs the master with -m; it finds the tests from the root of the repository.

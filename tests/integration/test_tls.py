@@ -189,7 +189,7 @@ def test_a_certificate_that_is_none_is_refused_before_the_launch(tmp_path: Path,
     security = Authority.make("ours").issue(tmp_path / "ours")
     Path(getattr(security, broken)).write_text("no certificate at all")
     script = tmp_path / "train.py"
-    script.write_text("")
+    script.write_text("from elasticdl.torch import join\njoin()\n")
 
     done = Job(tmp_path / "home", "wrong").command("run", *options(security), str(script))
 
@@ -202,7 +202,7 @@ def test_a_key_of_another_certificate_is_refused_before_the_launch(tmp_path: Pat
     authority = Authority.make("ours")
     mixed = authority.issue(tmp_path / "one").model_copy(update={"key": authority.issue(tmp_path / "two").key})
     script = tmp_path / "train.py"
-    script.write_text("")
+    script.write_text("from elasticdl.torch import join\njoin()\n")
 
     done = Job(tmp_path / "home", "wrong").command("run", *options(mixed), str(script))
 

@@ -18,8 +18,9 @@ from torch import nn
 
 from elasticdl.checkpoint import image, manifest, output, staging, store, tensors
 from elasticdl.checkpoint.image import MODEL, Image
-from elasticdl.checkpoint.manifest import Manifest
-from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.checkpoint.manifest import FileEntry, Manifest
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
+from elasticdl.storage.place import Place
 
 PROGRAM_FILE = "model.pt2"
 OWN_FILES = frozenset({store.MODEL_FILE, output.DESCRIPTION_FILE, PROGRAM_FILE})
@@ -35,10 +36,10 @@ class Program(NamedTuple):
 def export(
     model: nn.Module,
     sample_features: Any | None,
-    target: Path,
+    target: Place,
     extra: dict[str, Any],
     beside: Mapping[str, bytes] = MappingProxyType({}),
-) -> list[Path]:
+) -> list[Place]:
     """Write `model` into the directory `target`; returns the files written.
 
     `extra` (JSON values) describes it; its `step` and `records` count. `sample_features` is a batch
@@ -57,14 +58,28 @@ def export(
 def export_with(
     program: Callable[[Path], Program],
     model: nn.Module,
-    target: Path,
+    target: Place,
     extra: dict[str, Any],
     beside: Mapping[str, bytes] = MappingProxyType({}),
-) -> list[Path]:
+) -> list[Place]:
     """As `export`, with a program that somebody else writes into the directory it is given."""
     output.check(target)
     captured = image.capture(model, None, int(extra.get("step", 0)), int(extra.get("records", 0)))
-    with staging.staged(target) as place:
+    try:
+        files = _write(program, captured, target, extra, beside)
+    except StoreUnavailable as exc:
+        raise CheckpointFailed(f"the export could not be written: {exc}") from exc
+    return [target / name for name in (*files, output.DESCRIPTION_FILE)]
+
+
+def _write(
+    program: Callable[[Path], Program],
+    captured: Image,
+    target: Place,
+    extra: dict[str, Any],
+    beside: Mapping[str, bytes],
+) -> dict[str, FileEntry]:
+    with staging.staged(target, output.DESCRIPTION_FILE) as place:
         weights = captured.weights()
         files = {store.MODEL_FILE: tensors.write(place / store.MODEL_FILE, weights)}
         written = program(place)
@@ -75,31 +90,32 @@ def export_with(
         description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
         store.write_manifest(place / output.DESCRIPTION_FILE, document)
-    return [target / name for name in (*files, output.DESCRIPTION_FILE)]
+    return files
 
 
-def load_weights(path: Path) -> Image:
+def load_weights(path: Place) -> Image:
     """The weights of an export, of a checkpoint, or of the newest checkpoint in a directory: what `restore` takes."""
     return find_weights(path)[0]
 
 
-def find_weights(path: Path) -> tuple[Image, Path]:
-    """As `load_weights`, and the directory they lie in."""
+def find_weights(path: Place) -> tuple[Image, Path]:
+    """As `load_weights`, and the directory they lie in; of a store, a local copy of it."""
     description = path / output.DESCRIPTION_FILE
     if not description.exists():
         return _weights_of(path)
     document = manifest.read(description)
     if document.kind != "export" or store.MODEL_FILE not in document.files:
         raise CheckpointCorrupt(f"{path} is no export: {output.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
-    manifest.verify(path, document)
-    found = {MODEL + name: tensor for name, tensor in tensors.read(path / store.MODEL_FILE).items()}
-    return Image(document.step, document.records, found, document.meta), path
+    local = manifest.fetch(path, document, output.DESCRIPTION_FILE)
+    manifest.verify(local, document)
+    found = {MODEL + name: tensor for name, tensor in tensors.read(local / store.MODEL_FILE).items()}
+    return Image(document.step, document.records, found, document.meta), local
 
 
-def _weights_of(path: Path) -> tuple[Image, Path]:
+def _weights_of(path: Place) -> tuple[Image, Path]:
     try:
         image, _, place = store.find(path)
-        return image, place
+        return image, manifest.fetch(place, manifest.read(place / manifest.FILE))  # by now without a download
     except SpecError as exc:
         raise SpecError(f"{exc}; or an export with {output.DESCRIPTION_FILE}") from exc
 

@@ -6,6 +6,7 @@ An image is a copy: training goes on while it is written or sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,10 @@ from elasticdl.errors import ModelError
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
 GROUPS = "groups"  # no index is called so: names under it are tensors inside param_groups
+FURTHER = "further"  # nor so: optimizers beside the first
+USER = "user"  # nor so: objects of the user's script, see worker/user_state.py
+
+COMPILED = "_orig_mod."  # what torch.compile puts before the names of a module
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,22 @@ class Image:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
-def capture(model: nn.Module, optimizer: torch.optim.Optimizer | None, step: int, records: int) -> Image:
-    """Copy the state to host memory. The only part of a checkpoint that training waits for."""
+def capture(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    step: int,
+    records: int,
+    further: Sequence[torch.optim.Optimizer] = (),
+) -> Image:
+    """Copy the state to host memory. The only part of a checkpoint that training waits for.
+
+    `further` are optimizers beside the first.
+    """
     tensors: dict[str, torch.Tensor] = {}
     meta: dict[str, Any] = {}
     extra_state: dict[str, Any] = {}
-    for name, value in model.state_dict().items():
+    for known, value in model.state_dict().items():
+        name = known.replace(COMPILED, "")
         if isinstance(value, torch.Tensor):
             tensors[MODEL + name] = values.copy(value)
         else:  # what a module's get_extra_state returned
@@ -51,42 +66,67 @@ def capture(model: nn.Module, optimizer: torch.optim.Optimizer | None, step: int
     if extra_state:
         meta["extra_state"] = extra_state
     if optimizer is not None:
-        state = optimizer.state_dict()
-        scalars: dict[str, Any] = {}
-        for index, slots in state["state"].items():
-            for slot, value in slots.items():
-                name = f"{OPTIMIZER}{index}/{slot}"
-                if isinstance(value, torch.Tensor):
-                    tensors[name] = values.copy(value)
-                else:
-                    scalars[name] = values.pack(value, name, tensors)
-        meta["param_groups"] = [
-            {key: values.pack(value, f"{OPTIMIZER}{GROUPS}/{number}/{key}", tensors) for key, value in group.items()}
-            for number, group in enumerate(state["param_groups"])
+        meta |= _capture_optimizer(optimizer, OPTIMIZER, tensors)
+    if further:
+        meta[FURTHER] = [
+            _capture_optimizer(other, f"{OPTIMIZER}{FURTHER}/{number}/", tensors)
+            for number, other in enumerate(further)
         ]
-        meta["scalars"] = scalars
     return Image(step, records, tensors, meta)
 
 
-def restore(image: Image, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-    """Make model and optimizer what they were; the inverse of `capture`. The image stays a copy of its own.
+def _capture_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:
+    state = optimizer.state_dict()
+    scalars: dict[str, Any] = {}
+    for index, slots in state["state"].items():
+        for slot, value in slots.items():
+            name = f"{prefix}{index}/{slot}"
+            if isinstance(value, torch.Tensor):
+                tensors[name] = values.copy(value)
+            else:
+                scalars[name] = values.pack(value, name, tensors)
+    groups = [
+        {key: values.pack(value, f"{prefix}{GROUPS}/{number}/{key}", tensors) for key, value in group.items()}
+        for number, group in enumerate(state["param_groups"])
+    ]
+    return {"param_groups": groups, "scalars": scalars}
 
-    Raises ModelError where the image is of another model or optimizer.
+
+def restore(
+    image: Image,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    further: Sequence[torch.optim.Optimizer] = (),
+) -> None:
+    """Make model and optimizers what they were; the inverse of `capture`. The image stays a copy of its own.
+
+    Raises ModelError where the image is of another model or of other optimizers.
     """
     extra_state = {name: values.unpack(v, image.tensors) for name, v in image.meta.get("extra_state", {}).items()}
     try:
-        model.load_state_dict({**image.weights(), **extra_state})
+        known = {name.replace(COMPILED, ""): name for name in model.state_dict()}
+        model.load_state_dict({known.get(name, name): v for name, v in {**image.weights(), **extra_state}.items()})
     except RuntimeError as exc:
         raise ModelError(f"the weights of step {image.step} do not fit the model: {exc}") from exc
     if optimizer is None:
         return
     if "param_groups" not in image.meta:
         raise ModelError(f"the image of step {image.step} holds weights only, no optimizer to go on training with")
+    others = image.meta.get(FURTHER, [])
+    if len(others) != len(further):
+        raise ModelError(
+            f"the image of step {image.step} is of {1 + len(others)} optimizers, and the script has {1 + len(further)}"
+        )
+    _restore_optimizer(optimizer, OPTIMIZER, image.meta, image)
+    for number, (other, meta) in enumerate(zip(further, others, strict=True)):
+        _restore_optimizer(other, f"{OPTIMIZER}{FURTHER}/{number}/", meta, image)
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, meta: Any, image: Image) -> None:
     groups = [
-        {key: values.unpack(value, image.tensors) for key, value in group.items()}
-        for group in image.meta["param_groups"]
+        {key: values.unpack(value, image.tensors) for key, value in group.items()} for group in meta["param_groups"]
     ]
-    slots = _slots(image)
+    slots = _slots(image, prefix, meta["scalars"])
     try:
         optimizer.load_state_dict({"state": slots, "param_groups": groups})
     except ValueError as exc:
@@ -94,15 +134,15 @@ def restore(image: Image, model: nn.Module, optimizer: torch.optim.Optimizer | N
     _undo_casts(optimizer, slots)
 
 
-def _slots(image: Image) -> dict[int, dict[str, Any]]:
+def _slots(image: Image, prefix: str, scalars: dict[str, Any]) -> dict[int, dict[str, Any]]:
     state: dict[int, dict[str, Any]] = {}
     for name, tensor in image.tensors.items():
-        index, _, slot = name.removeprefix(OPTIMIZER).partition("/")
+        index, _, slot = name.removeprefix(prefix).partition("/")
         # A name with a further part belongs to a list inside a slot; its scalar refers to it.
-        if name.startswith(OPTIMIZER) and index.isdigit() and "/" not in slot:
+        if name.startswith(prefix) and index.isdigit() and "/" not in slot:
             state.setdefault(int(index), {})[slot] = tensor.clone()
-    for name, value in image.meta["scalars"].items():
-        index, _, slot = name.removeprefix(OPTIMIZER).partition("/")
+    for name, value in scalars.items():
+        index, _, slot = name.removeprefix(prefix).partition("/")
         state.setdefault(int(index), {})[slot] = values.unpack(value, image.tensors)
     return state
 

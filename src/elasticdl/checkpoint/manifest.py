@@ -1,7 +1,8 @@
 """What a checkpoint or an export says of itself: `manifest.json`, and how it is verified. No torch here.
 
 A checkpoint is a directory `checkpoint-000000120` with its tensors and, written last, a manifest that holds the
-length and SHA-256 of every file and a checksum of itself. What does not match its manifest does not count.
+length and SHA-256 of every file and a checksum of itself. What does not match its manifest does not count. In an
+object store nothing counts that has no manifest: `fetch` makes a local directory of what has one.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import json
 import logging
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from elasticdl import replacement
 from elasticdl.errors import CheckpointCorrupt
+from elasticdl.storage import scratch
+from elasticdl.storage.place import Place, StorePath
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -50,23 +55,31 @@ def name_of(step: int) -> str:
     return f"checkpoint-{step:09d}"
 
 
-def step_of(path: Path) -> int | None:
+def step_of(path: Place) -> int | None:
     """The step in a checkpoint's name; None if this is not a checkpoint's name."""
     match = NAME.fullmatch(path.name)
     return int(match.group(1)) if match else None
 
 
-def checkpoints(directory: Path) -> list[Path]:
-    """Every checkpoint in `directory`, newest first, usable or not; none if there is no such directory."""
-    try:
-        entries = list(directory.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def checkpoints(directory: Place) -> list[Place]:
+    """Every checkpoint in `directory`, newest first, usable or not; none if there is no such directory.
+
+    Of an object store only those that have a manifest: the others are uploads that are not finished, or never were.
+    """
+    entries: list[Place] = []
+    if isinstance(directory, StorePath):
+        names = [name.partition("/") for name in directory.list_files()]
+        entries = [directory / first for first, _, rest in names if rest == FILE]
+    else:
+        try:
+            entries = list(directory.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
     steps = {path: step for path in entries if (step := step_of(path)) is not None}
     return sorted(steps, key=lambda path: steps[path], reverse=True)
 
 
-def read(path: Path) -> Manifest:
+def read(path: Place) -> Manifest:
     """The manifest file at `path`, verified against its own checksum; raises CheckpointCorrupt."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -104,7 +117,26 @@ def verify(directory: Path, manifest: Manifest) -> None:
             raise CheckpointCorrupt(f"{path} is corrupt: expected sha256 {entry.sha256}, found {found}")
 
 
-def newest(directory: Path) -> Path | None:
+def fetch(place: Place, manifest: Manifest, file: str = FILE, names: Iterable[str] | None = None) -> Path:
+    """A local directory with the files of a checkpoint or an export: `place` itself, or a copy of what is in a store.
+
+    `file` is what the manifest is called, and lies there, too. `names` are the files wanted, by default all.
+    Raises CheckpointCorrupt where one is missing; nothing is verified yet.
+    """
+    if not isinstance(place, StorePath):
+        return place
+    text = manifest.render()
+    version = hashlib.sha256(text.encode()).hexdigest()
+    try:
+        directory = scratch.fetch(place, manifest.files if names is None else names, version)
+    except FileNotFoundError as exc:
+        raise CheckpointCorrupt(f"{place} is torn: its {file} names a file that is missing: {exc}") from exc
+    if not (directory / file).exists():
+        replacement.write(directory / file, text)
+    return directory
+
+
+def newest(directory: Place) -> Place | None:
     """The newest checkpoint in `directory` of which every byte is as it was written; None where there is none at all.
 
     Others are passed over with a warning. Raises CheckpointCorrupt where not one is usable.
@@ -112,7 +144,8 @@ def newest(directory: Path) -> Path | None:
     problems: list[str] = []
     for path in checkpoints(directory):
         try:
-            verify(path, read(path / FILE))
+            document = read(path / FILE)
+            verify(fetch(path, document), document)
         except CheckpointCorrupt as exc:
             problems.append(str(exc))
             _log.warning("%s; using the checkpoint before it", exc)

@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from elasticdl.checkpoint import manifest, staging
 from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.storage import probe
+from elasticdl.storage.place import Place, StorePath, list_files
 
 DESCRIPTION_FILE = "model.json"
 
 
-def check(output: Path) -> None:
+def check(output: Place) -> None:
     """Raise SpecError where an export to `output` could not be written or would destroy something not ours."""
     if output.is_dir():
-        if any(_found(output)) and not is_ours(output):
+        if _list_files(output) and not is_ours(output):
             raise SpecError(
                 f"output {output} holds other files and is not replaced: expected a new or empty directory, "
                 "or an earlier export; name another with --output"
             )
-    elif output.exists() or output.is_symlink():
+    elif output.exists() or (isinstance(output, Path) and output.is_symlink()):
         raise SpecError(f"output {output}: expected a directory to write, found a file; name another with --output")
-    check_writable(staging.beside(output))
+    check_writable(output if isinstance(output, StorePath) else staging.beside(output), "output (--output)")
 
 
-def check_predictions(output: Path) -> None:
+def check_predictions(output: Place) -> None:
     """Raise SpecError where predictions would be mixed with something else, be it the predictions of another run."""
-    found = next(output.iterdir(), None) if output.is_dir() else None
+    found = next(iter(_list_names(output)), None)
     if found is not None:
         raise SpecError(
-            f"output {output} holds {found.name}: expected a new or empty directory for the predictions; "
+            f"output {output} holds {found}: expected a new or empty directory for the predictions; "
             "name another with --output"
         )
 
 
-def check_writable(directory: Path) -> None:
-    """Raise SpecError where `directory` (or, while it does not exist, the nearest that does) cannot be written to."""
+def check_writable(directory: Place, what: str = "") -> None:
+    """Raise SpecError where `directory` (or, while it does not exist, the nearest that does) cannot be written to.
+
+    A store is asked with a small object, see storage/probe.py; `what` names the option in its answer.
+    """
+    if isinstance(directory, StorePath):
+        probe.check_writable(directory, what or str(directory))
+        return
     place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not place.is_dir():
         raise SpecError(f"{directory} cannot be made: {place} is a file; name another directory")
@@ -46,19 +53,21 @@ def check_writable(directory: Path) -> None:
         )
 
 
-def _found(output: Path) -> Iterator[Path]:
-    """The files there, but for those that somebody is about to put there."""
-    for path in output.rglob("*"):
-        is_staged = path.relative_to(output).parts[0].startswith(staging.PREFIX)
-        if not path.is_dir() and not is_staged:
-            yield path
+def _list_names(output: Place) -> list[str]:
+    """What lies directly in a directory, if there is one."""
+    return [path.name for path in output.iterdir()] if output.is_dir() else []
 
 
-def is_ours(output: Path) -> bool:
-    """Whether `output` is an earlier export: everything in it is named in its own description."""
+def _list_files(output: Place) -> set[str]:
+    """The files there, but for those that a writer is about to put there."""
+    return {name for name in list_files(output) if not name.startswith(staging.PREFIX)}
+
+
+def is_ours(output: Place) -> bool:
+    """Whether `output` is an earlier export, or an upload that was broken off: everything in it is named there."""
+    torn = staging.list_torn(output)
     try:
         document = manifest.read(output / DESCRIPTION_FILE)
     except CheckpointCorrupt:
-        return False
-    found = {str(path.relative_to(output)) for path in _found(output)}
-    return found <= {DESCRIPTION_FILE, *document.files}
+        return bool(torn) and _list_files(output) <= torn
+    return _list_files(output) <= {DESCRIPTION_FILE, *document.files, *torn}

@@ -4,43 +4,62 @@ It is written under a hidden name beside its place, synced and renamed. The writ
 directory: one whose lock is free belongs to a writer that died, and is swept away by the next.
 
 A place where a volume is mounted cannot be renamed: there the hidden directory lies inside, and what it holds is moved
-out piece by piece, what was written last (the description, by its checksums the judge of the rest) last.
+out piece by piece, the manifest, by its checksums the judge of the rest, last.
+
+An object store renames nothing: there the files are written to a local directory and uploaded under their final names,
+the manifest last. Until it is there nothing of it counts, and what a dead writer uploaded is swept by the next.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
+import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from elasticdl.errors import CheckpointFailed
+from elasticdl.checkpoint import manifest
+from elasticdl.errors import CheckpointFailed, StoreUnavailable
+from elasticdl.storage.place import Place, StorePath
+from elasticdl.storage.scratch import PREFIX, hidden, open_locked, scratch, sweep
 
-PREFIX = ".staging-"
+__all__ = ["PREFIX", "beside", "exchange", "failed", "list_torn", "staged", "sweep", "sync"]
+
+UPLOADING = ".uploading.json"  # in a store: the names that a writer, who may have died, has a right to replace
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 @contextmanager
-def staged(target: Path) -> Iterator[Path]:
+def staged(target: Place, described_by: str = manifest.FILE) -> Iterator[Path]:
     """Yield a directory to fill; it becomes `target`, replacing what was there, when the block ends well.
 
+    `described_by` is the manifest's name: the file that is put in its place last.
     Raises CheckpointFailed where the disk or the permissions do not allow it; nothing half-written stays.
+    Raises StoreUnavailable where a store does not answer; what was uploaded has no manifest.
     """
+    if isinstance(target, StorePath):
+        with _uploaded(target, described_by) as directory:
+            yield directory
+    else:
+        with _renamed(target, described_by) as directory:
+            yield directory
+
+
+@contextmanager
+def _renamed(target: Path, described_by: str) -> Iterator[Path]:
     try:
         beside(target).mkdir(parents=True, exist_ok=True)
         sweep(beside(target))
-        staging, lock = _open(target)
+        staging, lock = open_locked(beside(target), target.name)
     except OSError as exc:
         raise failed(target, exc) from exc
     try:
         yield staging
         sync(staging)
-        _fill(staging, target) if target.is_mount() else _replace(staging, target)
+        _fill(staging, target, described_by) if target.is_mount() else _replace(staging, target)
         sync(beside(target))
     except OSError as exc:
         raise failed(target, exc) from exc
@@ -49,18 +68,55 @@ def staged(target: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def _uploaded(target: StorePath, described_by: str) -> Iterator[Path]:
+    try:
+        staging = hidden(scratch(), target.name)
+        staging.mkdir()
+    except OSError as exc:
+        raise failed(scratch(), exc) from exc
+    try:
+        yield staging
+        _upload(staging, target, described_by)
+    except OSError as exc:
+        raise failed(staging, exc) from exc
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _upload(staging: Path, target: StorePath, described_by: str) -> None:
+    """Put every file in its place, the manifest last; afterwards nothing else is there."""
+    names = sorted(str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_file())
+    expected = {name: entry.bytes for name, entry in manifest.read(staging / described_by).files.items()}
+    replaced = sorted({*target.list_files(), *names, *expected})
+    (target / UPLOADING).write_bytes(json.dumps(replaced).encode())
+    (target / described_by).unlink(missing_ok=True)  # while files change, what was here does not count
+    for name in names:
+        if name != described_by:
+            (target / name).upload(staging / name)
+    there = target.list_files()
+    for name, size in expected.items():  # those that ps uploaded, too
+        if there.get(name) != size:
+            raise StoreUnavailable(f"{target / name}: expected {size} bytes after the upload, found {there.get(name)}")
+    for name in there.keys() - expected.keys() - {UPLOADING}:
+        (target / name).unlink(missing_ok=True)
+    (target / described_by).upload(staging / described_by)
+    (target / UPLOADING).unlink(missing_ok=True)
+
+
+def list_torn(target: Place) -> set[str]:
+    """The names that belong to an upload to `target` that has not ended; none where there is no such upload."""
+    if not isinstance(target, StorePath):
+        return set()
+    try:
+        return {UPLOADING, *json.loads((target / UPLOADING).read_text())}
+    except (FileNotFoundError, ValueError):
+        return set()
+
+
 def beside(target: Path) -> Path:
     """The directory in which `target` is prepared: what must be writable."""
     return target if target.is_mount() else target.absolute().parent
-
-
-def sweep(directory: Path) -> None:
-    """Remove what dead writers left in `directory`."""
-    for path in directory.glob(PREFIX + "*"):
-        lock = _try_lock(path)
-        if lock is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
 
 
 def failed(path: Path, exc: OSError) -> CheckpointFailed:
@@ -71,30 +127,6 @@ def failed(path: Path, exc: OSError) -> CheckpointFailed:
         f"cannot write {path}: {exc.strerror or exc} ({free / 1e6:,.1f} MB free at {place}). "
         "Free some space, allow writing there, or name another directory with --checkpoint_dir or --output"
     )
-
-
-def _open(target: Path) -> tuple[Path, int]:
-    while True:
-        staging = _hidden(target)
-        staging.mkdir()
-        lock = _try_lock(staging)
-        if lock is not None and staging.exists():
-            return staging, lock
-        if lock is not None:  # someone swept between the two calls
-            os.close(lock)
-
-
-def _try_lock(path: Path) -> int | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 def exchange(left: Path, right: Path) -> bool:
@@ -121,7 +153,7 @@ def _replace(staging: Path, target: Path) -> None:
         if exchange(staging, target):
             return  # what was there has the staging name now and goes with it
         # Two renames, nothing between them. Hidden and unlocked, the old one is left to the next sweep by a crash.
-        old = _hidden(target)
+        old = hidden(beside(target), target.name)
         with suppress(FileNotFoundError):  # another writer was just as far
             target.rename(old)
         with suppress(OSError):  # another writer was faster: once more
@@ -131,9 +163,9 @@ def _replace(staging: Path, target: Path) -> None:
             return
 
 
-def _fill(staging: Path, target: Path) -> None:
+def _fill(staging: Path, target: Path, described_by: str) -> None:
     """Make `target`, which must stay, hold what `staging` does."""
-    new = sorted(staging.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    new = sorted(staging.iterdir(), key=lambda path: path.name == described_by)
     kept = {path.name for path in new} | {staging.name}
     for old in [path for path in target.iterdir() if path.name not in kept]:
         shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
@@ -150,7 +182,3 @@ def sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _hidden(target: Path) -> Path:
-    return beside(target) / f"{PREFIX}{target.name}-{secrets.token_hex(4)}"

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written atomically, verified when read, the newest few kept."""
+"""Checkpoints on disk or in an object store: whole or not at all, verified when read, the newest few kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 from elasticdl.checkpoint import manifest, staging, tensors
 from elasticdl.checkpoint.image import MODEL, OPTIMIZER, Image
 from elasticdl.checkpoint.manifest import FileEntry, Manifest
-from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.errors import CheckpointCorrupt, SpecError, StoreUnavailable
+from elasticdl.storage.place import Place, StorePath
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -26,19 +27,19 @@ logger = logging.getLogger(__name__)
 
 
 def write(
-    directory: Path,
+    directory: Place,
     image: Image,
     extra: dict[str, Any],
     keep: int,
     best_step: int | None = None,
     beside: Beside = lambda place: {},
     files: Mapping[str, bytes] = MappingProxyType({}),
-) -> Path:
+) -> Place:
     """Write `image` as a checkpoint of `directory`, then remove all but the newest `keep` and the best.
 
     `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files.
     `files` lie in a folder of it. A checkpoint of the same step is replaced. Raises CheckpointFailed when the disk is
-    full or not writable; then nothing of it stays, and the older ones do.
+    full or not writable; then nothing of it stays, and the older ones do. Raises StoreUnavailable, see staging.py.
     """
     target = directory / manifest.name_of(image.step)
     with staging.staged(target) as place:
@@ -69,30 +70,61 @@ def write_manifest(path: Path, document: Manifest) -> None:
         os.fsync(file.fileno())
 
 
-def prune(directory: Path, step: int, keep: int, best_step: int | None) -> None:
-    """Remove all but the newest `keep` up to `step`, and the best. Later ones are another run's: they stay."""
+def prune(directory: Place, step: int, keep: int, best_step: int | None) -> None:
+    """Remove all but the newest `keep` up to `step`, and the best. Later ones are another run's: they stay.
+
+    In an object store, what uploads without an end left is removed, too. A store that does not answer is asked again
+    at the next checkpoint.
+    """
+    try:
+        _remove_torn(directory)
+        _remove_old(directory, step, keep, best_step)
+    except StoreUnavailable as exc:
+        logger.warning("old checkpoints stay for now: %s", exc)
+
+
+def _remove_torn(directory: Place) -> None:
+    """Remove what is named as a checkpoint and has no manifest. One job writes here, one checkpoint at a time."""
+    if isinstance(directory, StorePath):
+        names = directory.list_files()
+        for first in dict.fromkeys(name.partition("/")[0] for name in names):
+            if manifest.step_of(directory / first) is not None and f"{first}/{manifest.FILE}" not in names:
+                (directory / first).remove()
+
+
+def _remove_old(directory: Place, step: int, keep: int, best_step: int | None) -> None:
     steps = {path: found for path in manifest.checkpoints(directory) if (found := manifest.step_of(path)) is not None}
     past = [path for path, found in steps.items() if found <= step]
     for path in past[keep:]:
         if steps[path] != best_step:
-            shutil.rmtree(path, ignore_errors=True)
+            if isinstance(path, StorePath):
+                path.remove(first=manifest.FILE)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
 
 
-def read(path: Path) -> tuple[Image, dict[str, Any]]:
+def read(path: Place) -> tuple[Image, dict[str, Any]]:
     """The image and the extra of one checkpoint, verified; raises CheckpointCorrupt."""
+    image, extra, _ = fetch(path)
+    return image, extra
+
+
+def fetch(path: Place) -> tuple[Image, dict[str, Any], Path]:
+    """As `read`, and the local directory with all its files."""
     document = manifest.read(path / manifest.FILE)
     if {name for name in document.files if not name.startswith((ROWS, FILES))} != {MODEL_FILE, OPTIMIZER_FILE}:
         raise CheckpointCorrupt(f"{path} is no checkpoint: it holds {', '.join(document.files) or 'no files'}")
-    manifest.verify(path, document)
+    local = manifest.fetch(path, document)
+    manifest.verify(local, document)
     loaded = {
         prefix + name: tensor
         for file, prefix in ((MODEL_FILE, MODEL), (OPTIMIZER_FILE, OPTIMIZER))
-        for name, tensor in tensors.read(path / file).items()
+        for name, tensor in tensors.read(local / file).items()
     }
-    return Image(document.step, document.records, loaded, document.meta), document.extra
+    return Image(document.step, document.records, loaded, document.meta), document.extra, local
 
 
-def newest(directory: Path) -> tuple[Image, dict[str, Any], Path] | None:
+def newest(directory: Place) -> tuple[Image, dict[str, Any], Place] | None:
     """The newest usable checkpoint, or None where there is none at all.
 
     A torn or corrupt one is passed over with a warning. Raises CheckpointCorrupt when not one is usable:
@@ -113,7 +145,7 @@ def newest(directory: Path) -> tuple[Image, dict[str, Any], Path] | None:
     return None
 
 
-def find(path: Path) -> tuple[Image, dict[str, Any], Path]:
+def find(path: Place) -> tuple[Image, dict[str, Any], Place]:
     """The checkpoint at `path`, or the newest usable one in it; raises SpecError where there is none."""
     if (path / manifest.FILE).exists() or manifest.step_of(path) is not None:
         image, extra = read(path)

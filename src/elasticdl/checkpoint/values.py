@@ -1,11 +1,13 @@
 """Python values as JSON and tensors, and back, without loss.
 
 JSON knows neither tuples nor tensors: they become `{"tuple": [...]}` and `{"tensor": name}`, and a
-dict `{"dict": [[key, value], ...]}`, so that nothing a module or optimizer keeps can be mistaken for another thing.
+dict `{"dict": [[key, value], ...]}` (a Counter, which MultiStepLR keeps, `{"counter": ...}`), so that nothing a module
+or optimizer keeps can be mistaken for another thing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ def pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
+        while name in tensors:  # {1: …, "1": …} and {"a/b": …, "a": {"b": …}} lead to the same name
+            name += "'"
         tensors[name] = copy(value)
         return {"tensor": name}
     if isinstance(value, list):
@@ -34,7 +38,7 @@ def pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
         return {"tuple": [pack(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
     if isinstance(value, dict):
         pairs = [[pack(key, name, tensors), pack(item, f"{name}/{key}", tensors)] for key, item in value.items()]
-        return {"dict": pairs}
+        return {"counter" if isinstance(value, Counter) else "dict": pairs}
     raise CheckpointFailed(
         f"{name}: cannot keep a {type(value).__name__} in a checkpoint; "
         "expected tensors, numbers, text, None, or lists, tuples and dicts of them"
@@ -51,5 +55,6 @@ def unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
             return tensors[content].clone()
         if kind == "tuple":
             return tuple(unpack(item, tensors) for item in content)
-        return {unpack(key, tensors): unpack(item, tensors) for key, item in content}
+        items = {unpack(key, tensors): unpack(item, tensors) for key, item in content}
+        return Counter(items) if kind == "counter" else items
     return value

@@ -10,19 +10,21 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 from rich.console import Console
 
 from elasticdl.cli import feed
 from elasticdl.cli.interface import Watched
+from elasticdl.cli.prints import FirstWorkerPrints
 from elasticdl.cli.screen import Screen
 from elasticdl.errors import ElasticDLError
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
 
 STOPPED = 130
 HZ = 4.0
+PRINTS_S = 0.2  # between two looks at what the first worker printed
 LINGER_S = 10.0  # how long the last processes of a finished job may take to end
 
 _STOPPING = "stopping: the running step ends, a checkpoint is written. Ctrl-C again kills all processes at once"
@@ -31,9 +33,12 @@ _STOPPING = "stopping: the running step ends, a checkpoint is written. Ctrl-C ag
 def attach(watched: Watched, console: Console, launcher_pid: int | None = None) -> int:
     """The job's exit code. Ctrl-C stops it with a checkpoint, a second one kills it."""
     news: SimpleQueue[feed.News] = SimpleQueue()
+    prints = FirstWorkerPrints(watched.open_log)
     with _signals(news), Screen.open(console) as screen:
         feed.follow(watched, news, HZ)
-        code = watch(watched, news, screen, launcher_pid)
+        code = watch(watched, news, screen, launcher_pid, prints)
+        for line in prints.lines(time.monotonic(), is_last=True):
+            screen.show_printed(line)
     if code == STOPPED and not watched.directory.result.exists():
         console.print(watched.kill(), highlight=False, markup=False, soft_wrap=True)
         return STOPPED
@@ -42,15 +47,26 @@ def attach(watched: Watched, console: Console, launcher_pid: int | None = None) 
     return code
 
 
-def watch(watched: Watched, news: SimpleQueue[feed.News], screen: Screen, launcher_pid: int | None) -> int:
-    """Show the news until the job is over; STOPPED before that is a second Ctrl-C."""
+def watch(
+    watched: Watched,
+    news: SimpleQueue[feed.News],
+    screen: Screen,
+    launcher_pid: int | None,
+    prints: FirstWorkerPrints,
+) -> int:
+    """Show the news and the prints until the job is over; STOPPED before that is a second Ctrl-C."""
     directory = watched.directory
     interrupts = 0
     was_there = False
     while True:
-        match news.get():
+        item = _next(news)
+        for line in prints.lines(time.monotonic()):
+            screen.show_printed(line)
+        match item:
             case feed.Changed(status):
                 was_there = True
+                for line in prints.follow(status, time.monotonic()):
+                    screen.show_printed(line)
                 screen.show(status, time.time())
             case feed.MasterAway(why):
                 if launcher_pid is not None and _has_ended(launcher_pid) and not directory.result.exists():
@@ -67,6 +83,14 @@ def watch(watched: Watched, news: SimpleQueue[feed.News], screen: Screen, launch
                     return STOPPED
                 screen.say(_STOPPING)
                 threading.Thread(target=_stop, args=(directory, screen, number), daemon=True).start()
+
+
+def _next(news: SimpleQueue[feed.News]) -> feed.News | None:
+    """None where nothing has happened for a while: it is time to look for prints."""
+    try:
+        return news.get(timeout=PRINTS_S)
+    except Empty:
+        return None
 
 
 def _stop(directory: JobDirectory, screen: Screen, number: int) -> None:

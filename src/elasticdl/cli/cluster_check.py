@@ -72,7 +72,13 @@ def fleeting(spec: JobSpec) -> list[str]:
             f"--output={spec.output} lies in the pod that writes it and is gone when that ends: "
             "to have it, name a place on a --volume"
         )
-    if not spec.keeps_checkpoints:
+    if spec.restarts_script:
+        if not any(not volume.read_only for volume in cluster_of(spec).volumes):
+            said.append(
+                "no checkpoint that the script writes outlives its pod, so a restarted script begins anew: "
+                "let it write to a --volume"
+            )
+    elif not spec.keeps_checkpoints:
         said.append(
             "no checkpoint outlives the pods: --checkpoint_dir is neither on a --volume nor a URL; "
             "a job that loses all its workers at once begins anew"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -16,6 +17,7 @@ from elasticdl.kube.kinds import POD
 from elasticdl.launcher.naming import JOB_LABEL, MASTER, REPLICA_LABEL, ROLE_LABEL
 
 LOOK_S = 1.0  # how often new pods are looked for
+LAST_S = 2.0  # how long the end of a log may take to come
 
 
 def writer(pod: dict[str, Any]) -> str:
@@ -93,3 +95,34 @@ def _listen(api: Api, namespace: str, pod: dict[str, Any], heard: SimpleQueue[tu
     except ApiError as exc:
         heard.put((writer(pod), f"(no more of this log: {exc})"))
     heard.put(None)
+
+
+class PodLog:
+    """The log of one worker, read as it grows by a thread that begins with the first call of `lines`."""
+
+    def __init__(self, api: Api, namespace: str, name: str, worker: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._worker = worker
+        self._heard: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
+        self._listener: threading.Thread | None = None
+
+    def lines(self, *, is_last: bool = False) -> Iterator[str]:
+        """Those since the last call; with `is_last` the rest, for which the API server has `LAST_S`."""
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._listen, daemon=True)
+            self._listener.start()
+        if is_last:
+            self._listener.join(LAST_S)
+        while not self._heard.empty():
+            said = self._heard.get()
+            if said is not None:
+                yield said[1]
+
+    def _listen(self) -> None:
+        """A log that cannot be read is not shown: `elasticdl logs` says why."""
+        with suppress(ApiError):
+            for pod in pods(self._api, self._namespace, self._name):
+                if writer(pod) == self._worker:
+                    _listen(self._api, self._namespace, pod, self._heard)

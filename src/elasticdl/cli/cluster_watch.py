@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from elasticdl.cli.cluster_job import ClusterJob
+from elasticdl.cli.cluster_logs import PodLog
 from elasticdl.cli.reach import reach
 from elasticdl.cli.standing import Standing
 from elasticdl.kube.api import Api
@@ -50,6 +51,9 @@ class ClusterWatched:
 
     def logs(self) -> str:
         return f"`elasticdl logs {self._name} --master`"
+
+    def open_log(self, worker: str) -> PodLog:
+        return PodLog(self._api, self._namespace, self._name, worker)
 
     def kill(self) -> str:
         standing = Standing.read(self._api, self._namespace, self._name)

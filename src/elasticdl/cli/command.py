@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,21 @@ from elasticdl.spec.text import parse_mapping, parse_pairs
 
 LOCAL = "Local"
 STRATEGIES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL)
+
+# What other tools call it.
+USUAL = {
+    "batch_size": ("minibatch_size", "global_batch_size"),
+    "data": ("training_data",),
+    "epochs": ("num_epochs",),
+    "lr": ("learning_rate",),
+    "model": ("model_zoo", "model_def"),
+    "name": ("job_name",),
+    "workers": ("num_workers",),
+}
+CLOSE = 0.75  # a ratio of difflib: in four letters, two have changed places
+MOST_ALIKE = 3  # more options with the same word are no help
+
+FIRST, LAST_SECTION = "Options to begin with", "Kubernetes"  # headings of the help
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -36,6 +52,18 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """`; did you mean 'train'?` for the closest known word, else `otherwise`."""
     near = get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else otherwise
+
+
+def similar_options(name: str, known: Sequence[str]) -> list[str]:
+    """Those that a user who wrote `name` may have meant: the closest spelling, else options that end with it.
+
+    None is better than a guess that misleads.
+    """
+    spelled = {option.replace("-", "_"): option for option in known}
+    usual = [option for option in USUAL.get(name, ()) if option in spelled]
+    near = usual or get_close_matches(name, spelled, n=1, cutoff=CLOSE)
+    alike = near or [option for option in spelled if option.endswith(f"_{name}")]
+    return [spelled[option] for option in alike] if len(alike) <= MOST_ALIKE else []
 
 
 class JobOption(click.Option):
@@ -61,16 +89,18 @@ class JobOption(click.Option):
 class Command(click.Command):
     """A command whose help has sections and shows its examples as written."""
 
-    def __init__(self, *arguments: Any, examples: str = "", **attributes: Any) -> None:
+    def __init__(self, *arguments: Any, examples: str = "", first: tuple[str, ...] = (), **attributes: Any) -> None:
+        """`first` names the options that a beginner needs: they open the help, after the examples."""
         super().__init__(*arguments, **attributes)
         self.examples = examples
+        self.first = first
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = self._without_bare(ctx, args)
         try:
             return super().parse_args(ctx, list(given))
         except click.NoSuchOption as exc:
-            raise click.UsageError(self._refusal(ctx, exc.option_name), ctx) from exc
+            raise click.UsageError(self._refuse(ctx, given, exc.option_name), ctx) from exc
         except click.BadOptionUsage as exc:
             return self._parse_worded(ctx, given, exc)
 
@@ -108,32 +138,91 @@ class Command(click.Command):
                     return rest
         raise error
 
+    def _refuse(self, ctx: click.Context, args: list[str], first: str) -> str:
+        """A line for each option that does not exist; `first` is the one that click came across."""
+        refusals = [self._refusal(ctx, flag) for flag in self._unknown(ctx, args) or [first]]
+        if len(refusals) == 1:
+            return refusals[0]
+        return f"{len(refusals)} options are wrong:" + "".join(f"\n  {refusal}" for refusal in refusals)
+
+    def _unknown(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The options among `args` that this command does not have, each once."""
+        known = {
+            one_spelling(flag): param for param in self.get_params(ctx) for flag in (*param.opts, *param.secondary_opts)
+        }
+        unknown: dict[str, None] = {}
+        waits_for_value = False
+        for token in args:
+            if token == "--":
+                break
+            if not token.startswith("-") or token == "-":
+                if not (waits_for_value or ctx.allow_interspersed_args):
+                    break  # a script; what follows it is the script's
+                waits_for_value = False
+                continue
+            flag, equals, _ = token.partition("=")
+            # -fx is -f -x, or -f with the value x.
+            option = known.get(one_spelling(flag)) or (None if flag.startswith("--") else known.get(flag[:2]))
+            if option is None:
+                unknown[flag] = None
+            is_switch = isinstance(option, click.Option) and option.is_flag
+            waits_for_value = not equals and not is_switch
+        return list(unknown)
+
     def _refusal(self, ctx: click.Context, flag: str) -> str:
+        if not flag.startswith("--"):
+            return f"no such option {flag}; see `{ctx.command_path} --help`"
         name = flag.lstrip("-").replace("-", "_")
         refused = REFUSED | REFUSED_BY_RUN if self.name == "run" else REFUSED
         if name in refused:
             return f"--{name} is not an option here: {refused[name]}"
-        spelled = {one_spelling(flag): flag for param in self.get_params(ctx) for flag in _flags(param)}
-        near = get_close_matches(one_spelling(flag), spelled, n=1)
-        hint = f"did you mean {spelled[near[0]]}?" if near else f"see `{ctx.command_path} --help`"
-        return f"no such option --{name}; {hint}" if flag.startswith("--") else f"no such option {flag}; {hint}"
+        spelled = [flag.removeprefix("--") for param in self.get_params(ctx) for flag in _flags(param)]
+        near = " or ".join(f"--{option}" for option in similar_options(name, spelled))
+        return f"no such option --{name}; " + (f"did you mean {near}?" if near else f"see `{ctx.command_path} --help`")
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """With `first`: usage, one sentence, examples, the options to begin with; all else follows."""
+        if not self.first:
+            super().format_help(ctx, formatter)
+            return
+        opening, _, more = inspect.cleandoc(self.help or "").partition("\n\n")
+        self.format_usage(ctx, formatter)
+        _write_paragraphs(formatter, opening)
+        self.format_epilog(ctx, formatter)
+        self.format_options(ctx, formatter)
+        _write_paragraphs(formatter, more)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
+        sections: dict[str, list[tuple[str, str]]] = {FIRST: []}
+        for param in sorted(self.get_params(ctx), key=self._place):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
                 section = param.section if isinstance(param, JobOption) else ""
-                sections.setdefault(section or "Options", []).append(record)
+                section = FIRST if param.name in self.first else section or "Options"
+                sections.setdefault(section, []).append(record)
         for section, records in sections.items():
-            with formatter.section(section):
-                formatter.write_dl(records, col_max=34)
+            if records:
+                with formatter.section(section):
+                    formatter.write_dl(records, col_max=34)
+
+    def _place(self, param: click.Parameter) -> tuple[int, int]:
+        """Those to begin with in the order of `first`, then the others as declared, Kubernetes at the end."""
+        if param.name in self.first:
+            return 0, self.first.index(str(param.name))
+        return (2 if getattr(param, "section", "") == LAST_SECTION else 1), 0
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples.strip().splitlines():
                     formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+
+def _write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
+    if text:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
 
 
 def _is_name(word: str) -> bool:

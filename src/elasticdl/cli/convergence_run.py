@@ -85,8 +85,8 @@ def run(plan: Plan, config: Path, home: Path, changes: int, progress: Progress) 
     directory = JobDirectory(home / "jobs" / plan.name)
     began = time.monotonic()
     argv = [
-        sys.executable, "-m", "elasticdl.cli", "train", str(config), f"--job_name={plan.name}", f"--seed={plan.seed}",
-        f"--min_workers={plan.low}", f"--num_workers={plan.low}", f"--max_workers={plan.high}",
+        sys.executable, "-P", "-m", "elasticdl.cli", "train", str(config), f"--job_name={plan.name}",
+        f"--seed={plan.seed}", f"--min_workers={plan.low}", f"--num_workers={plan.low}", f"--max_workers={plan.high}",
         f"--output={home / 'models' / plan.name}",
     ]  # fmt: skip
     said = home / f"{plan.name}.log"

@@ -8,6 +8,8 @@ import click
 
 from elasticdl.cli.command import Command
 from elasticdl.errors import SpecError
+from elasticdl.storage import probe
+from elasticdl.storage.place import StorePath, list_files, open_place
 
 INIT_EXAMPLES = """
 elasticdl ctr init clicks.csv --label clicked
@@ -82,9 +84,9 @@ def build(file: Path) -> None:
     "--repeats", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Permutations of each column."
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Default: report in the config's directory."
+    "-o", "--output", metavar="DIR", help="A directory, or a URL of an object store. Default: report beside the config."
 )
-def report(job_or_file: str, rows: int, repeats: int, output: Path | None) -> None:
+def report(job_or_file: str, rows: int, repeats: int, output: str | None) -> None:
     """Write a page on a trained model: how good it is on test rows, how it got there, what its columns are worth.
 
     JOB_OR_FILE is a job's name or a ctr.yaml. The page, index.html, needs nothing else to be read; its pictures lie
@@ -92,11 +94,17 @@ def report(job_or_file: str, rows: int, repeats: int, output: Path | None) -> No
     """
     from elasticdl.cli import analysis_bar, ctr_report, ctr_subject
 
+    place = open_place(output) if output else None
+    if isinstance(place, StorePath):
+        probe.check_writable(place, "--output")
     subject = ctr_subject.find(job_or_file)
     with analysis_bar.bar() as progress:
-        target = output or subject.directory / ctr_report.DIRECTORY
+        target = place if isinstance(place, Path) else subject.directory / ctr_report.DIRECTORY
         path = ctr_report.make(subject, target, rows, repeats, ctr_report.command_line(), progress)
-    click.echo(path)
+    if isinstance(place, StorePath):
+        for name in sorted(list_files(target), key=lambda name: name == path.name):  # the page last
+            (place / name).upload(target / name)
+    click.echo(place / path.name if isinstance(place, StorePath) else path)
 
 
 @command.command("search", cls=Command, examples=SEARCH_EXAMPLES)

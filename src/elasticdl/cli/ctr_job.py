@@ -37,6 +37,16 @@ def meant(file: Path, document: Mapping[str, Any], kind: JobKind, options: Mappi
     return _with_trained(described, config, kind)
 
 
+def check_framework(document: Mapping[str, Any], kind: JobKind) -> None:
+    """Raise SpecError, with the fix, where this machine lacks the framework of the config's model."""
+    from elasticdl.cli import preflight
+    from elasticdl.zoo.ctr.models import IN_KERAS
+
+    model = document.get("model")
+    name = next(iter(model), "") if isinstance(model, Mapping) else model
+    preflight.check_framework("keras" if str(name).startswith(IN_KERAS) else "torch", kind)
+
+
 def build(file: Path, document: Mapping[str, Any] | None = None) -> tuple[CtrConfig, Built]:
     """The config, its paths anchored, and its directory beside it."""
     from elasticdl.ctr import building

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "report"
 ROWS, REPEATS = 10_000, 2
-MEASURING = ("-m", "elasticdl.ctr.report.measuring")
+MEASURING = ("-P", "-m", "elasticdl.ctr.report.measuring")
 
 
 def make(subject: Subject, target: Path, rows: int, repeats: int, command: str, progress: Progress) -> Path:
@@ -143,7 +143,7 @@ def _write(subject: Subject, spec: JobSpec | None, found: Measured, target: Path
         "trained": f"{statistics.rows:,} rows; the model is that of step {found.step:,}"
         + (f" of {course.last_step:,}" if course is not None and course.last_step > found.step else ""),
         "scored by": "the exported program" if found.has_program else "its weights",
-        "from": found.model,
+        "from": str(subject.source),
         "training rows": spec.data.training or "" if spec is not None else config.parts[0],
         "validation": (spec.data.validation if spec is not None else config.parts[1]) or "none",
         "test": config.parts[2] or "none",

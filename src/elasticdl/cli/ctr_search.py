@@ -27,7 +27,7 @@ from elasticdl.ctr.study import Manner, State, Study, require_optuna
 from elasticdl.ctr.to_job import evaluations_of_epoch
 from elasticdl.errors import SpecError
 from elasticdl.features.front import FILE as FRONT
-from elasticdl.spec import load
+from elasticdl.spec import JobKind, load
 from elasticdl.spec.job import NAME
 from elasticdl.zoo.ctr import models
 
@@ -40,7 +40,7 @@ POLL_S = 0.3
 INTERRUPTED = 130
 IN_QUEUE = 4  # trials at a time where a scheduler shares the machine among them
 # What all trials have in common, beside the front: if it changes, they cannot be compared.
-SAME = ("data", "validation", "split", "label", "model", "params", "weight", "job")
+SAME = ("data", "validation", "split", "label", "label_values", "model", "params", "weight", "job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def run(file: Path, asked: Asked) -> int:
         raise SpecError(f"{file}: job.cluster: trials run on this machine; leave it out to search")
     if parsed.parts[1] is None:
         raise SpecError(f"{file}: split: a search needs validation rows to choose by, e.g. [80, 10, 10]")
+    ctr_job.check_framework(given, JobKind.TRAINING)
     config, built = ctr_job.build(file, given)
     searched = _space(config, f"{file}: search")
     place = built.directory / "search"

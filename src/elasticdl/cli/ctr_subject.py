@@ -11,6 +11,7 @@ from elasticdl.cli import ctr_job, home
 from elasticdl.errors import CheckpointCorrupt, SpecError
 from elasticdl.spec import JobKind, JobSpec, load
 from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.storage.place import Place, StorePath, open_place
 
 if TYPE_CHECKING:
     from elasticdl.ctr.config import CtrConfig
@@ -24,7 +25,8 @@ class Subject:
 
     file: Path
     config: CtrConfig
-    model: Path
+    source: Place  # where the model lies
+    model: Path  # the same, or a copy of it on this machine
     job: JobDirectory | None
 
     @property
@@ -46,23 +48,24 @@ def of_job(directory: JobDirectory, file: Path) -> Subject:
     spec = directory.load_spec()
     result = read_json(directory.result) or {}
     config = read_config(file)
-    export = Path(spec.output)
+    export = open_place(spec.output, spec.timing.store_s)
     if spec.output and result.get("phase") == "succeeded" and _trained_by(export) == spec.name:
-        return Subject(file, config, export, directory)
+        return Subject(file, config, export, _fetch_export(export), directory)
     checkpoints = directory.checkpoints(spec)
     if not manifest.checkpoints(checkpoints):
         raise SpecError(f"job {spec.name}: it has no model yet: neither an export nor a checkpoint")
-    return Subject(file, config, checkpoints, directory)
+    return Subject(file, config, checkpoints, _fetch_newest(checkpoints), directory)
 
 
 def _of_file(file: Path) -> Subject:
     config = read_config(file)
     directory = ctr_job.directory_of(file)
-    export = Path(config.output or directory / "model")
+    export = open_place(config.output or str(directory / "model"))
     trained_by = _trained_by(export)
     jobs = [job for job in map(home.directory_of, reversed(home.names())) if _is_of(job, directory)]
     if trained_by is not None:
-        return Subject(file, config, export, next((job for job in jobs if job.root.name == trained_by), None))
+        job = next((job for job in jobs if job.root.name == trained_by), None)
+        return Subject(file, config, export, _fetch_export(export), job)
     if not jobs:
         raise SpecError(f"{export}: there is no trained model; train it first: elasticdl train {file}")
     return of_job(jobs[0], file)
@@ -109,7 +112,22 @@ def read_config(file: Path) -> CtrConfig:
     return ctr_job.anchored(configs.parse(document, str(file)), file.absolute().parent)
 
 
-def _trained_by(export: Path) -> str | None:
+def _fetch_export(export: Place) -> Path:
+    if not isinstance(export, StorePath):
+        return export
+    return manifest.fetch(export, manifest.read(export / output.DESCRIPTION_FILE), output.DESCRIPTION_FILE)
+
+
+def _fetch_newest(checkpoints: Place) -> Path:
+    """The directory itself, or of a store a copy of the newest usable checkpoint."""
+    if not isinstance(checkpoints, StorePath):
+        return checkpoints
+    newest = manifest.newest(checkpoints)
+    assert newest is not None, "there was one a moment ago"
+    return manifest.fetch(newest, manifest.read(newest / manifest.FILE))
+
+
+def _trained_by(export: Place) -> str | None:
     """The job an export is of; None where there is no export."""
     path = export / output.DESCRIPTION_FILE
     if not path.exists():

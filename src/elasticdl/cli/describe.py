@@ -39,10 +39,12 @@ def describe(
     extra: dict[str, Any] | None = None,
     on: str = "",
     defaults: dict[str, Any] | None = None,
+    find_name: Callable[[str], str] | None = None,
 ) -> JobSpec:
     """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
     neither option nor file says from its own earlier description; what that does not say, from `defaults`. `from_file`
-    is the job that `file` describes or means.
+    is the job that `file` describes or means. `find_name` gives the whole name of a job that is resumed on this
+    machine, or raises.
     """
     given = parsed(values)
     if isinstance(given.get("log_level"), str):
@@ -52,6 +54,8 @@ def describe(
         _refuse_cluster(from_options)
         from_file = {key: value for key, value in from_file.items() if key != "cluster"}
     document = load.merge(from_file, from_options)
+    if find_name is not None and _is_resumed_by_name(document):
+        document["name"] = from_options["name"] = find_name(str(document["name"]))
     if on == KUBERNETES and not _section(document, "cluster").get("image"):
         raise SpecError(
             "--on kubernetes: which image? Name the one that holds the model with --image_name, or as cluster.image"
@@ -76,7 +80,9 @@ def describe(
         document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))
     if not document.get("name"):
         if _section(document, "checkpoint").get("resume") and not _section(document, "checkpoint").get("directory"):
-            raise SpecError("--resume: which job? Give its --job_name, or the --checkpoint_dir to go on from")
+            raise SpecError(
+                "--resume: which job? Give its --job_name (`last` is the newest), or the --checkpoint_dir to go on from"
+            )
         stem = naming.stem_of({key: _section(document, key) for key in ("model", "script")})
         document["name"] = naming.generate(stem, now, random, lambda name: directory_of(name).root.exists())
     return load.resolve(document, str(file) if file else "")
@@ -101,6 +107,13 @@ def _has(document: dict[str, Any], path: str) -> bool:
 def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
     section = document.get(name)
     return section if isinstance(section, dict) else {}
+
+
+def _is_resumed_by_name(document: dict[str, Any]) -> bool:
+    """Whether a job of this machine goes on from its own checkpoints, not from those of a directory."""
+    checkpoint = _section(document, "checkpoint")
+    has_directory = bool(checkpoint.get("directory")) or bool(document.get("cluster"))
+    return bool(checkpoint.get("resume")) and bool(document.get("name")) and not has_directory
 
 
 def _earlier(document: dict[str, Any], directory_of: Callable[[str], JobDirectory]) -> dict[str, Any]:

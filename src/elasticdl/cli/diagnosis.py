@@ -23,6 +23,14 @@ STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", name
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
+def no_cluster() -> Finding:
+    """What there is to say where nobody configured a cluster, or asked for one."""
+    packages = installation.clients()
+    install = f"{packages.fix}, then " if packages.state == MISSING else ""
+    told = "none is configured; jobs run on this machine"
+    return Finding("Kubernetes", NOTE, told, f"not needed; for jobs on a cluster: {install}set KUBECONFIG")
+
+
 def findings(context: str = "", namespace: str = "") -> Iterator[Finding]:
     """One after another; where the cluster cannot be reached, nothing after that."""
     packages = installation.clients()
@@ -88,7 +96,7 @@ def _definition(api: Api, namespace: str) -> Iterator[Finding]:
     version = found["metadata"].get("labels", {}).get(VERSION_LABEL, "unknown")
     if version != elasticdl.__version__:
         told = f"{CRD_NAME} is of version {version}, this is elasticdl {elasticdl.__version__}"
-        fix = f"pip install elasticdl=={version}, or kubectl apply -k deploy/manifests, or helm upgrade"
+        fix = f"use a clone or wheel of elasticdl {version}, or kubectl apply -k deploy/manifests, or helm upgrade"
         yield Finding("ElasticJob", MISSING, told, fix)
         return
     yield Finding("ElasticJob", OK, f"{CRD_NAME} of version {version}")

@@ -10,7 +10,7 @@ import click
 from elasticdl.cli import installation
 from elasticdl.cli.command import Command
 from elasticdl.cli.installation import MISSING, NOTE, OK, Finding
-from elasticdl.cli.place import Place, place_options
+from elasticdl.cli.place import KUBERNETES, Place, has_cluster, place_options
 
 _MARKS = {OK: ("ok", "green"), MISSING: ("not ok", "red"), NOTE: ("note", "yellow")}
 
@@ -27,7 +27,8 @@ elasticdl doctor --on local --json
 def command(as_json: bool, place: Place) -> int:
     """Check what jobs need: of this installation, and of the cluster of the context.
 
-    Access, rights, versions, quotas: a line each, with the fix. Ends with 1 where something needed is missing.
+    Access, rights, versions, quotas: a line each, with the fix. Ends with 1 where something needed is missing. Where no
+    cluster is configured, jobs run on this machine and none is needed; --on kubernetes insists on one.
     """
     found: list[Finding] = []
     for finding in _all(place):
@@ -43,8 +44,12 @@ def _all(place: Place) -> Iterator[Finding]:
     from elasticdl.cli import diagnosis
 
     yield from installation.findings()
-    if not place.must_be_here:
-        yield from diagnosis.findings(place.context, place.namespace)
+    if place.must_be_here:
+        return
+    if place.may_be_here and place.on != KUBERNETES and not has_cluster():
+        yield diagnosis.no_cluster()
+        return
+    yield from diagnosis.findings(place.context, place.namespace)
 
 
 def _say(finding: Finding) -> None:

@@ -22,7 +22,10 @@ def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
         "total_records": status.total_records or None,
         "epoch": status.epoch,
         "epochs": status.epochs,
-        "loss": status.loss if status.step > 0 else None,
+        "records_per_epoch": status.records_per_epoch or None,
+        "loss": status.loss if status.loss_step > 0 else None,
+        "loss_step": status.loss_step or None,
+        "epoch_loss": _epoch_loss(status),
         "records_per_s": status.records_per_s,
         "metrics": dict(status.metrics),
         "metrics_step": status.metrics_step if status.metrics else None,
@@ -66,6 +69,13 @@ def speed(status: pb.SpeedStatus) -> dict[str, Any]:
         "step_s": status.step_s,
         "compute_s": status.compute_s,
     }
+
+
+def _epoch_loss(status: pb.JobStatus) -> dict[str, Any] | None:
+    if not status.HasField("epoch_loss"):
+        return None
+    mean = status.epoch_loss
+    return {"epoch": mean.epoch, "step": mean.step, "loss": mean.loss, "records": mean.records}
 
 
 def _noise(status: pb.JobStatus) -> dict[str, float] | None:

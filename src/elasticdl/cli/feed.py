@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from elasticdl.cli import resumed
 from elasticdl.cli.interface import Watched
 from elasticdl.errors import ElasticDLError, MasterUnreachable
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -61,11 +62,12 @@ def _until_over(watched: Watched, news: SimpleQueue[News], max_hz: float) -> str
     from elasticdl.rpc.client import MasterClient
 
     directory = watched.directory
+    earlier = resumed.read_earlier(directory)
     while not directory.result.exists():
         try:
             with MasterClient.connect(directory, timeout_s=AWAY_S) as client:
                 for status in client.watch(max_hz):
-                    news.put(Changed(status))
+                    news.put(Changed(resumed.with_earlier(status, earlier)))
             watched.is_alive()  # brings the result of a job that runs elsewhere
         except MasterUnreachable:
             if not watched.is_alive():

@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import JobSpec
+from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
 # Keys of result.json that are fields of a JobStatus too.
 _WORDS = ("reason", "output", "best")
 _COUNTS = ("step", "total_steps", "records", "total_records", "epoch", "epochs", "round", "exit_code", "shards")
-_MORE_COUNTS = ("metrics_step", "checkpoint_step", "shards_done", "global_batch", "batch_scale")
+_MORE_COUNTS = (
+    "records_per_epoch",
+    "loss_step",
+    "metrics_step",
+    "checkpoint_step",
+    "shards_done",
+    "global_batch",
+    "batch_scale",
+)
 _MEASURES = ("loss", "records_per_s", "started_at", "gradient_square", "gradient_variance", "progress")
 
 
@@ -54,7 +62,7 @@ def asked(spec: JobSpec, **more: Any) -> pb.JobStatus:
     return pb.JobStatus(
         name=spec.name,
         kind=spec.kind.value,
-        epochs=spec.plan.epochs,
+        epochs=0 if spec.kind is JobKind.SCRIPT else spec.plan.epochs,
         wished_workers=spec.workers.wish,
         min_workers=spec.workers.min,
         max_workers=spec.workers.max,
@@ -83,6 +91,8 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
         for name in names:
             if result.get(name) is not None:
                 setattr(told, name, convert(result[name]))
+    if result.get("epoch_loss") is not None:
+        told.epoch_loss.CopyFrom(pb.EpochLoss(**result["epoch_loss"]))
     told.checkpoint_path = str(result.get("checkpoint") or "")
     for name, value in (result.get("metrics") or {}).items():
         told.metrics[str(name)] = float(value)

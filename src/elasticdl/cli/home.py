@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from elasticdl.cli.command import nearest
+from elasticdl.cli.job_argument import resolve_name
 from elasticdl.errors import SpecError
 from elasticdl.scheduler.local.queue import Queue
 from elasticdl.spec import env
@@ -35,16 +36,16 @@ def names() -> list[str]:
     return [name for _, name in sorted(found)]
 
 
-def find(name: str) -> JobDirectory:
-    """The job called `name`; an error with the nearest name if there is none."""
-    directory = directory_of(name)
-    if "/" in name or name in ("", ".", "..") or not directory.spec.exists():
-        known = names()
+def find(word: str) -> JobDirectory:
+    """The job that `word` means: see `job_argument`. An error with the nearest name if there is none."""
+    known = names()
+    name = resolve_name(word, known)
+    if name is None:
         raise SpecError(
-            f"no job {name!r} in {jobs_directory()}"
-            + nearest(name, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+            f"no job {word!r} in {jobs_directory()}"
+            + nearest(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
         )
-    return directory
+    return directory_of(name)
 
 
 def is_starting_or_alive(directory: JobDirectory) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import metadata
 from importlib.util import find_spec
 from typing import NamedTuple
+
+from elasticdl.extras import install_command, reinstall_command
 
 OK, MISSING, NOTE = "ok", "missing", "note"  # a note: works without, or cannot be seen from here
 
@@ -19,7 +23,19 @@ class Finding(NamedTuple):
 
 
 def findings() -> list[Finding]:
-    return [_core(), _package("torch", "torch", "to train models"), _package("tensorflow", "tensorflow", "for Keras")]
+    return [
+        _machine(),
+        _core(),
+        _package("torch", "torch", "to train models"),
+        _package("tensorflow", "tensorflow", "for Keras"),
+    ]
+
+
+def _machine() -> Finding:
+    from elasticdl.cli import home
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("this machine", OK, f"Python {version}, {os.cpu_count()} cores, jobs in {home.jobs_directory()}")
 
 
 def clients() -> Finding:
@@ -27,20 +43,20 @@ def clients() -> Finding:
     absent = [name for name in ("kubernetes", "cryptography", "websocket") if find_spec(name) is None]
     if absent:
         told = f"{', '.join(absent)} not installed"
-        return Finding("client packages", MISSING, told, "pip install 'elasticdl[kubernetes]'")
+        return Finding("client packages", MISSING, told, install_command("kubernetes"))
     return Finding("client packages", OK, f"kubernetes {metadata.version('kubernetes')}")
 
 
 def _core() -> Finding:
     if find_spec("elasticdl.ps._native") is None:
-        fix = "install a C++ compiler, then pip install --force-reinstall --no-deps elasticdl"
+        fix = f"install a C++ compiler, then {reinstall_command()}"
         return Finding("native core", NOTE, "not built; jobs with ps on this machine need it, images have it", fix)
     return Finding("native core", OK, "built")
 
 
 def _package(name: str, extra: str, purpose: str) -> Finding:
     if find_spec(name) is None:
-        fix = f"pip install 'elasticdl[{extra}]'"
+        fix = install_command(extra)
         return Finding(name, NOTE, f"not installed; needed {purpose} on this machine", fix)
     try:
         return Finding(name, OK, metadata.version(name))

@@ -11,6 +11,7 @@ from elasticdl.spec.directory import JobDirectory
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from elasticdl.cli.prints import GrowingLog
     from elasticdl.rpc import elasticdl_pb2 as pb
     from elasticdl.rpc.client import MasterClient
 
@@ -35,6 +36,10 @@ class Watched(Protocol):
 
     def logs(self) -> str:
         """Where its logs are, for a sentence."""
+        ...
+
+    def open_log(self, worker: str) -> GrowingLog:
+        """What this worker writes, from the beginning."""
         ...
 
     def kill(self) -> str:

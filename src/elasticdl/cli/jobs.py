@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import threading
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -15,6 +18,9 @@ from elasticdl.cli.place import KUBERNETES, Place, connect, has_cluster, place_o
 from elasticdl.errors import ElasticDLError
 from elasticdl.rpc import elasticdl_pb2 as pb
 
+WHY = "why"
+NUMBERS = frozenset({"workers", "ps", "records", "took"})
+LEFT_OUT = ("kind", "took", "ps", "records", "where", "workers")  # in this order, until the others fit the terminal
 CLUSTER_S = 2.0  # a cluster that has not answered by then is left out
 
 EXAMPLES = """
@@ -41,28 +47,50 @@ def command(as_json: bool, place: Place) -> None:
     if not found:
         click.echo("no jobs yet; begin with `elasticdl zoo init DIR`, then `elasticdl train`")
         return
-    from rich.console import Console
-    from rich.table import Table
+    rows = [_row(job, status) for job, status in found]
+    # Without a terminal nobody's lines are too long.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    header, *lines = table_lines(rows, width)
+    click.secho(header, fg="bright_black")
+    for line in lines:
+        click.echo(line)
 
-    has_where = any(job.where != HERE for job in jobs)
-    has_why = any(_why(status) for _, status in found)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black")
-    columns = ("job", *(["where"] if has_where else []), "kind", "phase", "workers", "ps", "records", "took")
-    for column in (*columns, *(["why"] if has_why else [])):
-        table.add_column(column, justify="right" if column in ("workers", "ps", "records", "took") else "left")
-    for job, status in found:
-        table.add_row(
-            job.name,
-            *([job.where] if has_where else []),
-            status.kind,
-            status.phase,
-            str(len(words.living(status)) if status.phase not in words.OVER else 0),
-            str(len(words.living_ps(status))) if status.wished_ps and status.phase not in words.OVER else "",
-            f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
-            words.duration(status.now - status.started_at),
-            *([_why(status)] if has_why else []),
-        )
-    Console(soft_wrap=True).print(table)
+
+def _row(job: Job, status: pb.JobStatus) -> dict[str, str]:
+    is_over = status.phase in words.OVER
+    return {
+        "job": job.name,
+        "where": job.where,
+        "kind": status.kind,
+        "phase": status.phase,
+        "workers": str(0 if is_over else len(words.living(status))),
+        "ps": str(len(words.living_ps(status))) if status.wished_ps and not is_over else "",
+        "records": f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
+        "took": words.duration(status.now - status.started_at),
+        "why": _why(status),
+    }
+
+
+def table_lines(rows: Sequence[Mapping[str, str]], width: int | None) -> list[str]:
+    """A header and a line for each row. Columns, never names, are left out where the terminal is not wide enough. Pure.
+
+    The reason stands last, where a terminal may break it.
+    """
+    columns = [name for name in rows[0] if name != WHY and any(row[name] for row in rows)]
+    if all(row["where"] == HERE for row in rows):
+        columns.remove("where")
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
+    for name in LEFT_OUT:
+        if width is not None and name in columns and sum(widths[one] + 2 for one in columns) - 2 > width:
+            columns.remove(name)
+    has_why = any(row[WHY] for row in rows)
+    lines = []
+    for row in ({name: name for name in rows[0]}, *rows):
+        cells = [
+            row[name].rjust(widths[name]) if name in NUMBERS else row[name].ljust(widths[name]) for name in columns
+        ]
+        lines.append("  ".join([*cells, *([row[WHY]] if has_why else [])]).rstrip())
+    return lines
 
 
 def _why(status: pb.JobStatus) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.cli import home
-from elasticdl.errors import SpecError
+from elasticdl.cli.tail import Tail
+from elasticdl.errors import ElasticDLError, TransientError
 from elasticdl.spec.directory import JobDirectory
 
 if TYPE_CHECKING:
@@ -36,9 +39,9 @@ class LocalJob:
         return self.status(1.0)
 
     def events(self) -> list[pb.EventStatus]:
-        from elasticdl.cli import history
+        from elasticdl.cli import resumed
 
-        return [history.event(one) for one in history.read_events(self._directory)]
+        return resumed.read_events(self._directory)
 
     def document(self, status: pb.JobStatus) -> dict[str, Any]:
         from elasticdl.cli import document, queued
@@ -84,10 +87,6 @@ class LocalJob:
     def kill(self, *, delete: bool) -> str:
         from elasticdl.cli import attach
 
-        if delete:  # its checkpoints are there, too: nothing to do in passing
-            raise SpecError(
-                f"--delete is for jobs on Kubernetes; use --now, then remove {self._directory.root} yourself"
-            )
         was_over = self._directory.result.exists()
         is_queued = home.queue().has(self.name)
         if is_queued:
@@ -95,10 +94,34 @@ class LocalJob:
         attach.kill(self._directory)
         if is_queued and not home.queue().is_served():
             home.queue().remove(self.name)
+        if delete:
+            return self._delete()
         return f"{self.name}: was over already" if was_over else f"{self.name}: killed"
+
+    def _delete(self) -> str:
+        """Remove the job's directory, checkpoints included; of a job whose processes are gone."""
+        from elasticdl.cli import queued
+
+        if home.queue().has(self.name):
+            queued.withdraw(self._directory)
+            if home.queue().has(self.name):
+                raise TransientError(f"{self.name}: the scheduler still holds it; try again in a few seconds")
+        root = self._directory.root
+        spec = self._directory.load_spec()
+        kept = [path for path in (spec.output, spec.checkpoint.directory) if path and not _is_inside(path, root)]
+        try:
+            shutil.rmtree(root)
+        except OSError as exc:
+            raise ElasticDLError(f"{root}: cannot be removed: {exc}; remove it by hand") from exc
+        beyond = f"; what it wrote elsewhere is kept: {', '.join(kept)}" if kept else ""
+        return f"{self.name}: deleted, with its logs and the checkpoints in {root}{beyond}"
 
     def files(self) -> AbstractContextManager[JobDirectory]:
         return nullcontext(self._directory)
+
+
+def _is_inside(path: str, root: Path) -> bool:
+    return "://" not in path and Path(path).absolute().is_relative_to(root)
 
 
 class LocalWatched:
@@ -118,6 +141,9 @@ class LocalWatched:
 
     def logs(self) -> str:
         return f"the logs in {self.directory.logs}"
+
+    def open_log(self, worker: str) -> Tail:
+        return Tail(self.directory.log(worker))
 
     def kill(self) -> str:
         from elasticdl.cli import attach, words

@@ -6,6 +6,7 @@ import click
 
 from elasticdl.cli.command import Command, nearest
 from elasticdl.cli.interface import Job
+from elasticdl.cli.job_argument import job_argument
 from elasticdl.cli.place import Place, find, place_options
 from elasticdl.errors import SpecError
 
@@ -18,7 +19,7 @@ elasticdl logs mnist --master --on kubernetes
 
 
 @click.command("logs", cls=Command, examples=EXAMPLES)
-@click.argument("job")
+@job_argument(is_optional=True)
 @click.option("--worker", metavar="W", help="Only this worker: worker-2, or 2.")
 @click.option("--ps", metavar="P", help="Only this parameter server: ps-0, or 0.")
 @click.option("--master", is_flag=True, help="Only the master.")
@@ -28,7 +29,10 @@ elasticdl logs mnist --master --on kubernetes
 def command(
     job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, place: Place
 ) -> None:
-    """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named."""
+    """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named.
+
+    Without JOB: the newest job.
+    """
     if sum((worker is not None, ps is not None, master, launcher)) > 1:
         raise click.UsageError("--worker, --ps, --master and --launcher exclude each other")
     found = find(job, place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.cli import history, home
+from elasticdl.cli import history, home, resumed
 from elasticdl.errors import MasterUnreachable
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory
@@ -15,8 +15,9 @@ def look(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
 
         try:
             with MasterClient.connect(directory, timeout_s) as client:
-                return client.status()
+                return resumed.with_earlier(client.status(), resumed.read_earlier(directory))
         except MasterUnreachable:
             # Either it ended this moment, or the master is away; the files know which.
             pass
-    return history.status(directory, is_alive=home.is_alive(directory))
+    told = history.status(directory, is_alive=home.is_alive(directory))
+    return resumed.with_earlier(told, resumed.read_earlier(directory))

@@ -19,26 +19,33 @@ from elasticdl.errors import ElasticDLError
 
 STOPPED = 130
 
-# The help lists them in this order without importing any.
-VERBS = {
-    "train": "Train a model with workers that come and go.",
-    "run": "Run a training script of your own elastically.",
-    "evaluate": "Evaluate a trained model.",
-    "predict": "Predict with a trained model.",
-    "ctr": "Train models of clicks from a config alone.",
-    "features": "Analyze columns of data, propose treatments, see whether data has drifted.",
-    "jobs": "List the jobs of this machine and of a cluster.",
-    "status": "Show how a job stands: workers, progress, events.",
-    "scale": "Change how many workers a job has.",
-    "stop": "Stop a job, with a checkpoint.",
-    "scheduler": "Share this machine among queued jobs: start, grow, shrink and preempt them.",
-    "simulate": "Try scheduling policies on a trace of jobs, and what a job would get.",
-    "experiment": "Repeat the original's experiments, simulated or real.",
-    "logs": "Show what the processes of a job wrote.",
-    "timeline": "Draw who worked when, and the loss, as a PNG.",
-    "doctor": "Check a cluster and this installation, and say how to fix each.",
-    "zoo": "Make a starter model, and images of models for a cluster.",
+# The help lists them in this order, under these headings, without importing any.
+SECTIONS = {
+    "Train and use models": {
+        "train": "Train a model with workers that come and go.",
+        "run": "Run a training script of your own elastically.",
+        "evaluate": "Evaluate a trained model.",
+        "predict": "Predict with a trained model.",
+        "zoo": "Make a starter model, and images of models for a cluster.",
+        "ctr": "Train models of clicks from a config alone.",
+        "features": "Analyze columns of data, propose treatments, see whether data has drifted.",
+    },
+    "Look after jobs": {
+        "jobs": "List the jobs of this machine and of a cluster.",
+        "status": "Show how a job stands: workers, progress, events.",
+        "logs": "Show what the processes of a job wrote.",
+        "scale": "Change how many workers a job has.",
+        "stop": "Stop a job, with a checkpoint.",
+        "timeline": "Draw who worked when, and the loss, as a PNG.",
+    },
+    "Share machines": {
+        "doctor": "Check this installation and a cluster, and say how to fix each.",
+        "scheduler": "Share this machine among queued jobs: start, grow, shrink and preempt them.",
+        "simulate": "Try scheduling policies on a trace of jobs, and what a job would get.",
+        "experiment": "Repeat the original's experiments, simulated or real.",
+    },
 }
+VERBS = {name: words for verbs in SECTIONS.values() for name, words in verbs.items()}
 
 
 class Root(click.Group):
@@ -55,8 +62,9 @@ class Root(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+        for heading, verbs in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl(list(verbs.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -106,7 +114,12 @@ def _report(message: str, debug: bool) -> None:
 @click.version_option(elasticdl.__version__, prog_name="elasticdl", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
-    """Elastic distributed deep learning: workers come and go, the job goes on and ends with the same model."""
+    """Elastic distributed deep learning: workers come and go, the job goes on and ends with the same model.
+
+    \b
+    Begin with a starter model, its data and its job:
+      elasticdl zoo init starter && cd starter && elasticdl train job.yaml
+    """
 
 
 def main() -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,10 @@ import click
 from elasticdl.cli import home
 from elasticdl.cli.command import Decorated, nearest
 from elasticdl.cli.interface import Job
+from elasticdl.cli.job_argument import LAST, resolve_name
 from elasticdl.cli.local_job import LocalJob
 from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl.extras import install_command
 
 if TYPE_CHECKING:
     from elasticdl.kube.api import Api
@@ -79,30 +81,45 @@ def connect(context: str = "", **more: Any) -> Api:
         return Api.connect(context, **more)
     except ModuleNotFoundError as exc:
         raise SpecError(
-            f"Kubernetes: the package {exc.name!r} is not installed; pip install 'elasticdl[kubernetes]'"
+            f"Kubernetes: the package {exc.name!r} is not installed; {install_command('kubernetes')}"
         ) from exc
 
 
-def find(name: str, place: Place) -> Job:
-    """The job called `name`; an error that says where it was looked for, with the nearest name."""
-    is_name = bool(name) and "/" not in name and name not in (".", "..")
-    if place.may_be_here and (place.must_be_here or not is_name or home.directory_of(name).spec.exists()):
-        return LocalJob(home.find(name))
+def find(word: str, place: Place) -> Job:
+    """The job that `word` means: see `job_argument`. An error says where it was looked for, with the nearest name.
+
+    A whole name counts more than a prefix, wherever the job is; `last` is the newest job of this machine if it has any.
+    """
+    is_name = bool(word) and "/" not in word and word not in (".", "..")
+    here = home.names() if place.may_be_here else []
+    is_last = word == LAST and bool(here)
+    if place.may_be_here and (place.must_be_here or not is_name or word in here or is_last or not has_cluster()):
+        return LocalJob(home.find(word))
     if not is_name:
-        raise SpecError(f"no job {name!r}: a name has letters, digits and '-'")
-    if place.may_be_here and not has_cluster():
-        return LocalJob(home.find(name))
+        raise SpecError(f"no job {word!r}: a name has letters, digits and '-'")
     try:
-        return _on_cluster(name, place)
+        return _on_cluster(word, place, here)
     except ElasticDLError as exc:
         if not place.may_be_here:
             raise
-        # Neither here nor there: the person hears of both.
-        raise SpecError(f"no job {name!r} in {home.jobs_directory()}{nearest(name, home.names())}; and {exc}") from exc
+        if resolve_name(word, here):
+            return LocalJob(home.find(word))
+        # Neither here nor there: the user hears of both.
+        raise SpecError(f"no job {word!r} in {home.jobs_directory()}{nearest(word, here)}; and {exc}") from exc
 
 
-def _on_cluster(name: str, place: Place) -> Job:
+def _on_cluster(word: str, place: Place, here: Sequence[str]) -> Job:
+    """By its whole name; else by its prefix, unless that is one of a job of this machine, which are `here`."""
     from elasticdl.cli import cluster_job
 
     api = connect(place.context)
-    return cluster_job.find(api, place.namespace or api.namespace, name)
+    namespace = place.namespace or api.namespace
+    try:
+        return cluster_job.find(api, namespace, word)
+    except SpecError:
+        if resolve_name(word, here):
+            raise
+        name = resolve_name(word, [job.name for job in cluster_job.all_of(api, namespace)])
+        if name is None:
+            raise
+        return cluster_job.find(api, namespace, name)

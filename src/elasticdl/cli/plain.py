@@ -11,16 +11,16 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 def progress_line(status: pb.JobStatus) -> str:
     """12:30:01 digits running: 640 of 1,797 records, epoch 1 of 3, step 10 of 85, loss 0.5000, …"""
     parts = []
-    if status.kind in ("", "training", "script"):
+    if words.counts_records(status):
         total = f" of {status.total_records:,}" if status.total_records else ""
         parts.append(f"{status.records:,}{total} records")
-        if status.epochs and status.kind != "script":
+        if status.epochs:
             parts.append(f"epoch {min(status.epoch + 1, status.epochs)} of {status.epochs}")
         steps = f" of {status.total_steps:,}" if status.total_steps else ""
         parts.append(f"step {status.step:,}{steps}")
     elif status.shards:
         parts.append(f"{status.shards_done} of {status.shards} shards")
-    if status.step > 0:
+    if status.loss_step > 0:
         parts.append(f"loss {status.loss:.4f}")
     if status.metrics:
         parts.append(f"{words.metrics(status)} at step {status.metrics_step:,}")

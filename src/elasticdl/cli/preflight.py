@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import tempfile
 from functools import partial
 from importlib.util import find_spec
@@ -15,8 +16,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from elasticdl.cli import home, queued
 from elasticdl.cli.command import nearest
 from elasticdl.errors import SpecError
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.extras import install_command, reinstall_command
+from elasticdl.spec import BadRows, JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.storage import probe
+from elasticdl.storage.place import StorePath, open_place
 
 # What each kind of job reads, and the checkpoint it cannot do without.
 _DATA = {
@@ -34,6 +38,7 @@ def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path)
 
     for remark in model.check(spec):
         console.print(f"note: {remark}", highlight=False, markup=False, soft_wrap=True)
+    check_framework(_framework(spec), spec.kind)
     _check_writable("output (--output)", spec.output)
     _check_output(spec)
     _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
@@ -67,29 +72,68 @@ def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
         )
 
 
+def check_framework(framework: str, kind: JobKind) -> None:
+    """Raise SpecError, with the command that installs it, where workers here could not import their framework."""
+    needed = {"torch": ("torch",), "keras": ("torch", "tensorflow", "keras")}[framework]
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        extra = "torch" if framework == "torch" else "tensorflow"
+        written = "" if kind is JobKind.SCRIPT else f" with a model written in {framework}"
+        raise SpecError(
+            f"a {kind} job{written} needs {' and '.join(missing)}, not installed in {sys.prefix}: "
+            f"{install_command(extra)}"
+        )
+
+
+def _framework(spec: JobSpec) -> str:
+    if spec.model is None:
+        return "torch"
+    from elasticdl.model import definition, source
+
+    return source.framework(source.parse(definition.locate(spec.model).file)).value
+
+
 def _check_needs(spec: JobSpec) -> None:
     if spec.ps.wish and find_spec("elasticdl.ps._native") is None:
         raise SpecError(
             "--distribution_strategy=ParameterServerStrategy: this installation has no native core, which ps need; "
-            "install a C++ compiler, then elasticdl again (pip install --force-reinstall --no-deps elasticdl), "
+            f"install a C++ compiler, then elasticdl again ({reinstall_command()}), "
             "or train with --distribution_strategy=AllreduceStrategy"
         )
     if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
         raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
-    if spec.checkpoint.initial and "://" not in spec.checkpoint.initial and not Path(spec.checkpoint.initial).is_dir():
-        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): no directory {spec.checkpoint.initial}")
+    _check_initial(spec)
     if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
         raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
+
+
+def _check_initial(spec: JobSpec) -> None:
+    """The model to begin with: a directory, or something in a store."""
+    initial, what = spec.checkpoint.initial, "checkpoint.initial (--checkpoint_dir_for_init)"
+    if not initial:
+        return
+    place = open_place(initial, probe.PROBE_S)
+    if isinstance(place, StorePath):
+        probe.check_readable(place, what)
+    elif not place.is_dir():
+        raise SpecError(f"{what}: no directory {initial}")
 
 
 def _check_output(spec: JobSpec) -> None:
     from elasticdl.checkpoint import output
 
-    if spec.output and "://" not in spec.output:
+    if spec.output:
+        place = open_place(spec.output, probe.PROBE_S)
         if spec.kind is JobKind.TRAINING:
-            output.check(Path(spec.output))
+            output.check(place)
         if spec.kind is JobKind.PREDICTION:
-            output.check_predictions(Path(spec.output))
+            output.check_predictions(place)
+    asks_for_columns = spec.prediction.id_column or spec.prediction.bad_rows is BadRows.MARK
+    if spec.kind is JobKind.PREDICTION and asks_for_columns and _defines(spec, "PredictionOutputsProcessor"):
+        raise SpecError(
+            "prediction: --id_column and --bad_rows=mark are of predictions on disk, and the model file has a "
+            "PredictionOutputsProcessor; leave out the options or the processor"
+        )
     if spec.kind is JobKind.PREDICTION and not spec.output and not _may_define(spec, "PredictionOutputsProcessor"):
         raise SpecError(
             "output (--output): nowhere to put predictions; name a directory, or define PredictionOutputsProcessor"
@@ -98,9 +142,12 @@ def _check_output(spec: JobSpec) -> None:
 
 def _check_writable(what: str, path: str) -> None:
     """Whether files can be made in the directory `path`, or in the nearest one above it that exists."""
-    if not path or "://" in path:
+    if not path:
         return
-    place = Path(path)
+    place = open_place(path, probe.PROBE_S)
+    if isinstance(place, StorePath):
+        probe.check_writable(place, what)
+        return
     if place.exists() and not place.is_dir():
         raise SpecError(f"{what}: {path} is a file; name a directory")
     while not place.exists():
@@ -121,9 +168,9 @@ def _check_checkpoints(spec: JobSpec) -> None:
     from elasticdl.checkpoint import manifest
 
     place = spec.checkpoint.directory
-    if not place or "://" in place or spec.checkpoint.resume:
+    if not place or spec.checkpoint.resume:
         return
-    found = manifest.checkpoints(Path(place))
+    found = manifest.checkpoints(open_place(place, probe.PROBE_S))
     if found:
         raise SpecError(
             f"checkpoint.directory (--checkpoint_dir): {place} holds {found[0].name} of another run; go on from it "
@@ -160,6 +207,7 @@ def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
     field, option = _DATA[spec.kind]
     if not getattr(spec.data, field):
         raise SpecError(f"data.{field} ({option}): {spec.kind} needs data; give a file, a directory or a glob")
+    from elasticdl.data.header import check_id_column
     from elasticdl.data.open import open_source
 
     uris = {uri for uri in (getattr(spec.data, field), spec.data.validation) if uri}
@@ -174,11 +222,21 @@ def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
     ) as bars:
         for uri in sorted(uris):
             show = partial(_show, bars, bars.add_task(uri, total=None))
-            open_source(uri, spec.data, index, show).close()
+            source = open_source(uri, spec.data, index, show)
+            source.close()
+            if spec.kind is JobKind.PREDICTION and spec.prediction.id_column:
+                check_id_column(spec.prediction.id_column, source.columns)
 
 
 def _show(bars: Progress, bar: TaskID, done: int, total: int) -> None:
     bars.update(bar, completed=done, total=total)
+
+
+def _defines(spec: JobSpec, name: str) -> bool:
+    from elasticdl.model import definition, source
+
+    assert spec.model is not None
+    return name in source.bindings(source.parse(definition.locate(spec.model).file))[0]
 
 
 def _may_define(spec: JobSpec, name: str) -> bool:

@@ -159,7 +159,7 @@ def _scheduler(policy: str, slots: int, queue: Queue, environ: dict[str, str]) -
         process.wait(PATIENCE_S)
 
 
-_ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
+_ELASTICDL = [sys.executable, "-P", "-m", "elasticdl.cli"]
 
 
 def _submit(job: Submitted, queue: Queue, environ: dict[str, str]) -> float:

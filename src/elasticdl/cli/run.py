@@ -11,15 +11,19 @@ from elasticdl.cli.command import Command, JobOption, job_options
 from elasticdl.cli.submit import submit, submit_options
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind
+from elasticdl.spec.refused import REFUSED_BY_COMPAT
 
 EXAMPLES = """
 elasticdl run --workers 1:4 train.py --epochs 3
 elasticdl run --workers 2 --checkpoint_steps 100 train.py
+elasticdl run --compat ddp --workers 2 train_ddp.py
 elasticdl run --resume --job_name=train-20261115-1307-x3
 """
 
+FIRST = ("workers", "checkpoint_steps", "device", "job_name", "resume", "detach")
 
-@click.command("run", cls=Command, examples=EXAMPLES, context_settings={"allow_interspersed_args": False})
+
+@click.command("run", cls=Command, examples=EXAMPLES, first=FIRST, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--workers",
     cls=JobOption,
@@ -36,13 +40,23 @@ def command(workers: str | None, script: str | None, arguments: tuple[str, ...],
 
     Options of elasticdl stand before the script, all that follows it is the script's.
     The same script also runs alone, as `python SCRIPT`. A job that is resumed knows its script.
+    A script written for torchrun runs unmodified with --compat ddp: it is restarted whenever the workers change.
     """
     if script is None and not values["resume"]:
         raise click.UsageError("which script? Name it after the options: elasticdl run --workers 2 train.py")
+    if values["compat"] is not None:
+        _refuse_for_compat(values)
     extra: dict[str, Any] = {"script": {"path": script, "arguments": list(arguments)}} if script else {}
     if workers is not None:
         extra["workers"] = parse_workers(workers)
     return submit(JobKind.SCRIPT, None, values, extra=extra)
+
+
+def _refuse_for_compat(values: dict[str, Any]) -> None:
+    """An option that would be ignored is refused."""
+    for name, why in REFUSED_BY_COMPAT.items():
+        if values[name] is not None:
+            raise SpecError(f"--{name} with --compat: {why}; leave it out")
 
 
 def parse_workers(text: str) -> dict[str, int]:

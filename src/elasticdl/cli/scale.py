@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from elasticdl.cli.command import Command
+from elasticdl.cli.job_argument import job_argument
 from elasticdl.cli.place import Place, find, place_options
 
 EXAMPLES = """
@@ -16,7 +17,7 @@ elasticdl scale mnist --batch_scale 4
 
 
 @click.command("scale", cls=Command, examples=EXAMPLES)
-@click.argument("job")
+@job_argument()
 @click.option("--workers", "--num_workers", "workers", type=click.IntRange(min=1), metavar="N", help="Workers.")
 @click.option("--ps", "--num_ps_pods", "ps", type=click.IntRange(min=1), metavar="N", help="Parameter servers.")
 @click.option(

@@ -46,6 +46,11 @@ class Screen:
                 for line in self._lines.due(status, now):
                     self._print(line)
 
+    def show_printed(self, line: str) -> None:
+        """A line of the user's code, above the picture; it stays."""
+        with self._lock:
+            self._print(line)
+
     def say(self, notice: str) -> None:
         with self._lock:
             self._notice = notice

@@ -7,6 +7,7 @@ import json
 import click
 
 from elasticdl.cli.command import Command
+from elasticdl.cli.job_argument import job_argument
 from elasticdl.cli.place import Place, find, place_options
 
 PATIENCE_S = 5.0  # for a master that is being restarted
@@ -20,14 +21,14 @@ elasticdl status mnist --on kubernetes --namespace team-a
 
 
 @click.command("status", cls=Command, examples=EXAMPLES)
-@click.argument("job")
+@job_argument(is_optional=True)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
 @click.option("--events", "all_events", is_flag=True, help="Every event since the start, not only the newest.")
 @place_options
 def command(job: str, as_json: bool, all_events: bool, place: Place) -> None:
     """Show how JOB stands: workers, progress, and who came or left when, why, and what it cost.
 
-    Works on a job that is over, too.
+    Works on a job that is over, too. Without JOB: the newest job.
     """
     from elasticdl.cli import document, plain, view, words
 

@@ -5,28 +5,32 @@ from __future__ import annotations
 import click
 
 from elasticdl.cli.command import Command
+from elasticdl.cli.job_argument import LAST, job_argument
 from elasticdl.cli.place import Place, find, place_options
+from elasticdl.errors import SpecError
 
 EXAMPLES = """
 elasticdl stop mnist
 elasticdl stop mnist --now
-elasticdl stop mnist --delete --on kubernetes
+elasticdl stop mnist --delete
 """
 
 
 @click.command("stop", cls=Command, examples=EXAMPLES)
-@click.argument("job")
+@job_argument()
 @click.option("--now", is_flag=True, help="Kill all its processes at once, without a checkpoint.")
-@click.option("--delete", is_flag=True, help="Kill it, and delete all that is left of it, its name included.")
+@click.option("--delete", is_flag=True, help="Kill it, and delete all that is left of it: logs, checkpoints, name.")
 @place_options
 def command(job: str, now: bool, delete: bool, place: Place) -> None:
     """Stop JOB: the running step ends, a checkpoint is written, all processes end.
 
     Go on later with `elasticdl train --resume --job_name=JOB`. A job that waits in the queue is taken out of it. On
-    Kubernetes --now and --delete are the same.
+    Kubernetes --now and --delete are the same. What a job wrote elsewhere, as to --output, is never deleted.
     """
     found = find(job, place)
+    if delete and job not in (found.name, LAST):
+        raise SpecError(f"--delete removes a job for good: write its whole name, {found.name}")
     if now or delete:
         click.echo(found.kill(delete=delete))
         return
-    click.echo(found.stop() or f"{job}: stopping, with a checkpoint")
+    click.echo(found.stop() or f"{found.name}: stopping, with a checkpoint")

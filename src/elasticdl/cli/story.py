@@ -11,7 +11,7 @@ from elasticdl.spec.directory import JobDirectory
 
 LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
 # Curves the master draws itself; any other is a metric of the model.
-_PROGRESS = frozenset({"loss", "records_per_s", "learning_rate", "workers"})
+_PROGRESS = frozenset({"loss", "epoch/loss", "records_per_s", "learning_rate", "workers"})
 RETURNED, MASTER_RESTARTED = "worker-returned", "master-restarted"
 
 

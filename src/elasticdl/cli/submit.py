@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasticdl.cli import home, queueing
-from elasticdl.cli.command import Decorated, JobOption
+from elasticdl.cli.command import Decorated, JobOption, nearest
 from elasticdl.cli.describe import describe
+from elasticdl.cli.job_argument import resolve_name
 from elasticdl.cli.place import on_option
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobKind, JobSpec, load
@@ -84,6 +85,8 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
     if manner.priority is not None and queue is None:
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
     if file is not None and is_config:
+        if not (manner.dry_run or manner.yaml or values.get("image_name") or (given.get("job") or {}).get("cluster")):
+            ctr_job.check_framework(given, kind)  # before the analysis, which may take minutes
         given = ctr_job.meant(file, given, kind, values)
     spec = describe(
         kind,
@@ -94,6 +97,7 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         now=datetime.now(),
         random=SystemRandom(),
         directory_of=home.directory_of,
+        find_name=_find_resumed,
         extra=extra,
         on=manner.on,
         defaults=queueing.DEFAULTS if queue is not None else {},
@@ -120,6 +124,16 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
     return code
 
 
+def _find_resumed(word: str) -> str:
+    """The whole name of a job to go on with; it may be `last`, or a prefix."""
+    known = home.names()
+    name = resolve_name(word, known)
+    if name is None:
+        hint = nearest(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+        raise SpecError(f"--resume: there is no job {word!r} to go on with in {home.jobs_directory()}{hint}")
+    return name
+
+
 def prepare(spec: JobSpec, console: Console) -> JobDirectory:
     """The job's directory, with all that was learnt about its data. A wrong job leaves nothing behind."""
     from elasticdl.cli import preflight
@@ -142,7 +156,7 @@ def prepare(spec: JobSpec, console: Console) -> JobDirectory:
 def run(spec: JobSpec, *, detach: bool) -> int:
     from rich.console import Console
 
-    from elasticdl.cli import attach
+    from elasticdl.cli import attach, resumed
     from elasticdl.cli.local_job import LocalWatched
     from elasticdl.launcher import process
 
@@ -157,7 +171,9 @@ def run(spec: JobSpec, *, detach: bool) -> int:
     try:
         pid = process.start(directory, attached_fd=reading)
         os.close(reading)
-        console.print(f"job {spec.name} in {directory.root}", highlight=False, markup=False, soft_wrap=True)
+        had = resumed.read_earlier(directory) if spec.checkpoint.resume else None
+        about = f"job {spec.name} in {directory.root}{f', resumed {had.sentence()}' if had else ''}"
+        console.print(about, highlight=False, markup=False, soft_wrap=True)
         return attach.attach(LocalWatched(directory), console, pid)
     finally:
         # Whatever ends us, the end of this pipe tells the launcher to stop the job.

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from elasticdl.cli import history, words
+from elasticdl.cli import history, resumed, words
 from elasticdl.launcher.pod_template import STATE_PLACE
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory
@@ -58,16 +58,20 @@ def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str
         lines.append(("metrics", words.metrics(status) + (f" (step {status.metrics_step:,})" if is_training else "")))
     if status.best and is_training:
         lines.append(("best", status.best))
-    if is_training:
+    if words.counts_records(status):
         lines.append(("records", records(status)))
         lines.append(
             ("steps", f"{status.step:,} of {status.total_steps:,}" if status.total_steps else f"{status.step:,}")
         )
     elif status.total_records:
         lines.append(("records", f"{status.records:,} of {status.total_records:,}"))
-    if status.step > 0 and is_training:
-        lines.append(("loss", f"{status.loss:.4f}"))
+    if status.loss_step > 0 and is_training:
+        lines.append(("loss", f"{status.loss:.4f} (step {status.loss_step:,})"))
+    if status.HasField("epoch_loss") and is_training:
+        lines.append(("epoch loss", epoch_loss(status)))
     lines.append(("took", words.duration(status.now - status.started_at)))
+    if directory is not None and (earlier := resumed.read_earlier(directory)) is not None:
+        lines.append(("resumed", earlier.sentence()))
     lines += _places(status, directory, "model" if is_training else "output")
     if status.kind == "script":
         lines.append(("printed", f"elasticdl logs {status.name}"))
@@ -92,14 +96,23 @@ def _kept(path: str) -> str:
     return f"gone with its pod, where it lay in {path}: name a place on a --volume" if is_gone else path
 
 
+def epoch_loss(status: pb.JobStatus) -> str:
+    """0.1623, mean of epoch 3; how much of the epoch that is, where it is not all of it."""
+    mean = status.epoch_loss
+    text = f"{mean.loss:.4f}, mean of epoch {mean.epoch}"
+    is_whole = mean.records >= status.records_per_epoch
+    return text if is_whole else f"{text} so far, {mean.records:,} of {status.records_per_epoch:,} records"
+
+
 def records(status: pb.JobStatus) -> str:
     """Records trained against records planned, and what that says."""
     if not status.total_records:
         return f"{status.records:,}"
-    if status.epochs > 1 and status.total_records % status.epochs == 0:
-        planned = f"{status.total_records // status.epochs:,} records x {status.epochs} epochs"
-    else:
-        planned = f"{status.total_records:,} records"
+    planned, each = f"{status.total_records:,} records", status.records_per_epoch
+    if each and status.total_records > each:
+        is_whole = status.total_records % each == 0
+        epochs = status.total_records / each
+        planned = f"{each:,} records x {epochs:.0f} epochs" if is_whole else f"{planned} of {epochs:.1f} epochs"
     if status.records == status.total_records:
         return f"{status.records:,} trained = {planned}, none lost, none twice"
     if status.records > status.total_records:

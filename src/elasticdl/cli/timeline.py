@@ -9,6 +9,7 @@ import click
 
 from elasticdl.cli import fonts, history
 from elasticdl.cli.command import Command
+from elasticdl.cli.job_argument import job_argument
 from elasticdl.cli.local_job import HERE
 from elasticdl.cli.place import Place, find, place_options
 from elasticdl.spec.directory import JobDirectory
@@ -20,17 +21,17 @@ elasticdl timeline mnist -o mnist.png
 
 
 @click.command("timeline", cls=Command, examples=EXAMPLES)
-@click.argument("job")
+@job_argument(is_optional=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PNG", help="Default: in the job directory.")
 @place_options
 def command(job: str, output: Path | None, place: Place) -> None:
     """Draw who worked when, how each worker ended, the loss and the speed, as a PNG.
 
-    Of a job on Kubernetes: its newest events, by default into JOB.png here.
+    Of a job on Kubernetes: its newest events, by default into JOB.png here. Without JOB: the newest job.
     """
     found = find(job, place)
     with found.files() as directory:
-        path = output or (directory.timeline if found.where == HERE else Path(f"{job}.png"))
+        path = output or (directory.timeline if found.where == HERE else Path(f"{found.name}.png"))
         if not path.absolute().parent.is_dir():
             raise click.UsageError(f"--output: no directory {path.absolute().parent}")
         draw(directory, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -9,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticdl.cli import words
+from elasticdl.master.actions import ROUTINE
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 EVENTS = 8  # how many are shown
+ROUTINE_EVENTS = 2  # how many of those are shown, where there are others
 ENDED_WORKERS = 3  # how many of those that are gone are shown
 ENDED_PS = 2
 
@@ -37,6 +41,7 @@ _STATES = {
     "left": "bright_black",
     "lost": "red",
 }
+_ELSEWHERE = ("epoch-ended",)  # shown with the loss: of a job with short epochs nothing else would be seen
 _KINDS = {
     "worker-joined": "green",
     "worker-left": "magenta",
@@ -84,7 +89,7 @@ def progress(status: pb.JobStatus) -> RenderableType:
     grid.add_column()
     grid.add_column()
     is_training = status.kind in ("", "training", "script")
-    if is_training:
+    if words.counts_records(status):
         total = f" of {status.total_records:,}" if status.total_records else ""
         steps = f" of {status.total_steps:,}" if status.total_steps else ""
         grid.add_row(
@@ -92,8 +97,7 @@ def progress(status: pb.JobStatus) -> RenderableType:
             _bar(status.records, status.total_records, status.phase),
             f"{status.records:,}{total}  step {status.step:,}{steps}",
         )
-    # A script has epochs of its own, which the job does not know.
-    if status.kind in ("", "training") and status.epochs:
+    if is_training and status.epochs:
         grid.add_row(
             "epochs",
             _bar(_epochs_done(status), status.epochs, status.phase),
@@ -107,9 +111,8 @@ def progress(status: pb.JobStatus) -> RenderableType:
 
 
 def _epochs_done(status: pb.JobStatus) -> float:
-    """Finished epochs, with the fraction of the running one where all epochs are planned in full."""
-    fraction = status.records / status.total_records * status.epochs if status.total_records else 0.0
-    return fraction if int(fraction) == status.epoch else float(status.epoch)
+    """Finished epochs, with the fraction of the running one."""
+    return status.records / status.records_per_epoch if status.records_per_epoch else float(status.epoch)
 
 
 def _bar(done: float, total: float, phase: str) -> ProgressBar:
@@ -119,8 +122,10 @@ def _bar(done: float, total: float, phase: str) -> ProgressBar:
 def figures(status: pb.JobStatus) -> Text:
     """Loss, metrics, speed, time to go, newest checkpoint: those that are known."""
     parts: list[tuple[str, str]] = []
-    if status.step > 0:
+    if status.loss_step > 0:
         parts.append(("loss", f"{status.loss:.4f}"))
+    if status.HasField("epoch_loss"):
+        parts.append((f"mean of epoch {status.epoch_loss.epoch}", f"{status.epoch_loss.loss:.4f}"))
     if status.metrics:
         parts.append((f"evaluation of step {status.metrics_step:,}", words.metrics(status)))
     if status.records_per_s > 0:
@@ -199,13 +204,24 @@ def _figures_of(one: pb.PsStatus) -> list[str]:
     ]
 
 
+def choose_events(events: Sequence[pb.EventStatus], most: int) -> list[pb.EventStatus]:
+    """The newest, in their order; evaluations and checkpoints take the room of no other event but for the last few."""
+    routine = [place for place, event in enumerate(events) if event.kind in ROUTINE]
+    notable = [place for place, event in enumerate(events) if event.kind not in ROUTINE]
+    count = max(ROUTINE_EVENTS, most - len(notable))
+    chosen = [*routine[max(len(routine) - count, 0) :]]
+    chosen += notable[max(len(notable) - (most - len(chosen)), 0) :]
+    return [events[place] for place in sorted(chosen)]
+
+
 def events(status: pb.JobStatus) -> RenderableType:
     """The newest events, each with its reason and what it cost."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
     for column in ("time", "event", "worker", "reason"):
         table.add_column(column, no_wrap=column != "reason", overflow="fold")
     table.add_column("cost", justify="right", no_wrap=True)
-    for event in status.events[-EVENTS:]:
+    shown = [event for event in status.events if event.kind not in _ELSEWHERE]
+    for event in choose_events(shown, EVENTS):
         table.add_row(
             words.clock(event.at),
             Text(event.kind, style=_KINDS.get(event.kind, "")),

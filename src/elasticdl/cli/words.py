@@ -11,6 +11,11 @@ ENDED = frozenset({"left", "lost"})  # states of a worker from which it does not
 OVER = frozenset({"stopped", "succeeded", "failed"})  # phases of a job that is over
 
 
+def counts_records(status: pb.JobStatus) -> bool:
+    """Whether the job trains records that the master knows of: an unmodified script counts its own."""
+    return status.kind in ("", "training") or (status.kind == "script" and bool(status.total_records))
+
+
 def duration(seconds: float) -> str:
     """3.2 s, 1:05, 2:03:04."""
     if seconds < 10:

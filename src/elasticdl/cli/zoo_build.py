@@ -11,7 +11,7 @@ from elasticdl.errors import SpecError
 
 EXAMPLES = """
 elasticdl zoo build my-zoo --image registry.example.com/mnist:1
-elasticdl zoo build my-zoo --image mnist:1 --base registry.example.com/elasticdl:0.1.0-gpu
+elasticdl zoo build my-zoo --image mnist:1 --base registry.example.com/elasticdl:0.3.0-gpu
 elasticdl zoo build my-zoo --image mnist:1 --engine podman -- --network=host
 elasticdl zoo build --image registry.example.com/elasticdl-operator:1 --extra operator
 elasticdl zoo build my-zoo --image mnist:1 --dry-run

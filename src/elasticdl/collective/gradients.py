@@ -5,22 +5,50 @@ pass costs one copy (or one addition, where the buffer already holds the sibling
 no second set of gradients is kept. Behind the gradients each buffer has a `tail`: a few
 numbers that travel with the step (records, losses, votes).
 
-A step may have several passes, batches one after the other whose gradients make one update. Those of a logical rank
-are added up first, in their order; the tree is over their sums.
+A logical rank may have several backward passes, micro-batches one after the other whose gradients make one update.
+They are added up first, in their order; the tree is over their sums.
+
+While a step is computed, the gradients of a parameter are spread over workers: `.grad` then is a `PartialGradient`,
+which warns whoever uses it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
+from torch._guards import CompileContext
 
 from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Node, Share, Tree, push
+from elasticdl.errors import ElasticDLError
 
 _ALIGNED = 16  # elements
+
+
+class PartialGradient(torch.Tensor):
+    """Stands in `.grad` while the gradient is not whole: zeros without storage; any use of it warns."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        with torch._C.DisableTorchFunctionSubclass():
+            # Shape, dtype and the like tell nothing about the gradient, and torch.compile looks at more than these.
+            if name == "__get__" or CompileContext.try_get() is not None:
+                return func(*args, **(kwargs or {}))
+            warnings.warn(
+                "`.grad` is used inside of `for batch in step`, where this worker knows only its own part of it: "
+                "it reads as zeros and cannot be changed. Use gradients after that loop: there they are whole, "
+                "and torch.nn.utils.clip_grad_norm_ works as usual",
+                UserWarning,
+                stacklevel=2,
+            )
+            is_in_place = name.endswith("_") and not name.endswith("__")
+            return args[0] if is_in_place or name.startswith("_foreach") else func(*args, **(kwargs or {}))
 
 
 class Gradients:
@@ -34,19 +62,21 @@ class Gradients:
         *,
         ordered: bool,
         squares: Squares | None = None,
+        warns: bool = False,
     ) -> None:
         """`ordered` keeps the tree's order; without it all ranks of a worker are added up as they come.
 
-        `squares` is shown the gradient of every pass.
+        `squares` is shown the gradient of every pass. `warns` lets `.grad` be a PartialGradient while it is not whole.
         """
         self.parameters = [p for p in parameters if p.requires_grad]
         self._tree = tree
         self._ordered = ordered
         self._squares = squares
-        self.dtype = torch.float64 if any(p.dtype == torch.float64 for p in self.parameters) else torch.float32
+        is_double = any(p.dtype in (torch.float64, torch.complex128) for p in self.parameters)
+        self.dtype = torch.float64 if is_double else torch.float32
         self.device = self.parameters[0].device
         # Each parameter's gradient begins on a cache line; what lies between stays zero.
-        self.sizes = [-(-p.numel() // _ALIGNED) * _ALIGNED for p in self.parameters]
+        self.sizes = [-(-_reals(p) // _ALIGNED) * _ALIGNED for p in self.parameters]
         self.elements = sum(self.sizes)
         self.length = self.elements + tail
         # Any number of workers up to the logical ranks cuts a part of the buffer into equal chunks.
@@ -60,8 +90,11 @@ class Gradients:
         self._adding = False
         self._merges = 0  # nodes that the rank being computed completes
         self._is_last = False
+        self._is_computing = False  # from `start` until the gradients are whole
         self._seen = bytearray()
+        self.touched = bytearray(len(self.parameters))  # those that got a gradient in this update, in this worker
         self._on_final: Callable[[int], None] | None = None
+        self._partial = [_partial(parameter) for parameter in self.parameters] if warns else []
         for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
 
@@ -72,6 +105,8 @@ class Gradients:
         """
         self._free += self._sums
         self._stack, self._sums, self._share = [], [], share
+        self.touched = bytearray(len(self.parameters))
+        self._is_computing = True
         if self._squares is not None:
             self._squares.start()
         self._on_final = on_final if len(self.nodes(share)) == 1 else None
@@ -81,17 +116,32 @@ class Gradients:
         self._stack, self._sums, self._free = [], [], []
         self._views.clear()
 
-    def backward(self, loss: torch.Tensor, logical_rank: int, weight: float, number: int = 0, passes: int = 1) -> None:
-        """Pass `number` of one logical rank, its gradient scaled by `weight` and put in its place in the tree."""
-        self._open(logical_rank, is_first=number == 0, is_last=number == passes - 1)
+    def backward(
+        self,
+        loss: torch.Tensor,
+        logical_rank: int,
+        weight: float,
+        *,
+        is_first: bool = True,
+        is_last: bool = True,
+    ) -> None:
+        """One backward pass of a logical rank, its gradient scaled by `weight` and put in its place in the tree.
+
+        A rank's passes follow each other: `is_first` and `is_last` say where it begins and ends.
+        """
+        self._open(logical_rank, is_first=is_first, is_last=is_last)
+        for parameter in self.parameters if self._partial else ():
+            parameter.grad = None
         (loss * weight if weight != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
         self._close()
+        for parameter, partial in zip(self.parameters, self._partial, strict=False):
+            parameter.grad = partial
         if self._squares is not None:
             self._squares.close(logical_rank, weight)
 
-    def skip(self, logical_rank: int, number: int = 0, passes: int = 1) -> None:
+    def skip(self, logical_rank: int, *, is_first: bool = True, is_last: bool = True) -> None:
         """A pass of a logical rank without records: zeros, so that the tree keeps its shape."""
-        self._open(logical_rank, is_first=number == 0, is_last=number == passes - 1)
+        self._open(logical_rank, is_first=is_first, is_last=is_last)
         self._close()
 
     def sums(self) -> list[torch.Tensor]:
@@ -108,12 +158,30 @@ class Gradients:
     def nodes(self, share: Share) -> list[Node]:
         return self._tree.nodes(share) if self._ordered else [Node(share.first, 1)]
 
-    def install(self, buffer: torch.Tensor) -> None:
-        """Let the optimizer see the reduced gradients in `buffer`."""
+    def install(self, buffer: torch.Tensor, touched: Sequence[bool] | None = None) -> None:
+        """Let the optimizer see the reduced gradients in `buffer`.
+
+        `touched` names the parameters that have one; the others have none, as in plain PyTorch.
+        """
+        self._is_computing = False
+        for index, (parameter, view) in enumerate(zip(self.parameters, self._views_of(buffer), strict=True)):
+            if touched is not None and not touched[index]:
+                parameter.grad = None
+            else:
+                parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
+
+    def collect(self, buffer: torch.Tensor) -> list[bool]:
+        """Take `.grad` as it is now, changed perhaps since `install`, into `buffer`; says which parameters have one."""
+        touched = []
         for parameter, view in zip(self.parameters, self._views_of(buffer), strict=True):
-            parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
+            gradient = parameter.grad
+            touched.append(gradient is not None)
+            if gradient is not None and gradient.data_ptr() != view.data_ptr():
+                view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        return touched
 
     def uninstall(self) -> None:
+        self._is_computing = False
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -172,27 +240,55 @@ class Gradients:
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def move(parameter: torch.Tensor) -> None:
+            if not self._targets:
+                self._check_outside()
+                return
             gradient = parameter.grad
             parameter.grad = None
-            if not self._targets or gradient is None:
-                return  # a backward pass outside of a step, e.g. a warm-up: nothing to keep
+            if gradient is None:
+                return
             if gradient.is_sparse:
                 gradient = gradient.to_dense()
             if self._squares is not None:
-                self._squares.add(gradient)
+                self._squares.add(torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient)
             if self._adding:
                 self._targets[0][index].add_(gradient)
             else:
                 self._targets[0][index].copy_(gradient)
-            self._seen[index] = 1
+            self._seen[index] = self.touched[index] = 1
             self._complete(index)
 
         return move
+
+    def _check_outside(self) -> None:
+        """A backward pass of the script's own: as in plain PyTorch outside of a step, and onto whole gradients."""
+        if self._is_computing and self._partial:
+            raise ElasticDLError(
+                "a backward pass inside of `for batch in step` that is not the step's: write step.backward(loss) "
+                "instead of loss.backward(), so that the gradients of all workers are summed"
+            )
 
     def _views_of(self, buffer: torch.Tensor) -> list[torch.Tensor]:
         views = self._views.get(buffer.data_ptr())
         if views is None:
             parts = torch.split(buffer[: self.elements], self.sizes)
-            views = [part[: p.numel()].view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+            views = [_view(part, p) for part, p in zip(parts, self.parameters, strict=True)]
             self._views[buffer.data_ptr()] = views
         return views
+
+
+def _reals(parameter: nn.Parameter) -> int:
+    """How many real numbers `parameter` holds."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
+def _view(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+    """The beginning of a flat `part` in the shape of `parameter`."""
+    if parameter.is_complex():
+        return torch.view_as_complex(part[: _reals(parameter)].view(*parameter.shape, 2))
+    return part[: parameter.numel()].view(parameter.shape)
+
+
+def _partial(parameter: nn.Parameter) -> torch.Tensor:
+    zeros = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
+    return zeros.expand(parameter.shape).as_subclass(PartialGradient)

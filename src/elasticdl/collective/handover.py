@@ -60,20 +60,18 @@ class Donation:
         self._sent_to, self._acknowledged = image.step, -1 if self._sent_to < 0 else self._acknowledged
 
     def give_update(
-        self,
-        step: int,
-        update: Mapping[str, Any],
-        gradient: torch.Tensor,
-        buffers: Mapping[str, torch.Tensor],
-        enter: int,
+        self, step: int, update: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], enter: int
     ) -> None:
-        """The reduced gradient that leads to `step`, and what else is known of the update, as JSON values.
+        """What leads to `step`: an update's description as JSON values, its gradient and buffers.
 
         `enter` is the round to enter after it, 0 for none yet.
         """
-        header = {"kind": "update", "step": step, "update": dict(update), "enter": enter}
-        self._outgoing.put(Frame(header, {"gradient": gradient, **dict(buffers)}))
+        self._outgoing.put(Frame({"kind": "update", "step": step, "enter": enter, **update}, dict(tensors)))
         self._sent_to, self._stride = step, max(1, step - self._sent_to)
+
+    def start_over(self) -> None:
+        """An update could not be given: only an image helps."""
+        self._sent_to = -1
 
     def close(self) -> None:
         self.is_over = True

@@ -55,7 +55,7 @@ def build(config: CtrConfig, directory: Path, name: str, say: Say, progress: Pro
     rows = len(source)
     statistics = _statistics(config, directory, rows, say, progress)
     chosen = file.load(directory / FEATURES).override(config.features, f"{name}: features")
-    front = Front.build(chosen, statistics, str(directory / FEATURES))
+    front = Front.build(chosen, statistics, str(directory / FEATURES), config.label_values)
     if config.weight is not None and config.weight in front.columns:
         raise SpecError(
             f"{name}: weight: {config.weight!r} is a feature, too; drop it: features: {{{config.weight}: drop}}"
@@ -79,13 +79,14 @@ def _statistics(config: CtrConfig, directory: Path, rows: int, say: Say, progres
     of = {
         "data": _print_of(config.data), "columns": list(config.columns), "label": config.label,
         "min_count": config.min_count, "rows": rows,
+        **({"label_values": config.label_values} if config.label_values else {}),
     }  # fmt: skip
     before = Statistics.load(path) if path.exists() else None
     if before is not None and _read(directory / MADE).get("of") == of:
         return before
     source = Source(config.data, config.columns, data_spec(config).delimiter or None)
     question = Question(least_count=config.min_count, most_rows=rows if config.parts[0] != config.data else None)
-    found = analyze(source, question, config.label, progress)
+    found = analyze(source, question, config.label, progress, config.label_values)
     if before is not None:
         for one in drift.compare(before, found):
             say(f"since the last time: {one}")

@@ -8,10 +8,13 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from elasticdl.errors import SpecError
 from elasticdl.features.sql.files import expand_names
 from elasticdl.spec.part import NotNegative, Part, Positive
+
+LABEL_EXAMPLE = "label: {column: clicked, values: {'yes': 1, 'no': 0}}"
 
 Share = Annotated[float, Field(ge=0, le=100)]
 
@@ -33,6 +36,7 @@ class CtrConfig(Part):
 
     data: str
     label: str
+    label_values: dict[str, int] = {}  # what stands for 0 and 1, where the column holds neither
     model: str
     params: dict[str, Any] = {}  # of the model
     columns: tuple[str, ...] = ()  # names, for files without a header
@@ -60,6 +64,26 @@ class CtrConfig(Part):
             return ()
         words = given.split(",") if isinstance(given, str) else given
         return expand_names([str(word).strip() for word in words])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _label_with_values(cls, given: Any) -> Any:
+        """`label: {column: clicked, values: {yes: 1, no: 0}}` is the same as label and label_values."""
+        label = given.get("label") if isinstance(given, Mapping) else None
+        if isinstance(label, Mapping):
+            if set(label) != {"column", "values"} or not isinstance(label["values"], Mapping):
+                raise ValueError(f"label: expected a column, or one with its values: {LABEL_EXAMPLE}")
+            return {**given, "label": label["column"], "label_values": label["values"]}
+        return given
+
+    @field_validator("label_values", mode="before")
+    @classmethod
+    def _values_are_classes(cls, given: Any) -> dict[str, int]:
+        if not isinstance(given, Mapping):
+            raise ValueError(f"expected which value stands for 0 and which for 1: {LABEL_EXAMPLE}")
+        if given and {*given.values()} != {0, 1}:
+            raise ValueError(f"expected some values that stand for 0 and some for 1, e.g. {LABEL_EXAMPLE}")
+        return {text: int(number) for value, number in given.items() for text in _spellings(value)}
 
     @model_validator(mode="before")
     @classmethod
@@ -96,6 +120,17 @@ class CtrConfig(Part):
         return training, self.validation or rows[1], self.test or rows[2]
 
 
+def _spellings(value: Any) -> list[str]:
+    """The texts that a value of YAML may be in the data: a bare yes or true is a truth value there, as 1.0 is 1."""
+    if isinstance(value, bool):
+        words = ("yes", "true", "on") if value else ("no", "false", "off")
+        spelled = [spelling for word in words for spelling in (word, word.capitalize(), word.upper())]
+        return [*spelled, str(int(value))]  # truth values of Parquet and databases are counted as 0 and 1
+    if isinstance(value, int | float):
+        return list(dict.fromkeys([f"{value:g}", str(float(value))]))
+    return [str(value)]
+
+
 def is_config(document: Mapping[str, Any]) -> bool:
     """Whether a YAML file is one of these, and not the description of a job."""
     return "label" in document and "data" in document and not isinstance(document["data"], Mapping)
@@ -110,7 +145,12 @@ def parse(document: Mapping[str, Any], where: str) -> CtrConfig:
 
 
 def _told(exc: ValidationError) -> str:
-    first = exc.errors()[0]
+    """All that is wrong: a line, or a line each."""
+    told = [_complaint(error) for error in exc.errors()]
+    return told[0] if len(told) == 1 else f"{len(told)} things are wrong:" + "".join(f"\n  {line}" for line in told)
+
+
+def _complaint(first: ErrorDetails) -> str:
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = TrainingConfig.model_fields if place.startswith("training.") else CtrConfig.model_fields

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 TEMPLATE = """\
 # A click-through-rate model without code. Train it:  elasticdl train {file}
 data: {data}            # files (CSV, TSV, Parquet; .gz and .xz too), or a table: postgresql://…?table=clicks
-label: {label}          # the column to predict: 0 or 1
+label: {label}          # the column to predict: 0 or 1; of others: {{column: clicked, values: {{'yes': 1, 'no': 0}}}}
 model: {model:<17} # elasticdl zoo list; its parameters: {{{model}: {{columns: 16}}}}
 {columns}
 # Everything below has the value it would have anyway.

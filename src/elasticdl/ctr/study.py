@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.ctr.space import Choice, Range, Space
 from elasticdl.errors import SpecError
+from elasticdl.extras import install_command
 
 if TYPE_CHECKING:
     import optuna
@@ -159,7 +160,7 @@ def require_optuna() -> Any:
     try:
         import optuna
     except ImportError as exc:
-        raise SpecError("ctr search needs Optuna: pip install 'elasticdl[search]'") from exc
+        raise SpecError(f"ctr search needs Optuna: {install_command('search')}") from exc
     return optuna
 
 

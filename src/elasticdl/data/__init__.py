@@ -2,6 +2,7 @@
 
 from elasticdl.data.collate import Stack, stack_arrays
 from elasticdl.data.dataset import Batch, Dataset, Metadata
+from elasticdl.data.image_folder import ImageFolder
 from elasticdl.data.interface import ColumnarSource, Indices, Progress, Record, RecordSource, Schema
 from elasticdl.data.mapped import as_source
 from elasticdl.data.mode import Mode
@@ -14,6 +15,7 @@ __all__ = [
     "Batch",
     "ColumnarSource",
     "Dataset",
+    "ImageFolder",
     "Indices",
     "Metadata",
     "Mode",

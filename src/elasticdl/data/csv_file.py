@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -147,17 +147,11 @@ def open_csv(
     """Index the file, find its columns, and look at its first and last record. `delimiter` "": that of its name."""
     delimiter = delimiter or delimiter_of(file)
 
-    def watched() -> Iterator[bytes]:
-        done = 0
-        for block in file.blocks():
-            yield block
-            done += len(block)
-            if progress is not None:
-                progress(done, file.size)
-
     kind = {",": "csv", "\t": "tsv"}.get(delimiter, f"csv-{ord(delimiter):02x}")
     try:
-        index = offset_index(file, kind, lambda: lines.record_starts(watched(), delimiter.encode()), index_directory)
+        index = offset_index(
+            file, kind, lambda: lines.record_starts(file.blocks(progress=progress), delimiter.encode()), index_directory
+        )
     except lines.UnclosedQuoteError as exc:
         raise DataError(
             f'{file.path}, line {file.line_of(exc.offset)}: a quote (") is opened in this record and never closed; '

@@ -41,6 +41,22 @@ class Batch:
     labels: Any
     size: int
 
+    @property
+    def value(self) -> Any:
+        """What a training loop is given for this batch."""
+        return self.features, self.labels
+
+
+@dataclass(frozen=True, slots=True)
+class CollatedBatch(Batch):
+    """A batch as a `collate_fn` made it, of any structure; a pair is features and labels, all else is features."""
+
+    collated: Any
+
+    @property
+    def value(self) -> Any:
+        return self.collated
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:

@@ -13,6 +13,7 @@ from elasticdl.data.interface import Indices
 from elasticdl.data.table_source import chosen
 from elasticdl.data.table_uri import DuckdbTable
 from elasticdl.errors import DatabaseAway, DataError
+from elasticdl.extras import install_command
 
 _MAGIC, _HEAD = b"DUCK", 12  # behind a checksum of eight bytes
 
@@ -86,7 +87,7 @@ def open_duckdb(table: DuckdbTable, columns: tuple[str, ...], range_rows: int) -
     try:
         import duckdb
     except ImportError as exc:
-        raise DataError(f"{table}: reading it needs DuckDB: pip install 'elasticdl[features]'") from exc
+        raise DataError(f"{table}: reading it needs DuckDB: {install_command('features')}") from exc
     file = find(table.path)
     with file.open() as stored:
         if stored.read(_HEAD)[-len(_MAGIC) :] != _MAGIC:

@@ -7,8 +7,9 @@ else the file has no header, and the given names are those of its fields, all of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
-from elasticdl.errors import DataError
+from elasticdl.errors import DataError, SpecError
 
 
 def resolve(path: str, first: list[str], given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
@@ -54,3 +55,12 @@ def listed(names: Sequence[str]) -> str:
     """The first few names, for a message."""
     shown = ", ".join(repr(name) for name in names[:8])
     return shown + (f", … {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def check_id_column(name: str, columns: Sequence[str]) -> None:
+    """SpecError, with the columns there are, where the data has none called `name`."""
+    if name not in columns:
+        have = f"there are {listed(columns)}" if columns else "its records have no columns"
+        near = get_close_matches(name, columns, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise SpecError(f"prediction.id_column (--id_column): no column {name!r} in the data; {have}{hint}")

@@ -36,6 +36,18 @@ class OffsetIndex:
         return np.asarray(offsets[indices]), np.asarray(offsets[indices + 1])
 
 
+def read_neighbours(file: StoredFile, index: OffsetIndex, records: Indices) -> tuple[bytes, Indices, Indices]:
+    """The bytes of `records`, sorted and distinct, one after the other; where each begins in them, and its size.
+
+    Neighbours are read together.
+    """
+    starts, stops = index.ranges(records)
+    breaks = np.flatnonzero(np.diff(records) != 1)
+    firsts, lasts = np.r_[0, breaks + 1], np.r_[breaks, len(records) - 1]
+    sizes = stops - starts
+    return b"".join(file.read_ranges(starts[firsts], stops[lasts])), np.cumsum(sizes) - sizes, sizes
+
+
 def offset_index(
     file: StoredFile, kind: str, scan: Callable[[], Iterable[Indices]], directory: Path | None
 ) -> OffsetIndex:

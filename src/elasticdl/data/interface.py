@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Record: TypeAlias = Any
-"""A dict from column to value (CSV: text; Parquet: typed), the bytes (TFRecord), or the item itself (Python)."""
+"""A dict from column to value (CSV: text; Parquet: typed), a JSON value, bytes (TFRecord), or a Python item."""
 
 Indices: TypeAlias = NDArray[np.int64]
 """Numbers of records, 0 … len(source) - 1."""
@@ -43,7 +43,7 @@ class RecordSource(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Empty where records are not dicts."""
+        """Empty where records are not dicts, or each has its own keys."""
 
     @property
     def can_read_ahead(self) -> bool: ...

@@ -27,8 +27,11 @@ class UnclosedQuoteError(Exception):
         self.offset = offset
 
 
-def record_starts(blocks: Iterable[bytes], delimiter: bytes) -> Iterator[Indices]:
-    """Offsets of the first bytes of all records, in order; empty lines are none. `blocks` is the whole file."""
+def record_starts(blocks: Iterable[bytes], delimiter: bytes | None) -> Iterator[Indices]:
+    """Offsets of the first bytes of all records, in order; empty lines are none. `blocks` is the whole file.
+
+    Without a delimiter every newline ends a record: JSON has none inside its strings.
+    """
     position = 0  # of the block's first byte
     start = 0  # of the record that is not ended yet
     previous = _NEWLINE  # the byte before the block
@@ -39,7 +42,7 @@ def record_starts(blocks: Iterable[bytes], delimiter: bytes) -> Iterator[Indices
             block = block[len(BOM) :]
         octets = np.frombuffer(block, dtype=np.uint8)
         ends = np.flatnonzero(octets == _NEWLINE)
-        if in_quotes or b'"' in block:
+        if delimiter is not None and (in_quotes or b'"' in block):
             ends, in_quotes = _outside_quotes(block, octets, ends, in_quotes, previous, delimiter)
         if len(ends):
             starts = np.empty(len(ends), dtype=np.int64)

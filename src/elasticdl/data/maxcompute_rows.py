@@ -14,6 +14,7 @@ from typing import Any
 from elasticdl.data.table_source import chosen
 from elasticdl.data.table_uri import MaxComputeTable, secret
 from elasticdl.errors import DatabaseAway, DataError
+from elasticdl.extras import install_command
 
 
 class MaxComputeRows:
@@ -69,7 +70,7 @@ def open_maxcompute(
         from odps import ODPS
         from odps.tunnel import TableTunnel
     except ImportError as exc:
-        raise DataError(f"{table}: reading it needs PyODPS: pip install 'elasticdl[maxcompute]'") from exc
+        raise DataError(f"{table}: reading it needs PyODPS: {install_command('maxcompute')}") from exc
     user, key = secret(environ, "ODPS_ACCESS_ID"), secret(environ, "ODPS_ACCESS_KEY")
     endpoint = environ.get("ODPS_ENDPOINT")
     missing = [

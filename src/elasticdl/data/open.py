@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from elasticdl.data import csv_file, paths, several, table_uri, tfrecord
+from elasticdl.data import csv_file, image_folder, json_lines, paths, several, table_uri, tfrecord
 from elasticdl.data.files import StoredFile, find
 from elasticdl.data.interface import Progress, RecordSource
 from elasticdl.data.rows import Part, split
@@ -29,13 +29,18 @@ def open_source(
     if data.format == "python":
         raise DataError(
             f"{uri}: data.format is python, whose records come from the model file: define custom_data_reader(…) "
-            f"there, or choose csv, parquet or tfrecord"
+            f"there, or choose csv, jsonl, parquet, tfrecord or images"
         )
     if table_uri.is_table(uri):
         from elasticdl.data import tables  # with Arrow, which takes a fifth of a second to import
 
         return tables.open_table(uri, data, index_directory)
-    found = [find(path) for path in paths.expand(uri, known_only=data.format == "auto")]
+    if data.format == "images":
+        if data.columns:
+            raise DataError("data.columns: records of pictures are image, label and class; leave it out")
+        return image_folder.open_images(uri)
+    expanded = paths.expand(uri, known_only=data.format == "auto", retry_s=data.retry_s)
+    found = [find(path, data.retry_s) for path in expanded]
     chosen = paths.choose_format([file.path for file in found], data.format)
     opener = _opener(chosen, data, index_directory)
     total = sum(file.size for file in found)
@@ -63,6 +68,8 @@ def _opener(
             return lambda file, progress: csv_file.open_csv(
                 file, data.columns, index_directory, progress, data.delimiter
             )
+        case "jsonl":
+            return lambda file, progress: json_lines.open_json_lines(file, data.columns, index_directory, progress)
         case "tfrecord":
             if data.columns:
                 raise DataError("data.columns: records of TFRecord files are bytes and have no columns; leave it out")

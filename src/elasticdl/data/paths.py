@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 from elasticdl.data import files
 from elasticdl.data.unpack import inner_name
 from elasticdl.errors import DataError
+from elasticdl.storage.retrying import RETRY_S
 
 FORMATS = {
     "csv": (".csv", ".tsv"),
+    "jsonl": (".jsonl", ".ndjson"),
     "parquet": (".parquet", ".pq"),
     "tfrecord": (".tfrecord", ".tfrecords"),
 }
@@ -23,13 +26,18 @@ def format_of(path: str) -> str | None:
     return next((name for name, extensions in FORMATS.items() if extension in extensions), None)
 
 
-def expand(uri: str, *, known_only: bool) -> list[str]:
+def expand(uri: str, *, known_only: bool, retry_s: float = RETRY_S) -> list[str]:
     """The files `uri` means: parts in the order given, directories and globs sorted by name.
 
     Files and folders inside a directory whose name begins with "." or "_" are left out, as Spark and Hadoop do;
-    with `known_only`, so are files whose extension is of no format we read.
+    with `known_only`, so are files whose extension is of no format we read. A store that does not answer is asked
+    again for `retry_s` seconds.
     """
-    found = [path for part in _parts(uri) for path in _expand_one(part, known_only=known_only)]
+    found = [
+        path
+        for part in _parts(uri, retry_s)
+        for path in files.ask(part, partial(_expand_one, part, known_only=known_only), retry_s)
+    ]
     seen: set[str] = set()
     for path in found:
         if path in seen:
@@ -59,11 +67,11 @@ def choose_format(paths: list[str], asked: str) -> str:
     return chosen[first] or ""
 
 
-def _parts(uri: str) -> list[str]:
+def _parts(uri: str, retry_s: float) -> list[str]:
     # A file whose own name has a comma or a bracket in it is meant as it stands.
     if not uri.strip():
         raise DataError("the data path is empty; give a file, a directory or a glob")
-    if _exists(uri):
+    if files.ask(uri, partial(_exists, uri), retry_s):
         return [uri]
     return [part.strip() for part in uri.split(",") if part.strip()]
 
@@ -111,5 +119,5 @@ def _why_unknown(path: str) -> str:
     known = ", ".join(extension for extensions in FORMATS.values() for extension in extensions)
     return (
         f"no format is known for the extension {extension or '(none)'!r} (known: {known}); "
-        f"choose one with data.format: csv, parquet or tfrecord"
+        f"choose one with data.format: csv, jsonl, parquet, tfrecord or images"
     )

@@ -18,6 +18,7 @@ from elasticdl.data.postgres_key import Column, Described, describe
 from elasticdl.data.table_source import chosen
 from elasticdl.data.table_uri import PostgresTable, secret
 from elasticdl.errors import DatabaseAway, DataError
+from elasticdl.extras import install_command
 
 _log = logging.getLogger(__name__)
 _SETTINGS = "-c default_transaction_read_only=on -c DateStyle=ISO -c TimeZone=UTC -c client_encoding=UTF8"
@@ -193,7 +194,7 @@ def _connected(table: PostgresTable) -> Any:
     try:
         import psycopg
     except ImportError as exc:
-        raise DataError(f"{table}: reading it needs psycopg: pip install 'elasticdl[postgres]'") from exc
+        raise DataError(f"{table}: reading it needs psycopg: {install_command('postgres')}") from exc
     password = secret(os.environ, "PGPASSWORD")
     given: dict[str, Any] = {"connect_timeout": _CONNECT_S, **_WATCH, **table.connection()}
     try:

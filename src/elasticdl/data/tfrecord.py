@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 
 from elasticdl.data.files import StoredFile
-from elasticdl.data.index import OffsetIndex, offset_index
+from elasticdl.data.index import OffsetIndex, offset_index, read_neighbours
 from elasticdl.data.interface import Indices, Progress, Record, checked
 from elasticdl.errors import DataError
 
@@ -47,14 +47,7 @@ class TFRecordSource:
         wanted, back = np.unique(checked(indices, len(self), self.name), return_inverse=True)
         if not len(wanted):
             return []
-        starts, stops = self.index.ranges(wanted)
-        breaks = np.flatnonzero(np.diff(wanted) != 1)
-        first, last = np.r_[0, breaks + 1], np.r_[breaks, len(wanted) - 1]
-        chunks = self.file.read_ranges(starts[first], stops[last])
-        payload = b"".join(chunks)
-        # Where each record begins in the payload: its place in the file, less the gaps that were not read.
-        sizes = stops - starts
-        begins = np.cumsum(sizes) - sizes
+        payload, begins, sizes = read_neighbours(self.file, self.index, wanted)
         records = [
             self._unframe(index, payload, begin, size)
             for index, begin, size in zip(wanted.tolist(), begins.tolist(), sizes.tolist(), strict=True)

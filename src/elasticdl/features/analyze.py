@@ -32,8 +32,17 @@ def silent(what: str, done: float) -> None:
     """Nobody watches."""
 
 
-def analyze(source: Source, question: Question, label: str | None = None, progress: Progress = silent) -> Statistics:
-    """The statistics of all columns. DataError where the data cannot be read, or the label is not 0 or 1."""
+def analyze(
+    source: Source,
+    question: Question,
+    label: str | None = None,
+    progress: Progress = silent,
+    label_values: Mapping[str, int] | None = None,
+) -> Statistics:
+    """The statistics of all columns. DataError where the data cannot be read, or the label is not 0 or 1.
+
+    `label_values` says which texts of the label stand for 0 and 1.
+    """
     with opened(source) as engine:
         columns = engine.columns()
         _refuse_names(engine.name, columns, label)
@@ -41,7 +50,10 @@ def analyze(source: Source, question: Question, label: str | None = None, progre
         if rows == 0:
             raise DataError(f"{engine.name}: no rows; check that the path or table is the one meant")
         if label is not None:
-            _refuse_label(engine.name, label, found[label])
+            if label_values:
+                _refuse_values(engine.name, label, found[label], label_values)
+            else:
+                _refuse_label(engine.name, label, found[label])
         return Statistics(source=engine.name, rows=rows, label=label, sampled=question.sample, columns=found)
 
 
@@ -116,9 +128,34 @@ def _refuse_label(name: str, label: str, found: ColumnStatistics) -> None:
             if low is not None and high is not None
             else "others"
         )
-        raise DataError(f"{place}: expected 0 and 1, received {received}")
+        raise DataError(f"{place}: expected 0 and 1, received {received}{_mapping_hint(label, found)}")
     if found.distinct == 1:
         raise DataError(f"{place} is {found.minimum:g} in every row: nothing can be learned from it")
 
 
+def _mapping_hint(label: str, found: ColumnStatistics) -> str:
+    """For a label of two values: how ctr.yaml says what they stand for."""
+    if len(found.values) != 2 or found.distinct != 2:
+        return ""
+    first, second = sorted(found.values, key=lambda value: (value.strip().lower() in _POSITIVE, value), reverse=True)
+    values = f"{{{first!r}: 1, {second!r}: 0}}"
+    return f"; say in ctr.yaml what they stand for: label: {{column: {label}, values: {values}}}"
+
+
+def _refuse_values(name: str, label: str, found: ColumnStatistics, known: Mapping[str, int]) -> None:
+    place = f"{name}: the label {label!r}"
+    if found.missing:
+        raise DataError(f"{place} is missing in {found.missing:,} rows; leave those rows out, they teach nothing")
+    seen = [value.strip() for value in found.values]
+    unknown = [value for value in seen if value not in known]
+    if unknown:
+        raise DataError(
+            f"{place} has values such as {', '.join(map(repr, unknown[:5]))}, which label.values does not name; "
+            f"it names {', '.join(map(repr, known))}"
+        )
+    if seen and found.distinct == len(seen) and len({known[value] for value in seen}) == 1:
+        raise DataError(f"{place} is {known[seen[0]]} in every row: nothing can be learned from it")
+
+
+_POSITIVE = ("yes", "true", "on", "y", "t", "1", "click", "clicked", "positive", "pos", "good")
 _BINARY = ((0.0, 1.0), (0.0, 0.0), (1.0, 1.0))

@@ -5,6 +5,7 @@ It is one JSON file, front.json, that travels with checkpoints and exports.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,7 @@ class Front(BaseModel):
 
     version: Literal[1] = 1
     label: str
+    label_values: dict[str, int] = {}  # texts that stand for 0 and 1; empty: the label is 0 or 1 itself
     columns: dict[str, Kind]  # raw ones that are needed, in the order of the data
     fields: tuple[FieldEncoder, ...] = ()
     numbers: tuple[AnyNumberEncoder, ...] = ()
@@ -44,7 +46,13 @@ class Front(BaseModel):
     groups: dict[str, tuple[str, ...]] = {}
 
     @classmethod
-    def build(cls, asked: FeaturesFile, statistics: Statistics, where: str = "features.yaml") -> Front:
+    def build(
+        cls,
+        asked: FeaturesFile,
+        statistics: Statistics,
+        where: str = "features.yaml",
+        label_values: Mapping[str, int] | None = None,
+    ) -> Front:
         asked.check_against(statistics, where)
         fields: list[FieldEncoder] = []
         numbers: list[AnyNumberEncoder] = []
@@ -78,6 +86,7 @@ class Front(BaseModel):
         columns = {name: statistics.columns[name].kind for name in asked.used}
         return cls(
             label=asked.label,
+            label_values=dict(label_values or {}),
             columns=columns,
             fields=tuple(fields),
             numbers=tuple(numbers),
@@ -132,7 +141,9 @@ class Front(BaseModel):
         return ids
 
     def labels(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
-        """DataError where one is missing or neither 0 nor 1."""
+        """DataError where one is missing, or stands for neither 0 nor 1."""
+        if self.label_values:
+            return self._mapped_labels(batch)
         found = Columns(batch).numbers(self.label)
         wrong = ~np.isin(found, (0.0, 1.0))
         if wrong.any():
@@ -140,6 +151,18 @@ class Front(BaseModel):
             value = "nothing" if np.isnan(found[first]) else f"{found[first]:g}"
             raise DataError(f"label {self.label!r}: expected 0 or 1, received {value}")
         return found.astype(np.float32)
+
+    def _mapped_labels(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
+        texts = Columns(batch).texts(self.label, Kind.TEXT)
+        distinct = [str(text).strip() for text in texts.distinct.to_pylist()]
+        unknown = [text for text in distinct if text not in self.label_values]
+        if unknown or texts.missing.any():
+            received = repr(unknown[0]) if unknown else "nothing"
+            known = ", ".join(map(repr, self.label_values))
+            raise DataError(
+                f"label {self.label!r}: expected one of {known}, received {received}; name it in its values"
+            )
+        return np.array([self.label_values[text] for text in distinct], np.float32)[texts.codes]
 
     def weights(self, batch: pa.RecordBatch, name: str) -> NDArray[np.float32]:
         """Of each row. DataError where one is missing, negative or not finite."""
@@ -152,7 +175,7 @@ class Front(BaseModel):
     def types(self) -> dict[str, pa.DataType]:
         """How to read the raw columns from text: numbers as such, all else as it stands."""
         kinds = {name: pa.float64() if kind is Kind.NUMBER else pa.string() for name, kind in self.columns.items()}
-        return {self.label: pa.float64(), **kinds}
+        return {self.label: pa.string() if self.label_values else pa.float64(), **kinds}
 
     def save(self, directory: Path) -> None:
         replacement.write(directory / FILE, self.model_dump_json() + "\n")

@@ -94,5 +94,5 @@ def _installed() -> Distribution:
     except PackageNotFoundError as exc:
         raise SpecError(
             "ElasticDL is neither installed nor run from a checkout, so there is no wheel of it; "
-            "`pip install elasticdl`, or name an image that is there with --base"
+            "`pip install .` in a clone of it, or name an image that is there with --base"
         ) from exc

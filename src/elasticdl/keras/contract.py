@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -34,6 +33,7 @@ from elasticdl.model.contract import Contract
 from elasticdl.model.metrics import BatchMean, Metric
 from elasticdl.model.source import Framework
 from elasticdl.spec import JobKind, ModelSpec
+from elasticdl.storage.place import Place
 
 SERVED = "served"  # a method of a model: what is exported in its place, and the specs of the features that takes
 
@@ -82,7 +82,7 @@ class KerasContract(Contract):
         assert isinstance(module, KerasModule)
         return module.batch_loss(features, labels)
 
-    def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
+    def export(self, module: nn.Module, sample: Any | None, target: Place, extra: dict[str, Any]) -> None:
         assert isinstance(module, KerasModule)
         whole = module
         if module.rows is not None:

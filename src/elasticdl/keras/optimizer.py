@@ -33,9 +33,11 @@ class KerasOptimizer(torch.optim.Optimizer):
         rate = self.param_groups[0]["lr"]
         if rate != self._mirrored:  # somebody set it here; what a callback of Keras sets there stays as it is
             self.keras.learning_rate = rate
-        gradients = [parameter.grad for parameter in self._module.parameters()]
-        assert all(gradient is not None for gradient in gradients)
-        self._apply([to_tensor(g, v.dtype) for g, v in zip(gradients, self._variables, strict=True) if g is not None])
+        parameters = list(self._module.parameters())
+        if all(parameter.grad is None for parameter in parameters):
+            return  # a step without records
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        self._apply([to_tensor(g, v.dtype) for g, v in zip(gradients, self._variables, strict=True)])
         self._mirror()
 
     def state_dict(self) -> dict[str, Any]:

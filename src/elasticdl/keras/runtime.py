@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from elasticdl.errors import ModelError
+from elasticdl.extras import install_command
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is loaded
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -33,7 +34,7 @@ try:
 except ImportError as exc:
     raise ModelError(
         f"the model file is written in Keras, but TensorFlow cannot be imported ({exc}): "
-        "pip install 'elasticdl[tensorflow]'"
+        + install_command("tensorflow")
     ) from exc
 
 if keras.backend.backend() != "tensorflow":

@@ -19,6 +19,7 @@ import yaml
 
 from elasticdl import __version__
 from elasticdl.errors import SpecError
+from elasticdl.extras import install_command
 from elasticdl.kube.errors import ApiAway, Call, NoCluster, refusal
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -42,7 +43,7 @@ def client(module: str = "") -> Any:
     except ModuleNotFoundError as exc:
         raise SpecError(
             f"the package {exc.name} is missing, without which there is no speaking to Kubernetes: "
-            "pip install 'elasticdl[kubernetes]'"
+            + install_command("kubernetes")
         ) from exc
 
 

@@ -73,6 +73,6 @@ def start_master(
     """A new master with one end of a fresh socketpair, and our end of it."""
     ours, theirs = socket.socketpair()
     with theirs:
-        argv = [sys.executable, "-m", module, str(directory.root), "--launcher-fd", str(theirs.fileno())]
+        argv = [sys.executable, "-P", "-m", module, str(directory.root), "--launcher-fd", str(theirs.fileno())]
         log, passed = directory.log("master"), [theirs.fileno()]
         return Child.spawn("master", argv, environ=environ, log=log, now=now, pass_fds=passed), ours

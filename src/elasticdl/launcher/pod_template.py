@@ -51,7 +51,7 @@ def pod_spec(
                 "name": role,
                 "image": cluster.image,
                 "imagePullPolicy": cluster.pull_policy,
-                "command": ["python", "-m", "elasticdl.launcher.pod", role],
+                "command": ["python", "-P", "-m", "elasticdl.launcher.pod", role],
                 "env": _variables(spec, replica, environ or {}),
                 **({"envFrom": [{"secretRef": {"name": name}} for name in cluster.environ_secrets]}
                    if cluster.environ_secrets else {}),

@@ -76,7 +76,7 @@ def _kill(running: Running) -> None:
 
 
 def _spawn(directory: JobDirectory, arguments: list[str], passed: int | None, environ: Mapping[str, str]) -> int:
-    argv = [sys.executable, "-m", "elasticdl.launcher", str(directory.root), *arguments]
+    argv = [sys.executable, "-P", "-m", "elasticdl.launcher", str(directory.root), *arguments]
     log = str(directory.log("launcher"))
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -38,6 +38,7 @@ LINGER_S = 10.0  # released workers have this long to say goodbye; the launcher 
 # Of a job that is deleted, the rights may go before the master is told to: whoever ended by itself meanwhile would be
 # started again, and could not tell its workers any more.
 REFUSED_S = 5.0
+CURVES_S = 20.0  # importing what draws the curves takes about a second, much more on a machine that is busy
 WATCHERS_S = 1.0  # people who watch have this long to hear the end
 
 
@@ -92,6 +93,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     try:
         await _until_over(loop, tasks, refused_s=REFUSED_S if cluster is not None else 0.0)
         await _linger(loop)
+        await _wait_curves(loop)
         await _say_over(loop)
         if cluster is not None:
             await cluster.close(loop)
@@ -158,6 +160,13 @@ def _is_somebody_here(ledger: Ledger) -> bool:
     )
 
 
+async def _wait_curves(loop: Loop) -> None:
+    """Stay until what was trained is drawn: a job of a few steps is over before TensorBoard's writer is imported."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CURVES_S):
+            await loop.performer.has_curves.wait()
+
+
 async def _say_over(loop: Loop) -> None:
     phase = loop.state.job.ledger.phase
     assert isinstance(phase, Over)
@@ -171,12 +180,13 @@ async def _show(directory: JobDirectory, loop: Loop, address: str) -> None:
     try:
         await _draw(directory, loop, address)
     except Exception:
+        loop.performer.stop_drawing()
         logging.getLogger("elasticdl").exception("metrics and curves are gone; the job goes on without them")
         await asyncio.Event().wait()
 
 
 async def _draw(directory: JobDirectory, loop: Loop, address: str) -> None:
-    """Metrics and curves: imported late, drawn twice a second."""
+    """Metrics and curves: imported late, looked at twice a second. The loss is drawn as it is reported."""
     metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
     spec = loop.state.job.spec
     port = metrics.serve(spec.workers.address, spec.metrics_port)
@@ -196,7 +206,8 @@ def _open_views(directory: JobDirectory, loop: Loop) -> tuple[Metrics, Curves]:
     from elasticdl.master.metrics import Metrics
     from elasticdl.master.tensorboard import Curves
 
-    return Metrics(loop.state.job.spec.name), Curves(directory.tensorboard, loop.state.job.ledger.step)
+    ledger = loop.state.job.ledger
+    return Metrics(loop.state.job.spec.name), Curves(directory.tensorboard, ledger.step, ledger.started_at)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from elasticdl.master.loss_curve import LossPoint
 from elasticdl.master.membership import Answer
+from elasticdl.master.training_events import EpochLoss
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.ids import PsId, WorkerId
 
@@ -59,6 +61,9 @@ class Entry(NamedTuple):
     cost_s: float
 
 
+ROUTINE = frozenset({"evaluation", "checkpoint"})  # kinds of entries that come again and again, whatever happens
+
+
 class WriteEntry(NamedTuple):
     """Entry number `number` (1, 2, 3 …) of the log: a restarted master writes only what is missing."""
 
@@ -73,4 +78,11 @@ class ShowMetrics(NamedTuple):
     metrics: dict[str, float]
 
 
-Action = Send | Reply | LaunchWorker | SignalWorker | LaunchPs | SignalPs | WriteEntry | ShowMetrics
+class DrawLosses(NamedTuple):
+    """New points of the loss curve, and epochs that ended; on replay again, since some may not be drawn yet."""
+
+    points: tuple[LossPoint, ...]
+    epochs: tuple[EpochLoss, ...]
+
+
+Action = Send | Reply | LaunchWorker | SignalWorker | LaunchPs | SignalPs | WriteEntry | ShowMetrics | DrawLosses

@@ -55,8 +55,30 @@ def _task(fields: list[Any]) -> ps_events.TaskGiven:
     return ps_events.TaskGiven(kind, version, performer, other, tuple(slots), directory)
 
 
+def _losses(fields: list[Any]) -> ev.LossesReported:
+    worker, sequence, until, points, epochs = fields
+    return ev.LossesReported(
+        worker,
+        sequence,
+        until,
+        tuple([tuple(point) for point in points]),
+        tuple([ev.EpochLoss(*one) for one in epochs]),
+    )
+
+
+def _finished(fields: list[Any]) -> ev.WorkerFinished:
+    event = ev.WorkerFinished(*fields)
+    return event._replace(epoch=ev.EpochLoss(*event.epoch)) if event.epoch is not None else event
+
+
+def _epoch(message: pb.EpochLoss) -> ev.EpochLoss:
+    return ev.EpochLoss(message.epoch, message.step, message.loss, message.records)
+
+
 _NESTED: dict[str, Callable[[list[Any]], ev.Event]] = {
     "Exchanged": _exchanged,
+    "LossesReported": _losses,
+    "WorkerFinished": _finished,
     "ReplicasListed": _listed,
     "ReplicaExited": lambda fields: ev.ReplicaExited(ev.Exit(*fields[0])),
     "RoundPlanned": _planned,
@@ -107,7 +129,7 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             change = message.batch_scaled
             return ev.BatchScaled(worker, number, change.change, change.step, change.scale)
         case "ready":
-            return ev.WorkerReady(worker, number)
+            return ev.WorkerReady(worker, number, message.ready.store_address)
         case "broken":
             return ev.RoundBroken(worker, number, message.broken.round, message.broken.why)
         case "entered":
@@ -122,7 +144,20 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             return ev.CheckpointWritten(worker, number, done.step, done.path, done.seconds, done.copy_s)
         case "finished":
             last = message.finished
-            return ev.WorkerFinished(worker, number, last.step, last.records, last.why, last.progress)
+            return ev.WorkerFinished(
+                worker,
+                number,
+                last.step,
+                last.records,
+                last.why,
+                last.progress,
+                last.loss if last.HasField("loss") else None,
+                _epoch(last.epoch) if last.HasField("epoch") else None,
+            )
+        case "losses":
+            curve = message.losses
+            points = tuple(zip(curve.step, curve.loss, curve.learning_rate, curve.records, strict=True))
+            return ev.LossesReported(worker, number, curve.until, points, tuple(map(_epoch, curve.epochs)))
         case "exported":
             return ev.ModelExported(worker, number, message.exported.path)
         case "failure":

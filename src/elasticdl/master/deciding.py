@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.master import lease_training, ps_due, rounds, speeds
+from elasticdl.master import lease_training, ps_due, restarts, rounds, speeds
 from elasticdl.master.events import (
     Event,
     ExportAsked,
@@ -75,6 +75,8 @@ def _end(job: Job, now: float) -> Event | None:
     phase, holders = job.ledger.phase, job.holders_here()
     if job.trains_by_leases:
         return lease_training.due(job, now)
+    if job.restarts_script:
+        return restarts.end_due(job, now)
     if not job.trains:
         return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
     finished = [worker for worker in holders if worker.state is WorkerState.FINISHED]
@@ -120,6 +122,8 @@ def _round(job: Job, now: float) -> Event | None:
     ledger = job.ledger
     if not job.has_rounds or (ledger.rounds.newest is None and not ledger.fleet.is_ready):
         return None  # a job with ps begins when its fleet serves
+    if job.restarts_script:
+        return restarts.round_due(job, now)
     workers = ledger.membership.workers
     if any(w.state is WorkerState.FINISHED for w in job.holders_here()):
         return None

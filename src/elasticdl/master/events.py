@@ -12,7 +12,10 @@ from elasticdl.master.exits import Exit as Exit
 from elasticdl.master.phase import Outcome
 from elasticdl.master.ps_events import PsEvent
 from elasticdl.master.training_events import BatchScaled as BatchScaled
+from elasticdl.master.training_events import EpochLoss as EpochLoss
 from elasticdl.master.training_events import HeartbeatReceived as HeartbeatReceived
+from elasticdl.master.training_events import LossesReported as LossesReported
+from elasticdl.master.training_events import ScriptsHalted as ScriptsHalted
 from elasticdl.master.training_events import SpeedMeasured as SpeedMeasured
 from elasticdl.spec.ids import WorkerId
 
@@ -75,6 +78,7 @@ class SessionBroken(NamedTuple):
 class WorkerReady(NamedTuple):
     worker: WorkerId
     sequence: int
+    store_address: str = ""  # where peers meet from now on; "": where its greeting said
 
 
 class RoundBroken(NamedTuple):
@@ -120,6 +124,8 @@ class WorkerFinished(NamedTuple):
     records: int
     why: str
     progress: float = 0.0
+    loss: float | None = None  # of the last step
+    epoch: EpochLoss | None = None  # the one that step belongs to, as far as it was trained
 
 
 class ModelExported(NamedTuple):
@@ -287,6 +293,7 @@ Sequenced = (
     | WorkerSaidGoodbye
     | PlanFound
     | BatchScaled
+    | LossesReported
 )
 
 FromOutside = ReplicasListed | ReplicaStarted | ReplicaExited | ReplicaWaits | Detached | ScaleAsked | StopAsked
@@ -304,6 +311,7 @@ Event = (
     | LeaseExpired
     | Progressed
     | RoundPlanned
+    | ScriptsHalted
     | RoundSeen
     | ExportAsked
     | PreparerChosen

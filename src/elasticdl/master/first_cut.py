@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 from elasticdl.checkpoint import manifest
 from elasticdl.errors import CheckpointCorrupt
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.storage.place import Place, open_place
 
 _log = logging.getLogger(__name__)
 
@@ -23,20 +23,20 @@ def find(spec: JobSpec, directory: JobDirectory) -> str:
     return next((str(path) for path in _candidates(spec, directory) if _has_rows(path)), "")
 
 
-def _candidates(spec: JobSpec, directory: JobDirectory) -> Iterator[Path]:
+def _candidates(spec: JobSpec, directory: JobDirectory) -> Iterator[Place]:
     """As workers look for the first state: the job's own checkpoints, then those it was told to start from."""
     if spec.checkpoint.resume:
         yield from manifest.checkpoints(directory.checkpoints(spec))
     if spec.checkpoint.initial:
-        initial = Path(spec.checkpoint.initial)
+        initial = open_place(spec.checkpoint.initial, spec.timing.store_s)
         yield from [initial] if (initial / manifest.FILE).exists() else manifest.checkpoints(initial)
 
 
-def _has_rows(checkpoint: Path) -> bool:
+def _has_rows(checkpoint: Place) -> bool:
     """Whether it is whole, too: workers pass over one that is not, and all must begin from the same."""
     try:
         document = manifest.read(checkpoint / manifest.FILE)
-        manifest.verify(checkpoint, document)
+        manifest.verify(manifest.fetch(checkpoint, document), document)
     except CheckpointCorrupt as exc:
         _log.warning("%s; looking for rows in the checkpoint before it", exc)
         return False

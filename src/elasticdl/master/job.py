@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from elasticdl.master.actions import Entry, Send, WriteEntry
+from elasticdl.master.actions import ROUTINE, Entry, Send, WriteEntry
 from elasticdl.master.budget import Budget
 from elasticdl.master.evaluation import Evaluations
 from elasticdl.master.events import HeartbeatReceived, PlanFound
 from elasticdl.master.fleet import Fleet
 from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.loss_curve import LossCurve
 from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
 from elasticdl.master.ps_events import PsBeatReceived
@@ -20,6 +21,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
 
 SHOWN_ENTRIES = 100
+NOTABLE_ENTRIES = 20
 SUSPECT_S = 120.0  # by then a cluster knows itself that a node is lost
 
 
@@ -45,6 +47,7 @@ class Ledger:
     incarnations: int = 0
     step: int = 0
     records: int = 0
+    losses: LossCurve = field(default_factory=LossCurve)
     checkpoint: tuple[int, str] | None = None  # (step, path)
     export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
     is_exported: bool = False
@@ -60,6 +63,8 @@ class Ledger:
     ready_at: float = 0.0  # when the newest newcomer became ready
     entries: int = 0  # lines of the event log so far
     recent: deque[Entry] = field(default_factory=lambda: deque(maxlen=SHOWN_ENTRIES))
+    # Numbers and entries that evaluations and checkpoints, which come by the hundred, must not push out of sight.
+    notable: deque[tuple[int, Entry]] = field(default_factory=lambda: deque(maxlen=NOTABLE_ENTRIES))
 
 
 @dataclass(slots=True)
@@ -147,12 +152,40 @@ class Job:
         return self.trains and not self.trains_by_leases
 
     @property
+    def restarts_script(self) -> bool:
+        """Whether each round starts an unmodified script again, see restarts.py."""
+        return self.spec.restarts_script
+
+    @property
     def is_over(self) -> bool:
         return isinstance(self.ledger.phase, Over)
 
     @property
     def step(self) -> int:
         return max(self.ledger.step, self.seen.step)
+
+    @property
+    def loss(self) -> tuple[int, float]:
+        """The newest step whose loss is known, and its loss; (0, 0.0) before the first one."""
+        curve = self.ledger.losses
+        if self.has_rounds and self.seen.step > curve.step:
+            return self.seen.step, self.seen.loss  # of a heartbeat
+        return curve.step, curve.loss
+
+    @property
+    def records_per_epoch(self) -> int:
+        """0 until a worker has said it."""
+        return self.ledger.plan.records_per_epoch if self.ledger.plan is not None else 0
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the plan reaches into; of a script nobody knows it before it has joined."""
+        plan = self.ledger.plan
+        if not self.trains:
+            return 1
+        if plan is None or not plan.records_per_epoch:
+            return 0 if self.spec.kind is JobKind.SCRIPT else self.spec.plan.epochs
+        return -(-plan.total_records // plan.records_per_epoch)
 
     @property
     def progress(self) -> float:
@@ -184,6 +217,8 @@ class Job:
         entry = Entry(round(now, 6), kind, worker, reason, round_id, at_step, cost_s)
         ledger.entries += 1
         ledger.recent.append(entry)
+        if kind not in ROUTINE:
+            ledger.notable.append((ledger.entries, entry))
         return WriteEntry(ledger.entries, entry)
 
     def state_holders(self) -> list[Worker]:

@@ -9,9 +9,10 @@ or a callback has ended the training, one worker writes the last checkpoint and 
 from __future__ import annotations
 
 from elasticdl.master import progress
-from elasticdl.master.actions import Action, SignalWorker
+from elasticdl.master.actions import Action, DrawLosses, SignalWorker
 from elasticdl.master.evaluation import Evaluation
 from elasticdl.master.events import (
+    EpochLoss,
     EvaluationDue,
     Event,
     ExportAsked,
@@ -23,12 +24,16 @@ from elasticdl.master.events import (
 )
 from elasticdl.master.job import Job, send
 from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.loss_curve import LossPoint
 from elasticdl.master.membership import Worker, WorkerState
 from elasticdl.master.phase import Pending, Running, Stopping
 from elasticdl.master.shards import ShardQueue
+from elasticdl.master.training import note_epoch
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 Actions = list[Action]
+
+LOSS = "loss"  # what a report of a training lease has sums of
 
 # ---- events
 
@@ -46,23 +51,52 @@ def opened(job: Job, event: PlanFound, now: float) -> Actions:
     queue = TrainingQueue.of(job.spec, event.total_records, ledger.started_at)
     ledger.training = queue = progress.load(event.progress, queue) if event.progress else queue
     ledger.evaluated_at, ledger.saved_at = queue.shards.done_records, queue.batches_done
+    ledger.losses.known = queue.batches_done
+    ledger.losses.ended = queue.shards.done_records // event.records_per_epoch if event.records_per_epoch else 0
     if isinstance(ledger.phase, Pending):
         ledger.phase = Running()
     return []
 
 
-def report(job: Job, worker: Worker, said: LeaseReport, now: float) -> bool:
-    """Take a report of a training lease. False: it is of another kind. Raises PoisonShard."""
+def report(job: Job, worker: Worker, said: LeaseReport, now: float) -> Actions | None:
+    """Take a report of a training lease. None: it is of another kind. Raises PoisonShard."""
     queue = job.ledger.training
     if queue is None or said.lease not in queue.shards.leases:
-        return False
+        return None
     if said.finished and not said.failure:
-        queue.finish(said.lease, worker.id)
-    elif queue.shards.advance(said.lease, worker.id, said.done, now) and said.failure:
-        queue.shards.fail(said.lease, said.failure, job.spec.timing.lease_attempts)
+        is_taken = queue.finish(said.lease, worker.id)
+    else:
+        is_taken = queue.shards.advance(said.lease, worker.id, said.done, now)
+        if is_taken and said.failure:
+            queue.shards.fail(said.lease, said.failure, job.spec.timing.lease_attempts)
     job.ledger.records, job.ledger.step = queue.shards.done_records, queue.batches_done
     job.seen.advance(queue.batches_done, queue.shards.done_records, now)
-    return True
+    return _draw(job, said, now) if is_taken else []
+
+
+def _draw(job: Job, said: LeaseReport, now: float) -> Actions:
+    """Points of the loss curve and the ends of epochs that a report completes.
+
+    A batch counts in the point and in the epoch that were open when it was reported as done: each of them once.
+    """
+    queue, plan, curve = job.ledger.training, job.ledger.plan, job.ledger.losses
+    assert queue is not None and plan is not None
+    for name, values, records in said.sums:
+        if name == LOSS:
+            curve.add_batches(values[0], records)
+    done, step, is_end = queue.shards.done_records, queue.batches_done, queue.shards.is_drained
+    every = job.spec.observability.every(-(-plan.total_records // queue.minibatch))
+    points, epochs = list[LossPoint](), list[EpochLoss]()
+    if step // every > curve.known // every or is_end:
+        curve.known = step
+        if (point := curve.close_window(step, now)) is not None:
+            points.append(point)
+    ended = done // plan.records_per_epoch if plan.records_per_epoch else 0
+    if curve.running.records and (ended > curve.ended or is_end):
+        epochs.append(curve.close_epoch(max(ended, curve.ended + 1), step))
+    if not points and not epochs:
+        return []
+    return [DrawLosses(tuple(points), tuple(epochs)), *(note_epoch(job, epoch, now) for epoch in epochs)]
 
 
 def evaluation_due(job: Job, event: EvaluationDue, now: float) -> Actions:

@@ -64,8 +64,8 @@ def exchanged(job: Job, event: Exchanged, now: float) -> Actions:
     actions: Actions = []
     try:
         for report in event.reports:
-            if not lease_training.report(job, worker, report, now):
-                actions += _report(job, worker, report, now)
+            trained = lease_training.report(job, worker, report, now)
+            actions += _report(job, worker, report, now) if trained is None else trained
     except PoisonShard as exc:
         actions += end(job, "failed", str(exc), 1, now)
         return [*actions, Reply(event.worker, event.request, None)]

@@ -168,6 +168,7 @@ def session_broken(job: Job, event: SessionBroken, now: float) -> Actions:
 def ready(job: Job, event: WorkerReady, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.expelled = False
+    worker.store_address = event.store_address or worker.store_address
     if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
         _ready(job, worker, now)
     if worker.state is WorkerState.MEMBER and not job.has_rounds:

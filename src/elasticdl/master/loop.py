@@ -31,6 +31,8 @@ GROUP_S = 0.001
 _log = logging.getLogger(__name__)
 # Never journaled: what they say is learned again from the next one.
 _BEATS = (ev.HeartbeatReceived, ps_events.PsBeatReceived)
+# Done again on replay: a master that is killed has not drawn all it has journaled. Whoever draws knows what is there.
+_DRAWN = (act.DrawLosses, act.ShowMetrics)
 
 
 class SteadyClock:
@@ -78,6 +80,8 @@ class Loop:
             for action in self.state.handle(event, at):
                 if type(action) is act.WriteEntry and action.number > self._log.written:
                     self._log.write([action])
+                elif type(action) in _DRAWN:
+                    self.performer.perform(action)
 
     async def tick(self) -> None:
         """Give time its turn, until cancelled."""
@@ -166,6 +170,7 @@ class Loop:
                 watcher.set()
         self._notice_end()
         if self._journal.is_long:
+            self.performer.flush()  # what is compacted is not replayed, so not drawn again
             self._journal.compact(state.dump())
 
     def _perform(self, todo: list[act.Action]) -> None:

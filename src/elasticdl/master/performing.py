@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Mapping
@@ -32,7 +33,9 @@ class Performer:
         self._links = links
         self.launcher: Commanded | None = None  # none: all workers come by themselves
         self.curves: Curves | None = None  # none until tensorboard is imported
-        self._shown: list[act.ShowMetrics] = []
+        self._undrawn: list[act.ShowMetrics | act.DrawLosses] = []  # until then
+        self._is_drawing = True
+        self.has_curves = asyncio.Event()  # or will never have them
 
     def perform(self, action: act.Action) -> None:
         match action:
@@ -49,8 +52,8 @@ class Performer:
             case act.SignalPs(ps, number):
                 if self.launcher is not None:
                     self.launcher.command(command="signal", replica=ps, signal=int(number))
-            case act.ShowMetrics():
-                self._show(action)
+            case act.ShowMetrics() | act.DrawLosses():
+                self._draw(action)
 
     def _launch(self, action: act.LaunchWorker) -> None:
         if self.launcher is None:
@@ -61,7 +64,7 @@ class Performer:
             command="launch",
             replica=action.worker,
             role="worker",
-            argv=[sys.executable, "-m", "elasticdl.worker"],
+            argv=[sys.executable, "-P", "-m", "elasticdl.worker"],
             environ=settings | env.to_environ(),
             raises=action.raises,
             wish=action.wish,
@@ -76,7 +79,7 @@ class Performer:
             command="launch",
             replica=action.ps,
             role="ps",
-            argv=[sys.executable, "-m", "elasticdl.ps"],
+            argv=[sys.executable, "-P", "-m", "elasticdl.ps"],
             environ=allocator(os.environ) | env.to_environ(),
             raises=action.raises,
             away_from=list(action.away_from),
@@ -84,12 +87,27 @@ class Performer:
 
     def draw_with(self, curves: Curves) -> None:
         self.curves = curves
-        waiting, self._shown = self._shown, []
+        waiting, self._undrawn = self._undrawn, []
         for action in waiting:
-            self._show(action)
+            self._draw(action)
+        self.has_curves.set()
 
-    def _show(self, action: act.ShowMetrics) -> None:
+    def stop_drawing(self) -> None:
+        """There are no curves, or no more."""
+        self.curves, self._undrawn, self._is_drawing = None, [], False
+        self.has_curves.set()
+
+    def flush(self) -> None:
+        """Everything drawn so far is in the files afterwards."""
+        if self.curves is not None:
+            self.curves.flush()
+
+    def _draw(self, action: act.ShowMetrics | act.DrawLosses) -> None:
+        if not self._is_drawing:
+            return
         if self.curves is None:
-            self._shown.append(action)
-        else:
+            self._undrawn.append(action)
+        elif isinstance(action, act.ShowMetrics):
             self.curves.metrics(action.step, action.metrics)
+        else:
+            self.curves.losses(action.points, action.epochs)

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from elasticdl import signals
@@ -30,6 +29,8 @@ from elasticdl.master.loop import Loop
 from elasticdl.master.publishing import Home, Publisher
 from elasticdl.master.replicas import parse
 from elasticdl.spec import JobKind, JobSpec, WorkersSpec
+from elasticdl.storage import probe
+from elasticdl.storage.place import StorePath, open_place
 
 CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
 LEAVE_S = 20.0  # how long it waits for its pod to be deleted
@@ -55,15 +56,19 @@ class Cluster:
         return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference)
 
     def check_places(self) -> None:
-        """Raise SpecError where the volumes do not let the job write what shall stay: only a pod can see that."""
+        """Raise SpecError where volumes or stores do not let the job write what shall stay: only a pod can see that."""
         spec = self._spec
-        lasting = [path for path in (spec.output, spec.checkpoint.directory) if spec.keeps(path) and "://" not in path]
-        if spec.output in lasting and spec.kind is JobKind.TRAINING:
-            output.check(Path(spec.output))
-        if spec.output in lasting and spec.kind is JobKind.PREDICTION:
-            output.check_predictions(Path(spec.output))
-        if spec.checkpoint.directory in lasting:
-            output.check_writable(Path(spec.checkpoint.directory))
+        if spec.output and spec.keeps(spec.output):
+            place = open_place(spec.output, probe.PROBE_S)
+            if spec.kind is JobKind.TRAINING:
+                output.check(place)
+            if spec.kind is JobKind.PREDICTION:
+                output.check_predictions(place)
+                if isinstance(place, StorePath):
+                    output.check_writable(place, "output (--output)")
+        if spec.checkpoint.directory and spec.keeps(spec.checkpoint.directory):
+            directory = open_place(spec.checkpoint.directory, probe.PROBE_S)
+            output.check_writable(directory, "checkpoint.directory (--checkpoint_dir)")
 
     def attend(self, loop: Loop) -> list[asyncio.Task[None]]:
         """Launch, watch, publish, until the tasks are cancelled."""

@@ -31,7 +31,7 @@ EVERY_S = 1.0  # at most
 BYTES_PER_S = 16 << 10
 SHOWN_EVENTS = 200
 # Told over and over: one event with a count, or nobody would find the others among them.
-_REPEATED = ("evaluation", "checkpoint")
+_REPEATED = ("evaluation", "checkpoint", "epoch-ended")
 _WARNINGS = ("worker-lost", "ps-lost", "failed", "worker-waits", "ps-waits", "memory-raised")
 _log = logging.getLogger(__name__)
 

@@ -43,6 +43,8 @@ class Rounds:
     broken_why: str = ""
     fruitless: int = 0  # rounds formed anew since the last step that ended
     fruitless_since: float = 0.0
+    done: list[WorkerId] = field(default_factory=list)  # whose script of the newest round ended well
+    halted_at: float | None = None  # when the scripts of the newest round were ended, until the next one is planned
     gaps: dict[WorkerId, float] = field(default_factory=dict)  # of the current round, until it is logged
 
     @property

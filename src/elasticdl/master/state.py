@@ -22,6 +22,7 @@ from elasticdl.master import (
     lifecycle,
     ps_events,
     ps_life,
+    restarts,
     speeds,
     tasks,
     training,
@@ -164,7 +165,7 @@ def _heartbeat(job: Job, event: ev.HeartbeatReceived, now: float) -> list[Action
     seen.hear(event.worker, now, job.spec.timing.silence_s)
     seen.beats[event.worker] = event
     if job.trains_by_leases:  # what is trained is known from the leases
-        seen.loss, seen.learning_rate = event.loss or seen.loss, event.learning_rate or seen.learning_rate
+        seen.learning_rate = event.learning_rate or seen.learning_rate
     elif event.step > seen.step:
         seen.advance(event.step, event.records, now)
         seen.loss, seen.learning_rate = event.loss, event.learning_rate
@@ -192,6 +193,14 @@ def _plan_found(job: Job, event: ev.PlanFound, now: float) -> list[Action]:
     return training.plan_found(job, event, now) + leasing.opened(job, event, now)
 
 
+def _broken(job: Job, event: ev.RoundBroken, now: float) -> list[Action]:
+    return (restarts.script_failed if job.restarts_script else training.broken)(job, event, now)
+
+
+def _finished(job: Job, event: ev.WorkerFinished, now: float) -> list[Action]:
+    return (restarts.script_ended if job.restarts_script else training.finished)(job, event, now)
+
+
 _HANDLERS: dict[type, Handler] = {
     ev.MasterStarted: _master_started,
     ev.ReplicasListed: _listed,
@@ -202,17 +211,18 @@ _HANDLERS: dict[type, Handler] = {
     ev.WorkerGreeted: _greeted,
     ev.SessionBroken: _session_broken,
     ev.WorkerReady: lifecycle.ready,
-    ev.RoundBroken: training.broken,
+    ev.RoundBroken: _broken,
     ev.RoundEntered: training.entered,
     ev.WorkerLeaving: lifecycle.leaving,
     ev.SnapshotHeld: leasing.snapshot_held,
     ev.CheckpointWritten: training.checkpoint_written,
-    ev.WorkerFinished: training.finished,
+    ev.WorkerFinished: _finished,
     ev.ModelExported: training.exported,
     ev.WorkerFailed: lifecycle.failed,
     ev.WorkerSaidGoodbye: lifecycle.goodbye,
     ev.PlanFound: _plan_found,
     ev.BatchScaled: batching.scaled,
+    ev.LossesReported: training.losses_reported,
     ev.SpeedMeasured: speeds.measured,
     ev.Exchanged: leasing.exchanged,
     ev.HeartbeatReceived: _heartbeat,
@@ -231,6 +241,7 @@ _HANDLERS: dict[type, Handler] = {
     ev.LeaseExpired: leasing.expired,
     ev.Progressed: training.progressed,
     ev.RoundPlanned: training.planned,
+    ev.ScriptsHalted: restarts.halted,
     ev.RoundSeen: training.seen,
     ev.ExportAsked: ending.export_asked,
     ev.PreparerChosen: lease_training.preparer_chosen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elasticdl.master import ps_status
+from elasticdl.master.actions import Entry
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.phase import Over
@@ -19,6 +20,7 @@ _RATE_VALID_S = 5.0
 def status(job: Job, now: float) -> pb.JobStatus:
     ledger, seen = job.ledger, job.seen
     phase, plan = ledger.phase, ledger.plan
+    loss_step, loss = job.loss
     done = pb.JobStatus(
         name=job.spec.name,
         kind=job.spec.kind.value,
@@ -26,8 +28,11 @@ def status(job: Job, now: float) -> pb.JobStatus:
         reason=phase.reason,
         step=job.step,
         records=_records(job),
-        epochs=job.spec.plan.epochs if job.trains else 1,
-        loss=seen.loss,
+        epoch=_epoch(job),
+        epochs=job.epochs,
+        records_per_epoch=job.records_per_epoch,
+        loss=loss,
+        loss_step=loss_step,
         records_per_s=seen.rate if now - seen.advanced_at < _RATE_VALID_S else 0.0,
         round=ledger.rounds.current.id if ledger.rounds.current else 0,
         wished_workers=ledger.wish,
@@ -44,7 +49,7 @@ def status(job: Job, now: float) -> pb.JobStatus:
         wished_ps=ledger.fleet.wish,
         strategy=str(job.spec.strategy),
         ps_mode=str(job.spec.ps.mode) if ledger.fleet.wish else "",
-        events=[pb.EventStatus(**entry._asdict()) for entry in ledger.recent],
+        events=[pb.EventStatus(**entry._asdict()) for entry in (*_older_notable(job), *ledger.recent)],
         speeds=[pb.SpeedStatus(**speed._asdict()) for speed in ledger.speeds],
         gradient_square=seen.square,
         gradient_variance=seen.variance,
@@ -56,8 +61,8 @@ def status(job: Job, now: float) -> pb.JobStatus:
     )
     if plan is not None:
         done.total_steps, done.total_records = plan.total_steps, plan.total_records
-        if plan.records_per_epoch:
-            done.epoch = min(done.records // plan.records_per_epoch, done.epochs)
+    if ledger.losses.epoch is not None:
+        done.epoch_loss.CopyFrom(pb.EpochLoss(**ledger.losses.epoch._asdict()))
     newest = ledger.evaluations.newest
     if newest is not None:
         done.metrics.update(ledger.evaluations.results[newest])
@@ -77,6 +82,17 @@ def _records(job: Job) -> int:
     if not job.trains:
         return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
     return max(job.ledger.records, job.seen.records)
+
+
+def _older_notable(job: Job) -> list[Entry]:
+    """Entries of weight that are too old for the recent ones."""
+    first = job.ledger.entries - len(job.ledger.recent) + 1
+    return [entry for number, entry in job.ledger.notable if number < first]
+
+
+def _epoch(job: Job) -> int:
+    """Whole epochs that are trained."""
+    return min(_records(job) // job.records_per_epoch, job.epochs) if job.records_per_epoch else 0
 
 
 def _workers(job: Job) -> list[pb.WorkerStatus]:
@@ -123,7 +139,12 @@ def result(job: Job, phase: Over) -> dict[str, Any]:
         "total_steps": ledger.plan.total_steps if ledger.plan else 0,
         "records": _records(job),
         "total_records": ledger.plan.total_records if ledger.plan else 0,
-        "loss": job.seen.loss,
+        "records_per_epoch": job.records_per_epoch,
+        "epoch": _epoch(job),
+        "epochs": job.epochs,
+        "loss": job.loss[1],
+        "loss_step": job.loss[0],
+        "epoch_loss": ledger.losses.epoch._asdict() if ledger.losses.epoch is not None else None,
         "metrics": ledger.evaluations.results[newest] if newest is not None else {},
         "metrics_step": newest,
         "best": "{} {:.6g} at step {}".format(*ledger.evaluations.best) if ledger.evaluations.best else "",

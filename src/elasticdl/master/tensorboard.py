@@ -1,5 +1,8 @@
 """Curves for TensorBoard: loss, learning rate, speed, workers, ps and metrics by step, without TensorFlow.
 
+A point of the loss is drawn once, whoever dies: the master draws what is journaled, and a new master reads from the
+files what the one before it has drawn. Speed, workers and ps are looked at now and then.
+
 Importing tensorboard takes longer than starting the master, so this module is imported once it serves.
 """
 
@@ -7,54 +10,103 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from elasticdl import curves
 from elasticdl.master import ps_status
 from elasticdl.master.job import Job
+from elasticdl.master.loss_curve import LossPoint
 from elasticdl.master.membership import WorkerState
+from elasticdl.master.training_events import EpochLoss
 
+LOSS, EPOCH_LOSS, VALIDATION = "loss", "epoch/loss", "validation/"
 _FLUSH_S = 2
 
 
 class Curves:
-    """One event file per incarnation of the master; a step is drawn once."""
+    """One event file per incarnation of the master."""
 
-    def __init__(self, directory: Path, last_step: int) -> None:
+    def __init__(self, directory: Path, last_step: int, started_at: float) -> None:
+        """What is in `directory` and older than `started_at` was drawn by an earlier run of the job."""
         curves.avoid_tensorflow()
+        self._drawn = _read_drawn(directory, started_at)
         self._writer = EventFileWriter(str(directory), flush_secs=_FLUSH_S)
         self._last_step = last_step
 
+    def losses(self, points: Sequence[LossPoint], epochs: Sequence[EpochLoss]) -> None:
+        """Draw the points and the means of epochs that are not in the files."""
+        for point in points:
+            if point.step in self._drawn[LOSS]:
+                continue
+            if not self._drawn[LOSS]:
+                self._begin_run(point.step, point.at)
+            self._drawn[LOSS].add(point.step)
+            scalars = {LOSS: point.loss}
+            if point.learning_rate is not None:
+                scalars["learning_rate"] = point.learning_rate
+            self._add(point.step, scalars, point.at)
+        for epoch in epochs:
+            if epoch.step not in self._drawn[EPOCH_LOSS]:
+                self._drawn[EPOCH_LOSS].add(epoch.step)
+                self._add(epoch.step, {EPOCH_LOSS: epoch.loss})
+
     def progress(self, job: Job) -> None:
-        """Draw the newest step, if it is new."""
+        """Draw what is measured at the newest step, if it is new."""
         seen = job.seen
         if seen.step <= self._last_step:
             return
         self._last_step = seen.step
         members = sum(w.state is WorkerState.MEMBER for w in job.ledger.membership.workers.values())
-        scalars = {"loss": seen.loss, "workers": float(members)}
-        if seen.learning_rate:
+        scalars = {"workers": float(members)}
+        if job.trains_by_leases and seen.learning_rate:  # elsewhere it is drawn with the loss
             scalars["learning_rate"] = seen.learning_rate
         if seen.rate:
             scalars["records_per_s"] = seen.rate
         self._add(seen.step, scalars | _fleet(job))
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step in self._drawn[VALIDATION]:
+            return
+        self._drawn[VALIDATION].add(step)
         # Apart from the curves of the training: an evaluation has a loss, too.
-        self._add(step, {f"validation/{name}": value for name, value in metrics.items()})
+        self._add(step, {f"{VALIDATION}{name}": value for name, value in metrics.items()})
+
+    def flush(self) -> None:
+        self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
-    def _add(self, step: int, scalars: Mapping[str, float]) -> None:
+    def _begin_run(self, step: int, at: float) -> None:
+        """Let TensorBoard leave out what an earlier run of the job has drawn of this step and later ones."""
+        started = SessionLog(status=SessionLog.START)
+        self._writer.add_event(Event(wall_time=at, step=step, session_log=started))
+
+    def _add(self, step: int, scalars: Mapping[str, float], at: float | None = None) -> None:
         values = [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items() if not math.isnan(x)]
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        wall_time = time.time() if at is None else at
+        self._writer.add_event(Event(wall_time=wall_time, step=step, summary=Summary(value=values)))
+
+
+def _read_drawn(directory: Path, started_at: float) -> dict[str, set[int]]:
+    """The steps of the points that this run has drawn, by curve."""
+    drawn: dict[str, set[int]] = {LOSS: set(), EPOCH_LOSS: set(), VALIDATION: set()}
+    for path in sorted(directory.glob("*tfevents*")):
+        for event in EventFileLoader(str(path)).Load():
+            if event.wall_time < started_at:
+                continue
+            for value in event.summary.value:
+                name = VALIDATION if value.tag.startswith(VALIDATION) else value.tag
+                if name in drawn:
+                    drawn[name].add(int(event.step))
+    return drawn
 
 
 def _fleet(job: Job) -> dict[str, float]:

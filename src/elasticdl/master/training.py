@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from elasticdl.master import messages
-from elasticdl.master.actions import Action
+from elasticdl.master.actions import Action, DrawLosses
 from elasticdl.master.events import (
     CheckpointWritten,
+    EpochLoss,
+    LossesReported,
     ModelExported,
     PlanFound,
     Progressed,
@@ -23,13 +25,15 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 
 Actions = list[Action]
 
+GENERIC_STOP = "stopped"  # what a worker says that was told to stop, but not why
+
 
 def planned(job: Job, event: RoundPlanned, now: float) -> Actions:
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
     actions = log_round(job, now)
     before = list(rounds.holders)
     newest = Round(event.round, event.seats, event.forced, event.reason, now)
-    rounds.newest = newest
+    rounds.newest, rounds.done, rounds.halted_at = newest, [], None
     for worker in job.ledger.membership.here():
         if worker.state is WorkerState.JOINING and worker.id not in newest.workers:
             worker.become(WorkerState.READY, now)
@@ -154,8 +158,31 @@ def finished(job: Job, event: WorkerFinished, now: float) -> Actions:
     ledger.step = max(ledger.step, event.step)
     ledger.records = max(ledger.records, event.records)
     ledger.progress = max(ledger.progress, event.progress)
-    ledger.finish_reason = event.why
+    if ledger.finish_reason in ("", GENERIC_STOP):  # one worker may know more than the others
+        ledger.finish_reason = event.why
+    ledger.losses.finish(event.step, event.loss, event.epoch)
     return []
+
+
+def losses_reported(job: Job, event: LossesReported, now: float) -> Actions:
+    """Draw what is new, and let all who hold the state forget what is known."""
+    curve, before = job.ledger.losses, job.ledger.losses.known
+    began_at = job.ledger.rounds.newest.planned_at if job.ledger.rounds.newest is not None else now
+    points, epochs = curve.take(event, began_at, now)
+    if event.points:
+        step, _, _, records = event.points[-1]
+        job.ledger.step, job.ledger.records = max(job.ledger.step, step), max(job.ledger.records, records)
+    actions: Actions = [DrawLosses(tuple(points), tuple(epochs))] if points or epochs else []
+    actions += [note_epoch(job, epoch, now) for epoch in epochs]
+    if curve.known > before:
+        known = pb.LossesKnown(step=curve.known)
+        actions += [send(worker.id, losses_known=known) for worker in job.holders_here()]
+    return actions
+
+
+def note_epoch(job: Job, epoch: EpochLoss, now: float) -> Action:
+    reason = f"epoch {epoch.epoch} of {job.epochs}: mean loss {epoch.loss:.6g} over {epoch.records:,} records"
+    return job.note(now, "epoch-ended", reason=reason, step=epoch.step)
 
 
 def checkpoint_written(job: Job, event: CheckpointWritten, now: float) -> Actions:

@@ -47,6 +47,25 @@ class BatchScaled(NamedTuple):
     scale: int
 
 
+class EpochLoss(NamedTuple):
+    """The mean of the losses of an epoch, weighted by records."""
+
+    epoch: int  # 1, 2, 3 …
+    step: int  # its newest
+    loss: float
+    records: int
+
+
+class LossesReported(NamedTuple):
+    """A worker's part of the loss curve: with what was reported before, every point up to the step `until`."""
+
+    worker: WorkerId
+    sequence: int
+    until: int
+    points: tuple[tuple[int, float, float, int], ...]  # (step, loss, learning rate, records so far), by step
+    epochs: tuple[EpochLoss, ...]
+
+
 class SpeedMeasured(NamedTuple):
     """How fast updates of one pass are with so many workers on so many machines."""
 
@@ -59,3 +78,10 @@ class SpeedMeasured(NamedTuple):
     @property
     def configuration(self) -> tuple[int, int, int]:
         return (self.nodes, self.workers, self.local_batch)
+
+
+class ScriptsHalted(NamedTuple):
+    """The members of a round of unmodified scripts are to end them: another round follows."""
+
+    reason: str
+    failed: str  # the worker whose script failed by itself; "": the workers changed

@@ -64,6 +64,18 @@ class ClipGradientNorm(Callback):
         nn.utils.clip_grad_norm_(model.parameters(), self.max_norm)
 
 
+class ClipGradientValue(Callback):
+    """Clips each number of the gradient to the range from `-clip_value` to `clip_value`."""
+
+    def __init__(self, clip_value: float) -> None:
+        if not clip_value > 0:
+            raise ValueError(f"clip_value: expected a number above 0. Received: {clip_value}")
+        self.clip_value = clip_value
+
+    def on_gradients(self, model: nn.Module, step: int) -> None:
+        nn.utils.clip_grad_value_(model.parameters(), self.clip_value)
+
+
 class BestMetric(Callback):
     """Knows the best value of a metric so far and its step: that step's checkpoint is kept.
 

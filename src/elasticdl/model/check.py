@@ -11,7 +11,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from elasticdl.errors import SpecError
-from elasticdl.model import definition, signature, source, terms
+from elasticdl.model import definition, port_advice, script_source, signature, source, terms
+from elasticdl.model.script_source import ScriptSource
 from elasticdl.model.source import Bound, Framework
 from elasticdl.spec import JobKind, JobSpec
 
@@ -24,8 +25,7 @@ def check(spec: JobSpec) -> list[str]:
         assert spec.script is not None
         if not Path(spec.script.path).is_file():
             raise SpecError(f"{spec.script.path}: no such script")
-        source.parse(Path(spec.script.path))
-        return []
+        return _check_script(script_source.read_script(Path(spec.script.path)), is_unmodified=spec.restarts_script)
     assert spec.model is not None
     found = definition.locate(spec.model)
     tree = source.parse(found.file)
@@ -35,10 +35,19 @@ def check(spec: JobSpec) -> list[str]:
         *_missing(found.function, spec.kind, bound if is_complete else None, framework),
         *_signature_problems(found.function, bound, framework),
         *_keyword_problems(found.function, spec, bound, framework),
+        *_reader_problems(spec, bound, is_complete=is_complete),
     ]
     if problems:
         raise definition.report(found.file, problems)
     return list(_remarks(found.function, bound))
+
+
+def _check_script(script: ScriptSource, *, is_unmodified: bool) -> list[str]:
+    if is_unmodified:
+        script_source.check_unmodified(script)
+        return port_advice.advise(script)
+    script_source.check_joins(script)
+    return []
 
 
 def _missing(function: str, kind: JobKind, bound: dict[str, Bound] | None, framework: Framework) -> Iterator[str]:
@@ -101,10 +110,16 @@ def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound], fra
             yield f"line {bound[terms.OPTIMIZER.name].line}, optimizer({optimizer.text}) {problem}"
         if rate is not None and not optimizer.any_keyword and "lr" not in optimizer.names(len(term.arguments)):
             yield f"optimizer({optimizer.text}) does not take lr, so --learning_rate={rate!r} would be ignored"
-    reader = bound[terms.READER.name].signature if terms.READER.name in bound else None
-    if reader and (problem := reader.call_problem(1, spec.data.reader_params)):
-        where = f"line {bound[terms.READER.name].line}, custom_data_reader({reader.text})"
-        yield f"{where} {problem} (reader_params: {', '.join(spec.data.reader_params) or 'none'})"
+
+
+def _reader_problems(spec: JobSpec, bound: dict[str, Bound], *, is_complete: bool) -> Iterator[str]:
+    params, binding = spec.data.reader_params, bound.get(terms.READER.name)
+    if binding is None:
+        if params and is_complete:  # `from x import *` may bind it; then the worker will see
+            yield terms.unused_reader_params(params) + terms.nearest(terms.READER.name, set(bound))
+    elif binding.signature is not None and (problem := binding.signature.call_problem(1, params)):
+        where = f"line {binding.line}, custom_data_reader({binding.signature.text})"
+        yield f"{where} {problem} (reader_params: {', '.join(params) or 'none'})"
 
 
 def _remarks(function: str, bound: dict[str, Bound]) -> Iterator[str]:

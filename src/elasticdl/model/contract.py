@@ -23,7 +23,7 @@ from elasticdl.data import mapped
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mode import Mode
-from elasticdl.errors import ElasticDLError, ModelError
+from elasticdl.errors import ElasticDLError, ModelError, SpecError
 from elasticdl.model import definition, loading, reduction, signature, tensors, terms
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.definition import Definition
@@ -33,6 +33,7 @@ from elasticdl.model.source import Framework
 from elasticdl.model.terms import Term
 from elasticdl.model.torch_trainee import TorchTrainee
 from elasticdl.spec import JobKind, ModelSpec
+from elasticdl.storage.place import Place
 
 LOSS_METRIC = "loss"
 Kind = TypeVar("Kind", bound="Contract")
@@ -95,7 +96,7 @@ class Contract:
             raise self._wrong(terms.LOSS, value)
         return value.reshape(())
 
-    def export(self, module: nn.Module, sample: Any | None, target: Path, extra: dict[str, Any]) -> None:
+    def export(self, module: nn.Module, sample: Any | None, target: Place, extra: dict[str, Any]) -> None:
         """Write `module` for others; `sample` are the features of a batch."""
         exports.export(module, sample, target, extra, self.model_files())
 
@@ -169,6 +170,8 @@ class Contract:
     def reader(self, data_path: str, reader_params: dict[str, Any]) -> RecordSource | None:
         """What custom_data_reader makes of `data_path`, or None where ElasticDL's own readers are used."""
         if not self.has(terms.READER):
+            if reader_params:
+                raise SpecError(terms.unused_reader_params(reader_params))
             return None
         return mapped.as_source(self._call(terms.READER, data_path, **reader_params), data_path)
 

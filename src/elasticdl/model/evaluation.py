@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.interface import Indices
+from elasticdl.errors import DataError, ModelError
 from elasticdl.model import metrics, reduction, tensors
 from elasticdl.model.contract import Contract
 from elasticdl.model.metrics import Metric
 from elasticdl.model.reduction import Part
+
+ALL_BAD = 16  # so many records without a good one are not bad luck
 
 
 def evaluate_records(
@@ -48,19 +52,77 @@ def evaluate_batches(
         yield past, parts
 
 
-def predict_records(
-    model: nn.Module, dataset: Dataset, start: int, stop: int, minibatch: int, device: torch.device
-) -> Iterator[tuple[int, int, Any]]:
-    """After each batch of records [start, stop): where it began, where it ended, its predictions on the host.
+class Predicted(NamedTuple):
+    """What came of records [first, past)."""
 
-    A batch of which `filter` left nothing predicts None.
+    first: int
+    past: int
+    records: Indices  # those that were predicted: not the bad ones, nor those that `filter` took away
+    predictions: Any  # a row for each of `records`, on the host; None where there are none
+    bad: Mapping[int, str]  # records that could not be read or transformed, and why
+
+
+def predict_records(
+    model: nn.Module,
+    dataset: Dataset,
+    start: int,
+    stop: int,
+    minibatch: int,
+    device: torch.device,
+    *,
+    tolerates_bad_rows: bool = False,
+) -> Iterator[Predicted]:
+    """After each batch of records [start, stop): what came of it.
+
+    Raises DataError for the first bad record; with `tolerates_bad_rows` only where a whole batch of them has no good
+    one, since then not the rows are wrong but the job.
     """
-    for first, past, batch in _batches(dataset, start, stop, minibatch, device):
+    for first in range(start, stop, minibatch):
+        past = min(first + minibatch, stop)
+        records, batch, bad = _read_batch(dataset, np.arange(first, past), tolerates_bad_rows)
         predictions = None
         if batch is not None:
             with inference(model):
-                predictions = tensors.to_device(model(batch.features), torch.device("cpu"))
-        yield first, past, predictions
+                features = tensors.on_device(batch, device).features
+                predictions = tensors.to_device(model(features), torch.device("cpu"))
+        yield Predicted(first, past, records, predictions, bad)
+
+
+def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[Indices, Batch | None, dict[int, str]]:
+    """The batch, the records it is of, and why the others are bad."""
+    bad: dict[int, str] = {}
+    try:
+        batch = dataset.batch(records)
+    except DataError as exc:
+        if not is_tolerant:
+            raise DataError(f"{exc} (--bad_rows=skip or mark predicts the other rows)") from exc
+        records, bad = _sort_out(dataset, records)
+        batch = dataset.batch(records) if len(records) else None
+    if batch is None:
+        return records[:0], None, bad
+    if batch.size != len(records):
+        records = np.array([record for record in records.tolist() if dataset.batch(np.array([record])) is not None])
+    if batch.size != len(records):
+        raise ModelError(
+            f"dataset_fn: prediction expects one row for each record; received {batch.size} rows of {len(records)}"
+        )
+    return records, batch, bad
+
+
+def _sort_out(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int, str]]:
+    """The good records, and why each of the others is bad; one at a time, for a batch does not say which it was."""
+    good: list[int] = []
+    bad: dict[int, str] = {}
+    for record in records.tolist():
+        try:
+            dataset.batch(np.array([record]))
+            good.append(record)
+        except DataError as exc:
+            bad[record] = str(exc)
+    if not good and len(records) >= ALL_BAD:
+        first, why = next(iter(bad.items()))
+        raise DataError(f"all of {len(records)} records from record {first} on are bad, not single rows: {why}")
+    return np.array(good, dtype=np.int64), bad
 
 
 @contextmanager

@@ -114,6 +114,15 @@ def unknown_param_problem(key: str, model: Signature | None, optimizer: Signatur
     return f"model_params: neither the model nor optimizer takes {key!r}; {known}{nearest(key, names)}"
 
 
+def unused_reader_params(params: Iterable[str]) -> str:
+    """What is wrong with --data_reader_params where the model file has no reader: nobody takes them."""
+    return (
+        f"--data_reader_params: {', '.join(params)} would be ignored, since only {READER.name} of the model file takes "
+        f"them: define {READER.expected}, or leave the option out. How files and tables are read is said by "
+        "--data_format, --columns and --delimiter"
+    )
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """`; did you mean x?` where one of the candidates is close, else nothing."""
     close = get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)

@@ -26,6 +26,8 @@ from elasticdl.ps.marks import Document, Flags, Marks, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import NO_IDS, Floats, Ids, Part
+from elasticdl.storage.place import Place, StorePath
+from elasticdl.storage.scratch import hidden, scratch
 
 DIRECTORY = "ps"
 INDEX = f"{DIRECTORY}/index.json"
@@ -87,8 +89,20 @@ def resume(holdings: Holdings, standing: Standing, slots: Flags) -> None:
     holdings.clock = max(holdings.clock, standing.clock)
 
 
-def write(path: Path, held: Copy) -> FileEntry:
-    """Write and sync a file. Raises OSError."""
+def write(directory: Place, name: str, held: Copy) -> FileEntry:
+    """Write and sync a file; into a store it is uploaded. Raises OSError."""
+    if not isinstance(directory, StorePath):
+        return _write_file(directory / name, held)
+    path = hidden(scratch(), name)
+    try:
+        entry = _write_file(path, held)
+        (directory / name).upload(path)
+        return entry
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write_file(path: Path, held: Copy) -> FileEntry:
     tensors = {"marks": file.array(held.standing.marks)}
     for number, pieces in enumerate(held.tables.values()):
         for name, arrays in zip(("ids", "values", "state"), zip(*pieces, strict=True), strict=False):
@@ -97,13 +111,21 @@ def write(path: Path, held: Copy) -> FileEntry:
     return file.write(path, tensors, {"format": "1", "tables": json.dumps(specs), "clock": str(held.standing.clock)})
 
 
-def chain_of(directory: Path) -> Chain:
+def chain_of(directory: Place) -> Chain:
     """The cut of a checkpoint, its index verified. Raises CheckpointCorrupt, or SpecError where there is none."""
     document = manifest.read(directory / manifest.FILE)
     if INDEX not in document.files:
         raise SpecError(f"{directory}: expected a checkpoint with rows of ps. Received: one of a job without ps")
-    _verify(directory, document, [INDEX])
-    return Chain.parse((directory / INDEX).read_text(encoding="utf-8"), str(directory / INDEX))
+    local = manifest.fetch(directory, document, names=[INDEX])
+    _verify(local, document, [INDEX])
+    return Chain.parse((local / INDEX).read_text(encoding="utf-8"), str(directory / INDEX))
+
+
+def fetch(directory: Place) -> Path:
+    """A local directory with the rows of a checkpoint; the checkpoint itself where it is local."""
+    document = manifest.read(directory / manifest.FILE)
+    names = [name for name in document.files if name.startswith(f"{DIRECTORY}/")]
+    return manifest.fetch(directory, document, names=names)
 
 
 def restore(holdings: Holdings, directory: Path, slots: Sequence[int]) -> Restored:

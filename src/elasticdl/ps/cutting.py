@@ -18,7 +18,7 @@ import numpy as np
 
 from elasticdl.checkpoint import file, manifest, staging
 from elasticdl.checkpoint.manifest import FileEntry
-from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
 from elasticdl.ps import cuts
 from elasticdl.ps.chain import Chain, CutFile, unpack
 from elasticdl.ps.fleet import Fleet
@@ -27,6 +27,7 @@ from elasticdl.ps.keys import Keys
 from elasticdl.ps.line import Lines, PsRefused, PsUnreachable
 from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
+from elasticdl.storage.place import Place, StorePath, list_files
 
 _FIRST_S, _LONGEST_S = 0.01, 0.25  # between two questions
 
@@ -67,7 +68,7 @@ class Cutter:
         self._copying.lose(fleet.lost)
         self._writing.lose(fleet.lost)
 
-    def begin(self, step: int, base: Path | None) -> Begun:
+    def begin(self, step: int, base: Place | None) -> Begun:
         """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
 
         Pushes must not be under way. While slots change hands a copy could miss some, or have them twice: then all
@@ -89,9 +90,10 @@ class Cutter:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_S)
 
-    def finish(self, begun: Begun, place: Path, base: Path | None) -> dict[str, FileEntry]:
+    def finish(self, begun: Begun, place: Path, base: Place | None, target: Place) -> dict[str, FileEntry]:
         """Let every ps write into the new directory `place`; returns what the manifest says of the files.
 
+        `target` is what `place` will become. Where that is in a store, every ps uploads to it what is its own.
         `base` is the newest checkpoint by now: the one that `begin` was given, or one that was built upon it.
         Raises CheckpointFailed, PsUnreachable.
         """
@@ -112,17 +114,18 @@ class Cutter:
             for name, one in begun.taken.items()
         )
         chain = Chain.grown(before, begun.cut, begun.step, files)
-        entries = self._written(begun, directory, files)
+        written_to = target / cuts.DIRECTORY if isinstance(target, StorePath) else directory
+        entries = self._written(begun, written_to, files)
         if base is not None and before is not None:
             known = manifest.read(base / manifest.FILE).files
             for old in chain.files[: -len(files)]:
-                _link(base / cuts.DIRECTORY / old.name, directory / old.name)
+                _link(base / cuts.DIRECTORY / old.name, written_to / old.name)
                 entries[old.name] = known[f"{cuts.DIRECTORY}/{old.name}"]
         entries[Path(cuts.INDEX).name] = file.write_plain(place / cuts.INDEX, chain.model_dump_json(indent=1).encode())
         staging.sync(directory)
         return {f"{cuts.DIRECTORY}/{name}": entry for name, entry in entries.items()}
 
-    def _written(self, begun: Begun, directory: Path, files: tuple[CutFile, ...]) -> dict[str, FileEntry]:
+    def _written(self, begun: Begun, directory: Place, files: tuple[CutFile, ...]) -> dict[str, FileEntry]:
         """Ask until all have written theirs."""
         waiting, entries, wait_s = {one.ps: one.name for one in files}, dict[str, FileEntry](), _FIRST_S
         while True:
@@ -138,6 +141,8 @@ class Cutter:
                 kept = Kept.model_validate_json(reply.text)
                 if not kept.is_known:
                     raise PsUnreachable(f"{name}: the ps that made this cut is gone, or has made others since")
+                if kept.unavailable:
+                    raise StoreUnavailable(f"{name}: {kept.unavailable}")
                 if kept.bytes:
                     entries[waiting.pop(name)] = FileEntry(kept.bytes, kept.sha256)
             if not waiting:
@@ -160,18 +165,18 @@ def _asked(lines: Lines, addresses: Mapping[PsId, str], messages: Mapping[PsId, 
     return lines.ask_all(messages)
 
 
-def _to_build_upon(base: Path | None) -> Chain | None:
+def _to_build_upon(base: Place | None) -> Chain | None:
     """The cut of `base`, where there is one and its files have the length they should have."""
     if base is None:
         return None
     try:
         chain, known = cuts.chain_of(base), manifest.read(base / manifest.FILE).files
+        there = list_files(base)
     except (CheckpointCorrupt, SpecError):
         return None
     for one in chain.files:
         name = f"{cuts.DIRECTORY}/{one.name}"
-        path = base / name
-        if name not in known or not path.exists() or path.stat().st_size != known[name].bytes:
+        if name not in known or there.get(name) != known[name].bytes:
             return None
     return chain
 
@@ -185,11 +190,18 @@ def _number(before: Chain | None) -> int:
     return before.number + 1 if before else 1
 
 
-def _keep(begun: Begun, directory: Path, name: str) -> Keep:
+def _keep(begun: Begun, directory: Place, name: str) -> Keep:
+    if isinstance(directory, StorePath):
+        return Keep(cut=begun.cut, directory=str(directory), name=name, retry_s=directory.retry_s)
     return Keep(cut=begun.cut, directory=str(directory.absolute()), name=name)
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: Place, target: Place) -> None:
+    if isinstance(source, StorePath) and isinstance(target, StorePath):
+        if source != target:  # a checkpoint of the same step is being replaced
+            source.copy_to(target)
+        return
+    assert isinstance(source, Path) and isinstance(target, Path), "checkpoints of a job lie in one place"
     try:
         os.link(source, target)
     except OSError:  # a file system without links

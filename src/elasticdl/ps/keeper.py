@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elasticdl.checkpoint import staging
 from elasticdl.checkpoint.manifest import FileEntry
-from elasticdl.errors import CheckpointFailed
+from elasticdl.errors import CheckpointFailed, SpecError, StoreUnavailable
 from elasticdl.ps import chain, cuts
 from elasticdl.ps.chain import Packed
 from elasticdl.ps.cuts import Copy
@@ -25,6 +25,9 @@ from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.marks import Flags, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Message
+from elasticdl.storage.place import StorePath, open_place
+from elasticdl.storage.retrying import RETRY_S
+from elasticdl.storage.scratch import scratch
 
 Text = TypeVar("Text", bound=BaseModel)
 
@@ -59,8 +62,9 @@ class Keep(_Text):
     """The text of KEPT. It is asked again until the reply has an entry."""
 
     cut: str
-    directory: str
+    directory: str  # or a prefix of an object store
     name: str
+    retry_s: float = RETRY_S  # for how long a store that does not answer is tried
 
 
 class Kept(_Text):
@@ -69,6 +73,7 @@ class Kept(_Text):
     is_known: bool = True
     bytes: int = 0
     sha256: str = ""
+    unavailable: str = ""  # why it is not written and this checkpoint is given up: the next may be
 
 
 class _Known(NamedTuple):
@@ -139,12 +144,11 @@ class Keeper:
 
     def _kept(self, message: Message) -> Message:
         wanted = _parsed(Keep, message)
-        path = Path(wanted.directory) / wanted.name
-        if path.name != wanted.name:
+        if Path(wanted.name).name != wanted.name:
             raise Refused(f"KEPT: expected the name of a file. Received: {wanted.name}")
         with self._lock:
             if wanted.cut in self._copies:
-                self._written[wanted.cut] = self._writer.submit(_write, path, self._copies.pop(wanted.cut))
+                self._written[wanted.cut] = self._writer.submit(_write, wanted, self._copies.pop(wanted.cut))
             future = self._written.get(wanted.cut)
         if future is None:
             return self._reply(message, Kept(is_known=False))
@@ -152,8 +156,10 @@ class Keeper:
             return self._reply(message, Kept())
         try:
             entry = future.result()
-        except CheckpointFailed as exc:
+        except (CheckpointFailed, SpecError) as exc:
             raise Refused(str(exc)) from exc
+        except StoreUnavailable as exc:
+            return self._reply(message, Kept(unavailable=str(exc)))
         return self._reply(message, Kept(bytes=entry.bytes, sha256=entry.sha256))
 
     def _forget_before(self, base: str) -> None:
@@ -173,11 +179,13 @@ class Keeper:
         return Message(Kind.REPLY, message.request, version, text=text.model_dump_json().encode())
 
 
-def _write(path: Path, copy: Copy) -> FileEntry:
+def _write(wanted: Keep, copy: Copy) -> FileEntry:
+    directory = open_place(wanted.directory, wanted.retry_s)
     try:
-        return cuts.write(path, copy)
+        return cuts.write(directory, wanted.name, copy)
     except OSError as exc:
-        raise staging.failed(path, exc) from exc
+        path = scratch() if isinstance(directory, StorePath) else directory
+        raise staging.failed(path / wanted.name, exc) from exc
 
 
 def _parsed(kind: type[Text], message: Message) -> Text:

@@ -22,6 +22,7 @@ from elasticdl.ps.mirroring import mirror
 from elasticdl.ps.moving import move
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
+from elasticdl.storage.place import Place, open_place
 from elasticdl.testing.faults import Faults
 
 NOBODY_KNOWS = -1
@@ -92,8 +93,9 @@ class Performer:
         """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
         before = self._holdings.map.owner[slots[0]]
         rows, applied = 0, 0
-        if directory and _has_rows(Path(directory)):
-            rows, applied, cut = cuts.restore(self._holdings, Path(directory), slots)
+        checkpoint = open_place(directory) if directory else None
+        if checkpoint is not None and _has_rows(checkpoint):
+            rows, applied, cut = cuts.restore(self._holdings, cuts.fetch(checkpoint), slots)
             self._on_restored(cut, slots)
         self._holdings.set_map(fleet.map)
         if before == self._holdings.name:
@@ -108,7 +110,7 @@ class Performer:
             return NOBODY_KNOWS
 
 
-def _has_rows(checkpoint: Path) -> bool:
+def _has_rows(checkpoint: Place) -> bool:
     """Whether it was written with tables on the ps: there may have been none by then."""
     return cuts.INDEX in manifest.read(checkpoint / manifest.FILE).files
 

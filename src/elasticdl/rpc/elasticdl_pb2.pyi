@@ -43,6 +43,7 @@ class WorkerMessage(_message.Message):
     MOVED_FIELD_NUMBER: _builtins.int
     PS_BEAT_FIELD_NUMBER: _builtins.int
     BATCH_SCALED_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """1, 2, 3 … per worker: kept by the worker until acknowledged and sent again after a reconnect,
     so that each takes effect exactly once. 0 for Hello and Heartbeat, which may be lost.
@@ -79,6 +80,8 @@ class WorkerMessage(_message.Message):
     def ps_beat(self) -> Global___PsBeat: ...
     @_builtins.property
     def batch_scaled(self) -> Global___BatchScaled: ...
+    @_builtins.property
+    def losses(self) -> Global___LossesApplied: ...
     def __init__(
         self,
         *,
@@ -99,12 +102,13 @@ class WorkerMessage(_message.Message):
         moved: Global___SlotsMoved | None = ...,
         ps_beat: Global___PsBeat | None = ...,
         batch_scaled: Global___BatchScaled | None = ...,
+        losses: Global___LossesApplied | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat", "batch_scaled"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat", "batch_scaled", "losses"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -272,6 +276,90 @@ class BatchScaled(_message.Message):
 Global___BatchScaled: _TypeAlias = BatchScaled  # noqa: Y015
 
 @_typing.final
+class LossesApplied(_message.Message):
+    """The loss curve, in the order of steps: what the sender has not sent yet, and does not know the master to have.
+    Rank 0 sends it now and then, every worker before it ends. All workers apply the same updates: points of two of them
+    with the same step are the same point.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    until: _builtins.int
+    """every point up to this step is here, or was sent before"""
+    @_builtins.property
+    def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """steps applied, those of the update included; one entry per point"""
+
+    @_builtins.property
+    def loss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of that update, reduced over all workers"""
+
+    @_builtins.property
+    def learning_rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """trained so far"""
+
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochLoss]:
+        """those that ended"""
+
+    def __init__(
+        self,
+        *,
+        until: _builtins.int = ...,
+        step: _abc.Iterable[_builtins.int] | None = ...,
+        loss: _abc.Iterable[_builtins.float] | None = ...,
+        learning_rate: _abc.Iterable[_builtins.float] | None = ...,
+        records: _abc.Iterable[_builtins.int] | None = ...,
+        epochs: _abc.Iterable[Global___EpochLoss] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "learning_rate", b"learning_rate", "loss", b"loss", "records", b"records", "step", b"step", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LossesApplied: _TypeAlias = LossesApplied  # noqa: Y015
+
+@_typing.final
+class EpochLoss(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """1, 2, 3 …"""
+    step: _builtins.int
+    """its newest"""
+    loss: _builtins.float
+    """mean over its records"""
+    records: _builtins.int
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        step: _builtins.int = ...,
+        loss: _builtins.float = ...,
+        records: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "records", b"records", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpochLoss: _TypeAlias = EpochLoss  # noqa: Y015
+
+@_typing.final
 class Planned(_message.Message):
     """The plan as the worker found it: what progress is measured against."""
 
@@ -322,14 +410,22 @@ Global___Planned: _TypeAlias = Planned  # noqa: Y015
 
 @_typing.final
 class Ready(_message.Message):
+    """Imported, built, warmed up: may join a round. With an address: where peers meet from now on when this worker is
+    rank 0, instead of the one of its Hello.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    STORE_ADDRESS_FIELD_NUMBER: _builtins.int
+    store_address: _builtins.str
     def __init__(
         self,
+        *,
+        store_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["store_address", b"store_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -450,16 +546,26 @@ Global___CheckpointWritten: _TypeAlias = CheckpointWritten  # noqa: Y015
 
 @_typing.final
 class Finished(_message.Message):
+    """plan done, or stopped"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     records: _builtins.int
     why: _builtins.str
     progress: _builtins.float
+    loss: _builtins.float
+    """of the update that ended with `step`; unset where none was applied here"""
+    @_builtins.property
+    def epoch(self) -> Global___EpochLoss:
+        """the epoch of that update, as far as it was trained"""
+
     def __init__(
         self,
         *,
@@ -467,12 +573,16 @@ class Finished(_message.Message):
         records: _builtins.int = ...,
         why: _builtins.str = ...,
         progress: _builtins.float = ...,
+        loss: _builtins.float | None = ...,
+        epoch: Global___EpochLoss | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "epoch", b"epoch", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "records", b"records", "step", b"step", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "epoch", b"epoch", "loss", b"loss", "progress", b"progress", "records", b"records", "step", b"step", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
+    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
@@ -660,6 +770,7 @@ class MasterMessage(_message.Message):
     PREPARE_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    LOSSES_KNOWN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -690,6 +801,8 @@ class MasterMessage(_message.Message):
     def save(self) -> Global___Save: ...
     @_builtins.property
     def batches(self) -> Global___BatchScales: ...
+    @_builtins.property
+    def losses_known(self) -> Global___LossesKnown: ...
     def __init__(
         self,
         *,
@@ -708,12 +821,13 @@ class MasterMessage(_message.Message):
         prepare: Global___Prepare | None = ...,
         save: Global___Save | None = ...,
         batches: Global___BatchScales | None = ...,
+        losses_known: Global___LossesKnown | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save", "batches"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save", "batches", "losses_known"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -821,6 +935,25 @@ class Save(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Save: _TypeAlias = Save  # noqa: Y015
+
+@_typing.final
+class LossesKnown(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LossesKnown: _TypeAlias = LossesKnown  # noqa: Y015
 
 @_typing.final
 class Acknowledged(_message.Message):
@@ -1698,6 +1831,9 @@ class JobStatus(_message.Message):
     BATCH_SCALE_FIELD_NUMBER: _builtins.int
     MAX_BATCH_SCALE_FIELD_NUMBER: _builtins.int
     BATCH_SCALES_FIELD_NUMBER: _builtins.int
+    LOSS_STEP_FIELD_NUMBER: _builtins.int
+    EPOCH_LOSS_FIELD_NUMBER: _builtins.int
+    RECORDS_PER_EPOCH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
     phase: _builtins.str
@@ -1743,6 +1879,10 @@ class JobStatus(_message.Message):
     """global batches that make an update now; 0: not known yet"""
     max_batch_scale: _builtins.int
     """1: the batch of this job stays as it is"""
+    loss_step: _builtins.int
+    """whose loss `loss` is; 0: none is known"""
+    records_per_epoch: _builtins.int
+    """0: not known yet"""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the newest evaluation"""
@@ -1760,6 +1900,10 @@ class JobStatus(_message.Message):
     @_builtins.property
     def batch_scales(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchScale]:
         """every change that was asked for; step -1: it waits"""
+
+    @_builtins.property
+    def epoch_loss(self) -> Global___EpochLoss:
+        """of the newest epoch that ended; once the job is over, of the last one, as far as it was trained"""
 
     def __init__(
         self,
@@ -1805,10 +1949,13 @@ class JobStatus(_message.Message):
         batch_scale: _builtins.int = ...,
         max_batch_scale: _builtins.int = ...,
         batch_scales: _abc.Iterable[Global___BatchScale] | None = ...,
+        loss_step: _builtins.int = ...,
+        epoch_loss: Global___EpochLoss | None = ...,
+        records_per_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["epoch_loss", b"epoch_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epoch_loss", b"epoch_loss", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "loss_step", b"loss_step", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_epoch", b"records_per_epoch", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

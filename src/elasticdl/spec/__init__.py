@@ -1,7 +1,7 @@
 """What was asked: the job, fully resolved, as frozen values."""
 
 from elasticdl.spec.cluster import ClusterSpec, RoleSpec, VolumeSpec
-from elasticdl.spec.data import DataSpec
+from elasticdl.spec.data import BadRows, DataSpec, PredictionSpec
 from elasticdl.spec.ids import JobId, PsId, WorkerId
 from elasticdl.spec.job import (
     CheckpointSpec,
@@ -20,6 +20,7 @@ from elasticdl.spec.job import (
 from elasticdl.spec.plan import BatchRule, PlanSpec
 
 __all__ = [
+    "BadRows",
     "BatchRule",
     "CheckpointSpec",
     "ClusterSpec",
@@ -30,6 +31,7 @@ __all__ = [
     "JobSpec",
     "ModelSpec",
     "PlanSpec",
+    "PredictionSpec",
     "PsId",
     "PsMode",
     "PsSpec",

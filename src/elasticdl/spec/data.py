@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
@@ -12,17 +13,39 @@ from elasticdl.spec.part import Part, Positive, Seconds, size_of
 _PASSWORD = re.compile(r"^postgres(ql)?://[^@?]*:[^@?]*@|://[^/?#@]*:[^/?#@]*@|[?&]password=", re.IGNORECASE)
 
 
+class BadRows(StrEnum):
+    """What a prediction job does about rows that cannot be read or understood."""
+
+    ERROR = "error"  # the job ends at the first
+    SKIP = "skip"  # they are left out
+    MARK = "mark"  # they stand there without predictions, with the reason in a column `error`
+
+
+class PredictionSpec(Part):
+    """What predictions on disk look like."""
+
+    bad_rows: BadRows = BadRows.ERROR
+    id_column: str = ""  # a column of the data that is written beside each prediction
+
+    @field_validator("id_column")
+    @classmethod
+    def _column_is_not_ours(cls, column: str) -> str:
+        if column in ("record", "error"):
+            raise ValueError(f"predictions have a column {column!r} of their own; rename the column in the data")
+        return column
+
+
 class DataSpec(Part):
     """What is read. Paths go through fsspec; a directory or a glob means all its files."""
 
     training: str | None = None
     validation: str | None = None
     prediction: str | None = None
-    format: Literal["auto", "csv", "parquet", "tfrecord", "python"] = "auto"
+    format: Literal["auto", "csv", "jsonl", "parquet", "tfrecord", "images", "python"] = "auto"
     columns: tuple[str, ...] = ()  # names for a CSV without a header line; or the columns to read
     delimiter: str = ""  # between the fields of a CSV file; "": by its name; "tab" is one
     unpack_limit: str = "100Gi"  # the most that one compressed file may become on disk
-    retry_s: Seconds = 60.0  # for how long a database that went away is waited for
+    retry_s: Seconds = 60.0  # for how long a database or an object store that went away is waited for
     reader_params: dict[str, Any] = {}  # keyword arguments of custom_data_reader
     shard_records: Positive = 1024  # the unit that is leased and shuffled
 

@@ -14,6 +14,7 @@ from typing import Any
 from elasticdl import replacement
 from elasticdl.errors import SpecError
 from elasticdl.spec.job import JobSpec
+from elasticdl.storage.place import Place, open_place
 
 RESERVE_BYTES = 64 << 10
 
@@ -83,8 +84,9 @@ class JobDirectory:
     def log(self, replica: str) -> Path:
         return self.logs / f"{replica}.log"
 
-    def checkpoints(self, spec: JobSpec) -> Path:
-        return Path(spec.checkpoint.directory) if spec.checkpoint.directory else self.root / "checkpoints"
+    def checkpoints(self, spec: JobSpec) -> Place:
+        given = spec.checkpoint.directory
+        return open_place(given, spec.timing.store_s) if given else self.root / "checkpoints"
 
     def create(self, spec: JobSpec) -> None:
         """Make the directory with the spec and a fresh token in it."""

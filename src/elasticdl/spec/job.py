@@ -15,12 +15,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
-from elasticdl.spec.data import DataSpec
+from elasticdl.spec.data import DataSpec, PredictionSpec
 from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, size_of
 from elasticdl.spec.plan import BatchRule, PlanSpec, fill_in_plan
+from elasticdl.storage.schemes import describe_problem, has_password, is_in_store, strip_file_scheme
 
 # A job's name becomes a directory, a label and a pod name: the rules of a DNS label.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+MOST_POINTS = 5000  # of the loss curve, where the user says nothing
 
 
 class JobKind(StrEnum):
@@ -39,10 +41,11 @@ class ModelSpec(Part):
 
 
 class ScriptSpec(Part):
-    """A person's own training script, for `elasticdl run`."""
+    """The user's own training script, for `elasticdl run`."""
 
     path: str
     arguments: tuple[str, ...] = ()
+    compat: Literal["ddp"] | None = None  # ddp: an unmodified torchrun script, restarted when the workers change
 
 
 class WorkersSpec(Part):
@@ -103,12 +106,24 @@ class PsSpec(Part):
         return size_of(self.memory_limit)
 
 
+def _check_place(address: str) -> str:
+    """The address without `file://`; ValueError where it is neither a path nor in a store that is known."""
+    if not has_password(address) and (problem := describe_problem(address)):
+        raise ValueError(problem.partition("; received")[0])  # a complaint of a value repeats it
+    return strip_file_scheme(address)
+
+
 class CheckpointSpec(Part):
     directory: str = ""  # "": <job directory>/checkpoints
     steps: NotNegative = 0  # every N steps; 0: at the end and on stop only
     keep: Positive = 3
     initial: str = ""  # a checkpoint (or a directory of them) to start from
     resume: bool = False  # go on from the newest checkpoint in `directory`
+
+    @field_validator("directory", "initial")
+    @classmethod
+    def _is_a_place(cls, address: str) -> str:
+        return _check_place(address)
 
 
 class EvaluationSpec(Part):
@@ -117,6 +132,16 @@ class EvaluationSpec(Part):
     steps: NotNegative = 0
     epochs: NotNegative = 0
     wait: bool = False  # training goes on when the result is there: callbacks then act at the same step in every run
+
+
+class ObservabilitySpec(Part):
+    """How much is written down of how the training goes."""
+
+    log_steps: NotNegative = 0  # a point of the loss curve every N steps; 0: every step, or so few that MOST_POINTS do
+
+    def every(self, total_steps: int) -> int:
+        """The steps from one point of the loss curve to the next, in a job of so many steps."""
+        return self.log_steps or max(1, -(-total_steps // MOST_POINTS))
 
 
 class TimingSpec(Part):
@@ -132,6 +157,7 @@ class TimingSpec(Part):
     relaunch_s: Seconds = 1.0  # before a crashed worker is launched again; doubles each time
     rpc_s: Seconds = 10.0
     reply_s: Seconds = 30.0  # a ps that answers nothing for so long, while nobody says it is gone, fails the worker
+    store_s: Seconds = 60.0  # for so long an object store that does not answer is tried again
     orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
 
 
@@ -168,6 +194,8 @@ class JobSpec(Part):
     ps: PsSpec = PsSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
+    prediction: PredictionSpec = PredictionSpec()
+    observability: ObservabilitySpec = ObservabilitySpec()
     timing: TimingSpec = TimingSpec()
     security: SecuritySpec = SecuritySpec()
     cluster: ClusterSpec | None = None  # None: processes of this machine
@@ -182,16 +210,26 @@ class JobSpec(Part):
         return has_ps and self.ps.mode is not PsMode.HYBRID
 
     @property
+    def restarts_script(self) -> bool:
+        """Whether the script knows nothing of ElasticDL: each round starts it again, as torchrun does."""
+        return self.script is not None and self.script.compat is not None
+
+    @property
     def keeps_checkpoints(self) -> bool:
         return self.keeps(self.checkpoint.directory)
 
     def keeps(self, path: str) -> bool:
         """Whether what is written there is seen by all and outlives the process: in pods, only on a volume."""
-        if self.cluster is None or "://" in path:
+        if self.cluster is None or is_in_store(path):
             return True
         mounts = [volume.mount_path for volume in self.cluster.volumes if not volume.read_only]
         # Images begin in the root; in one that does not, a relative path on a volume is its maker's business.
         return any(PurePosixPath("/", path).is_relative_to(mount) for mount in mounts)
+
+    @field_validator("output")
+    @classmethod
+    def _output_is_a_place(cls, address: str) -> str:
+        return _check_place(address)
 
     @field_validator("name")
     @classmethod
@@ -199,6 +237,19 @@ class JobSpec(Part):
         if not NAME.fullmatch(name):
             raise ValueError("use 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit")
         return name
+
+    @model_validator(mode="after")
+    def _no_place_holds_a_password(self) -> Self:
+        # Of the whole job, not of one value: a complaint of a value repeats it.
+        places = {
+            "output": self.output,
+            "checkpoint.directory": self.checkpoint.directory,
+            "checkpoint.initial": self.checkpoint.initial,
+        }
+        for name, address in places.items():
+            if has_password(address):
+                raise ValueError(f"{name}: {describe_problem(address)}")
+        return self
 
     @model_validator(mode="after")
     def _fill_in(self) -> Self:
@@ -219,9 +270,24 @@ class JobSpec(Part):
         if self.kind is JobKind.SCRIPT:
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")
+            _check_compat(self)
         elif self.model is None:
             raise ValueError(f"model: a {self.kind} job needs model.definition (--model_def)")
         return self
+
+
+def _check_compat(spec: JobSpec) -> None:
+    """Refuse what an unmodified script would never hear of."""
+    if not spec.restarts_script:
+        return
+    unheard = {
+        "plan.batch_rule": spec.plan.batch_rule is not BatchRule.NONE,
+        "checkpoint.steps": bool(spec.checkpoint.steps),
+        "checkpoint.initial": bool(spec.checkpoint.initial),
+        "ps.wish": bool(spec.ps.wish),
+    }
+    for place in [place for place, is_given in unheard.items() if is_given]:
+        raise ValueError(f"{place}: not for script.compat={spec.script and spec.script.compat}; leave it out")
 
 
 def _fill_in_ps(strategy: Strategy | None, ps: PsSpec) -> tuple[Strategy, PsSpec]:

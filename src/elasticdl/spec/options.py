@@ -22,6 +22,14 @@ _WORKERS, _CHECKPOINTS, _EVALUATION, _SYSTEM = "Workers", "Checkpoints and outpu
 OPTIONS: tuple[Option, ...] = (
     Option("job_name", "name", _JOB, "Name of the job, unique on this machine. Default: a readable new one.", ALL),
     Option("log_level", "log_level", _JOB, "DEBUG, INFO, WARNING or ERROR.", ALL, metavar="LEVEL"),
+    Option(
+        "compat",
+        "script.compat",
+        _JOB,
+        "ddp: run an unmodified torchrun script; it is restarted whenever the workers change.",
+        (RUN,),
+        metavar="KIND",
+    ),
     Option("model_zoo", "model.zoo", _MODEL, "Directory the model file is found in.", MODEL_COMMANDS, metavar="DIR"),
     Option(
         "model_def",
@@ -94,6 +102,14 @@ OPTIONS: tuple[Option, ...] = (
         "plan.max_batch_size",
         _PLAN,
         "With --adaptive_batch: records of one update at most. Default: 32 global batches.",
+        (TRAIN, RUN),
+        metavar="N",
+    ),
+    Option(
+        "guard_steps",
+        "plan.guard_steps",
+        _SYSTEM,
+        "Workers compare weights, optimizer and script state every N steps; a difference ends the job. 0: never.",
         (TRAIN, RUN),
         metavar="N",
     ),
@@ -223,6 +239,14 @@ OPTIONS: tuple[Option, ...] = (
         "Go on when an evaluation's result is there, so that callbacks act at the same step in every run.",
         (TRAIN,),
         Form.SWITCH,
+    ),
+    Option(
+        "log_steps",
+        "observability.log_steps",
+        _SYSTEM,
+        "Keep the loss of every N-th step. Default: of every step, or of as few as make 5,000 points.",
+        (TRAIN, RUN),
+        metavar="N",
     ),
     Option(
         "timing", "timing", _SYSTEM, "A timeout, e.g. silence_s=2. May be repeated.", ALL, Form.MAPPING, "KEY=VALUE"

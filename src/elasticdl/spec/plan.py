@@ -34,6 +34,7 @@ class PlanSpec(Part):
     batch_rule: BatchRule = BatchRule.NONE  # anything else: the batch may be scaled while the job runs
     batch_schedule: dict[int, Positive] = {}  # scales of the batch, by the step from which on they hold
     max_batch_size: NotNegative = 0  # records of an update, however it is scaled; 0: 32 global batches
+    guard_steps: NotNegative = 200  # workers compare their whole state every N steps; 0: never
 
     def most_scale(self, global_batch: int) -> int:
         """How often at most the batch may be taken for one update."""

@@ -23,6 +23,22 @@ REFUSED_BY_RUN: dict[str, str] = {
     "max_workers": "use --workers MIN:MAX",
 }
 
+# Options of `run` that say nothing to an unmodified script.
+_SNAPSHOT = "an unmodified script writes its own checkpoints"
+_BATCH = "an unmodified script makes its own batches"
+REFUSED_BY_COMPAT: dict[str, str] = {
+    "logical_ranks": _BATCH,
+    "reproducible": "the bits of an unmodified script depend on the number of workers",
+    "adaptive_batch": _BATCH,
+    "batch_schedule": _BATCH,
+    "max_batch_size": _BATCH,
+    "device": "an unmodified script chooses its device, by LOCAL_RANK",
+    "checkpoint_steps": _SNAPSHOT,
+    "checkpoint_dir": _SNAPSHOT,
+    "keep_checkpoint_max": _SNAPSHOT,
+    "checkpoint_dir_for_init": _SNAPSHOT,
+}
+
 REFUSED: dict[str, str] = {
     "worker_image": "all pods have one image: use --image_name",
     "restart_policy": "the master replaces pods itself; --failure_budget says how many crashes are allowed",

@@ -2,9 +2,9 @@
 
     import elasticdl.torch as elastic
 
-    job = elastic.join(model, optimizer, dataset, global_batch_size=64, epochs=2)
+    job = elastic.join(model, optimizer, loader, epochs=2)  # a DataLoader, a dataset or an IterableDataset
     for step in job:                    # each step of the plan, whatever the workers do
-        for features, labels in step:   # this worker's share, one logical rank at a time
+        for features, labels in step:   # this worker's share, one logical rank at a time, as collate_fn made it
             step.backward(criterion(model(features), labels))
 
 `elasticdl run --workers 1:4 train.py` makes it elastic; `python train.py` runs it alone.
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.torch.join import Job, join
 from elasticdl.worker.step import Step
+from elasticdl.worker.streams import count_records
 
 if TYPE_CHECKING:
     from elasticdl.embedding.layer import Embedding, EmbeddingBag
     from elasticdl.ps.initializer import Initializer
     from elasticdl.ps.optimizer import Optimizer
 
-__all__ = ["Embedding", "EmbeddingBag", "Initializer", "Job", "Optimizer", "Step", "join"]
+__all__ = ["Embedding", "EmbeddingBag", "Initializer", "Job", "Optimizer", "Step", "count_records", "join"]
 
 
 def __getattr__(name: str) -> Any:

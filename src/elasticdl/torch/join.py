@@ -1,99 +1,185 @@
-"""`join`: from a model, an optimizer and a dataset to steps of a plan."""
+"""`join`: from models, optimizers and data to steps of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
-from elasticdl.data import mapped
-from elasticdl.data.dataset import Dataset
-from elasticdl.data.mapped import MapDataset
 from elasticdl.data.plan import Plan
-from elasticdl.errors import LossNotFinite, SpecError
-from elasticdl.model import tensors
+from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.model.callbacks import Callback
+from elasticdl.torch import checks
+from elasticdl.torch.data import Data, describe_reading, open_data
 from elasticdl.worker.alone import Alone
 from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
-from elasticdl.worker.ending import give_up
+from elasticdl.worker.engine import Engine
+from elasticdl.worker.fetch import preserve_random_state
+from elasticdl.worker.loading import LoadedFeed
 from elasticdl.worker.script import current_line, keep_assembly
 from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables, local_tables, open_tables
+from elasticdl.worker.training import Training
+from elasticdl.worker.user_state import UserState
+
+Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 
 class Job:
-    """The steps of one training run. Iterate over it once; afterwards `is_first` says who saves the result."""
+    """The steps of one training run. Iterate over it once."""
 
     def __init__(
-        self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None, tables: NoTables
+        self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None, tables: NoTables, state: UserState
     ) -> None:
         self.plan = plan
         self._tables = tables
         self._alone = alone
         self._elastic = elastic
-        self._is_first = False
+        self._state = state
+        self._is_iterated = False
 
     def __iter__(self) -> Iterator[Step]:
+        if self._is_iterated:
+            raise ElasticDLError(
+                "the steps of a job are iterated a second time; `for step in job` goes over all epochs"
+            )
+        self._is_iterated = True
         if self._alone is not None:
+            checks.check_unknown_state(self._alone.training.optimizers, self._state)
             yield from self._alone.steps()
-            self._is_first = True
             return
         assert self._elastic is not None
-        line, assembly = self._elastic
+        engine = self._elastic[1].engine
+        checks.check_unknown_state(engine.training.optimizers, self._state)
         try:
-            yield from assembly.engine.steps()
-        except LossNotFinite as exc:
-            give_up(line, assembly, exc)
-            raise
-        seat = line.rounds.seat
-        self._is_first = not assembly.engine.has_left and seat is not None and seat.rank == 0
+            yield from engine.steps()
+        finally:
+            self._elastic[1].feed.close()
 
     @property
     def is_first(self) -> bool:
-        """After the last step: whether this worker is the one to save, evaluate or print. False in all others."""
-        return self._is_first
+        """Whether this worker is the one to save, evaluate, log or print: True in one worker, False in all others.
+
+        It may change when workers come and go. Before the loop it waits for the first round.
+        """
+        if self._elastic is None:
+            return True
+        line, assembly = self._elastic
+        assembly.engine.join()
+        assembly.engine.leave_loop()
+        seat = line.rounds.seat
+        return not assembly.engine.has_left and seat is not None and seat.rank == 0
+
+    @property
+    def name(self) -> str:
+        """The job's name, the same in all workers and after a resume; "local" where the script runs alone.
+
+        For trackers that should have one run per job: `wandb.init(id=job.name, resume="allow")`.
+        """
+        return self._elastic[0].spec.name if self._elastic is not None else "local"
+
+    @property
+    def worker(self) -> str:
+        """The name of this worker."""
+        return self._elastic[0].env.worker if self._elastic is not None else "worker-0"
+
+    @property
+    def world_size(self) -> int:
+        """How many workers train at this moment."""
+        seat = self._elastic[0].rounds.seat if self._elastic is not None else None
+        return seat.group.size if seat is not None else 1
+
+    @property
+    def stopped(self) -> str:
+        """Why the training ended before its plan did; empty where it did not."""
+        return self._alone.stopped if self._alone is not None else self._engine.stopped
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this worker has left a job that goes on without it: it was released, or is about to be preempted."""
+        return self._elastic is not None and bool(self._engine.has_left)
+
+    def stop(self, reason: str = "the script called job.stop()") -> None:
+        """End the training in all workers after the same step, this one or the next. The result is saved as usual."""
+        if self._alone is not None:
+            self._alone.stop(reason)
+        else:
+            self._engine.stop_requested = self._engine.stop_requested or reason
 
     def whole(self) -> AbstractContextManager[None]:
         """After the last step: the model with the rows of its embedding layers in it, `with job.whole(): save(model)`.
 
         Without such layers the model is whole anyway.
         """
+        if self._elastic is not None:
+            self._engine.leave_loop()
         return self._tables.whole()
 
     @property
     def step(self) -> int:
         """How many steps are done."""
-        training = self._alone.training if self._alone is not None else self._training
-        return training.step
+        return max(0, self.training.step)  # no state yet: none
 
     @property
-    def _training(self) -> Any:
+    def training(self) -> Training:
+        """Model, optimizers and position of this worker."""
+        return self._alone.training if self._alone is not None else self._engine.training
+
+    @property
+    def _engine(self) -> Engine:
         assert self._elastic is not None
-        return self._elastic[1].engine.training
+        return self._elastic[1].engine
 
 
 def join(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    dataset: MapDataset,
+    model: Models,
+    optimizer: Optimizers,
+    data: Data,
     *,
-    global_batch_size: int,
+    global_batch_size: int | None = None,
     epochs: int = 1,
     seed: int = 0,
-    shuffle: bool = True,
-    drop_last: bool = False,
+    shuffle: bool | None = None,
+    drop_last: bool | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    num_workers: int | None = None,
+    pin_memory: bool | None = None,
+    records_per_epoch: int | Sequence[int] | None = None,
     max_steps: int = 0,
     logical_ranks: int | None = None,
+    schedulers: Any | Sequence[Any] = (),
+    state: Mapping[str, Any] | None = None,
+    after_update: Callable[[], None] | None = None,
     learning_rate: Callable[[int], float | None] | None = None,
     callbacks: Sequence[Callback] = (),
+    warm_up: Callable[..., torch.Tensor] | None = None,
 ) -> Job:
     """Take part in the job this process was started for; alone, where it was started by hand.
 
-    `dataset` gives (features, labels) by number. `logical_ranks` fixes the bits of the result: by default the most
-    workers the job may have, or 1 alone. `learning_rate(step)` sets the rate of every step.
+    Args:
+        model: A module, or several as a list or dict, e.g. a generator and a discriminator.
+        optimizer: One, or several. Call `optimizer.step()` yourself after the batches of a step, or leave it to the
+            job; with several you must.
+        data: A map-style dataset, a DataLoader or an IterableDataset. A DataLoader brings its batch size (the global
+            one, unless `global_batch_size` is given), order, `collate_fn` and processes; for a dataset `shuffle`
+            (True), `drop_last` (False), `collate_fn`, `num_workers` (0) and `pin_memory` (False) say the same.
+            `for batch in step` gives what `collate_fn` makes; a pair may be unpacked.
+        global_batch_size: Records per step of all workers together.
+        records_per_epoch: Of an IterableDataset without a length: of all streams together, or of each.
+        logical_ranks: Fixes the bits of the result: by default the most workers the job may have, or 1 alone.
+        schedulers: LR schedulers that the job steps once per update.
+        state: Anything else with `state_dict` and `load_state_dict` that belongs to the training: an EMA, a
+            GradScaler, a scheduler that the script steps itself. Change it after the batches of a step only.
+        after_update: Called after each update, also for those that a new worker repeats: `ema.update` and the like.
+        learning_rate: `learning_rate(step)` sets the rate of every step; groups keep their ratio to the optimizer's.
+        warm_up: Computes the loss of a batch, as the loop does; the parts of a tuple or list are its arguments. Called
+            before this worker joins the others, once for each size that a batch may have, so that compiling
+            (torch.compile, cuDNN) does not stop them.
     """
     line = current_line()
     ranks = logical_ranks or (line.spec.plan.logical_ranks if line else 1)
@@ -102,30 +188,107 @@ def join(
             f"join: logical_ranks={ranks} is below the {line.spec.workers.max} workers the job may have; "
             f"leave it out or use at least {line.spec.workers.max}"
         )
-    if global_batch_size < ranks:
-        raise SpecError(f"join: global_batch_size={global_batch_size} is smaller than the {ranks} logical ranks")
-    source = mapped.as_source(dataset, "the dataset of join")
-    plan = Plan(
-        records=len(source),
-        global_batch=global_batch_size,
-        logical_ranks=ranks,
-        epochs=epochs,
-        seed=seed,
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SpecError(
+            "join was called while a loader process imported the script, as multiprocessing_context spawn and "
+            "forkserver do: put what it does under `if __name__ == '__main__':`, or leave multiprocessing_context out"
+        )
+    reading = describe_reading(
+        data,
         shuffle=shuffle,
         drop_last=drop_last,
-        max_steps=max_steps,
+        collate_fn=collate_fn,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
     )
-    items = Dataset(source, stack=tensors.stack)
-    device = next(model.parameters()).device
+    module = _one_module(model)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    checks.check_model(module)
+    checks.check_optimizers(module, optimizers)
+    if learning_rate is not None and len(optimizers) > 1:
+        raise SpecError("join: learning_rate= sets the rate of one optimizer; with several use schedulers=")
+    given = list(schedulers) if isinstance(schedulers, Sequence) else [schedulers]
+    user_state = UserState(given, state, after_update)
+    user_state.check()
+    checks.check_scalers(optimizers, user_state)
+    if learning_rate is not None and user_state.schedulers:
+        raise SpecError("join: learning_rate= and schedulers= both set the learning rate; give one of them")
+    device = next(module.parameters()).device
+    feed = open_data(
+        reading, global_batch_size=global_batch_size, logical_ranks=ranks, epochs=epochs, seed=seed,
+        max_steps=max_steps, records_per_epoch=records_per_epoch, device=device,
+        max_workers=line.spec.workers.max if line else 1, in_job=line is not None,
+    )  # fmt: skip
+    feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
+    plan = feed.plan
     rate = learning_rate or (lambda step: None)
+    if warm_up is not None:
+        _warm_up(warm_up, module, feed)
+    elif line is not None:
+        checks.warn_of_cold_compile(_modules(model))
     if line is None:
-        tables = local_tables(model, optimizer, seed)
-        return Job(plan, Alone(model, optimizer, items, plan, callbacks, rate, device, tables), None, tables)
+        tables = local_tables(module, optimizers[0], seed)
+        alone = Alone(module, optimizers, feed, plan, callbacks, rate, device, tables, user_state)
+        return Job(plan, alone, None, tables, user_state)
     spec = line.spec
-    tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
+    tables = open_tables(
+        spec, line.link, module, optimizers[0], lambda step: is_due(spec, step) or step >= plan.total_steps
+    )
     assembly = assemble(
-        line, model, optimizer, items, plan, callbacks=callbacks, learning_rate=rate, tables=tables, device=device
+        line, module, optimizers, feed, plan, user_state=user_state, callbacks=callbacks, learning_rate=rate,
+        tables=tables, device=device,
     )  # fmt: skip
     keep_assembly(assembly)
     line.link.ready()
-    return Job(plan, None, (line, assembly), tables)
+    return Job(plan, None, (line, assembly), tables, user_state)
+
+
+def _modules(model: Models) -> list[nn.Module]:
+    """The models as they were given."""
+    if isinstance(model, nn.Module):
+        return [model]
+    return list(model.values() if isinstance(model, Mapping) else model)
+
+
+def current_worker() -> str:
+    """The name of this worker; "worker-0" where the script runs alone."""
+    line = current_line()
+    return line.env.worker if line is not None else "worker-0"
+
+
+def _one_module(model: Models) -> nn.Module:
+    """Several models as one; that of torch.compile as what it was made of, whose names have no prefix."""
+    if isinstance(model, nn.Module):
+        original = getattr(model, "_orig_mod", model)
+        assert isinstance(original, nn.Module)
+        return original
+    if isinstance(model, Mapping):
+        return nn.ModuleDict({name: _one_module(part) for name, part in model.items()})
+    return nn.ModuleList([_one_module(part) for part in model])
+
+
+def _warm_up(compute: Callable[..., torch.Tensor], model: nn.Module, feed: LoadedFeed) -> None:
+    """Forward and backward passes that are thrown away: random numbers, buffers and gradients are as before."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    device = next(model.parameters()).device
+    with preserve_random_state(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for step, rank in _batch_sizes(feed.plan).values():
+            batch = feed.sample(step, rank)
+            if batch is not None:
+                arguments = batch.value if isinstance(batch.value, tuple | list) else (batch.value,)
+                compute(*arguments).backward()  # type: ignore[no-untyped-call]
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
+def _batch_sizes(plan: Plan) -> dict[int, tuple[int, int]]:
+    """Each number of records that a logical rank may have, with a step and a rank that have it."""
+    last = min(plan.steps_per_epoch, plan.total_steps) - 1
+    places = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
+    sizes: dict[int, tuple[int, int]] = {}
+    for step, rank in places:
+        sizes.setdefault(len(plan.slice_of(step, rank)), (step, rank))
+    sizes.pop(0, None)
+    return sizes

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 from elasticdl import log
 from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, SpecError
 from elasticdl.signals import on_terminate
-from elasticdl.spec import JobKind
+from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
-from elasticdl.worker.assembly import Line
-from elasticdl.worker.script import run_script
-from elasticdl.worker.serve import serve
-from elasticdl.worker.train import train
+
+if TYPE_CHECKING:
+    from elasticdl.worker.assembly import Line
 
 _log = logging.getLogger(__name__)
 
 
 def main() -> int:
+    # Whoever reads along sees each line when it is printed, although the output is a file or a pipe.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     env = WorkerEnv.from_environ(os.environ)
     spec = JobDirectory(env.job_directory).load_spec()
     log.configure(env.worker, spec.log_level)
+    # Imported here: the agent does without torch, which takes longer to import than the agent to start.
+    if spec.restarts_script:
+        from elasticdl.worker.agent import run_agent
+
+        return run_agent(env, spec)
+    return _work(env, spec)
+
+
+def _work(env: WorkerEnv, spec: JobSpec) -> int:
+    from elasticdl.worker.assembly import Line
+    from elasticdl.worker.script import run_script
+    from elasticdl.worker.serve import serve
+    from elasticdl.worker.train import train
+
     line = Line.open(env, spec)
     on_terminate(line.link.leave)
     works = {JobKind.TRAINING: train, JobKind.SCRIPT: run_script, JobKind.EVALUATION: serve, JobKind.PREDICTION: serve}

@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -27,18 +26,22 @@ from elasticdl.errors import SpecError
 from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.spec import BatchRule, JobSpec
 from elasticdl.spec.env import WorkerEnv
+from elasticdl.storage.place import Place, open_place
 from elasticdl.testing.faults import Faults
 from elasticdl.worker.batch import Batch
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.engine import Engine
 from elasticdl.worker.evaluator import Evaluator
-from elasticdl.worker.feed import Feed
+from elasticdl.worker.feed import Feed, open_feed
+from elasticdl.worker.guard import Guard
 from elasticdl.worker.link import Link
+from elasticdl.worker.losses import Losses
 from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.saving import Saver
 from elasticdl.worker.tables import NoTables
 from elasticdl.worker.tail import Tail
 from elasticdl.worker.training import Training
+from elasticdl.worker.user_state import UserState
 
 _log = logging.getLogger(__name__)
 
@@ -90,10 +93,11 @@ class Assembly:
 def assemble(
     line: Line,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    dataset: Dataset,
+    optimizers: Sequence[torch.optim.Optimizer],
+    dataset: Dataset | Feed,
     plan: Plan,
     *,
+    user_state: UserState | None = None,
     callbacks: Sequence[Callback] = (),
     learning_rate: Callable[[int], float | None] = lambda step: None,
     evaluator: Evaluator | None = None,
@@ -104,11 +108,16 @@ def assemble(
     spec = line.spec
     ordered = spec.plan.reproducible
     tree = Tree(plan.logical_ranks)
-    squares, tail, run = Squares(), Tail(plan.logical_ranks).length, run_of(line)
-    gradients = Gradients(model.parameters(), tree, tail, ordered=ordered, squares=squares)
-    batch = batch_of(spec, plan, optimizer, run)
-    training = Training(model, optimizer, gradients, callbacks, learning_rate, batch)
-    feed = Feed(dataset, plan, device)
+    trained = sum(parameter.requires_grad for parameter in model.parameters())
+    squares, tail, run = Squares(), Tail(plan.logical_ranks, trained).length, run_of(line)
+    gradients = Gradients(
+        model.parameters(), tree, tail, ordered=ordered, squares=squares, warns=user_state is not None
+    )
+    batch = batch_of(spec, plan, optimizers, run)
+    training = Training(model, optimizers, gradients, callbacks, learning_rate, batch, user_state, plan.seed)
+    training.losses = Losses(plan.steps_per_epoch, spec.observability.every(plan.total_steps))
+    line.link.losses = training.losses
+    feed = open_feed(dataset, plan, device)
     directory = line.link.directory.checkpoints(spec)
     saver = Saver(
         training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run),
@@ -135,6 +144,8 @@ def assemble(
         ordered=ordered,
         faults=Faults.parse(line.env.faults, line.env.worker),
         squares=squares,
+        guard=Guard(spec.plan.guard_steps),
+        is_saved=lambda step, before: is_due(spec, step, before),
     )
     watching = next((callback for callback in callbacks if isinstance(callback, BestMetric)), None)
     line.link.planned(
@@ -150,9 +161,11 @@ def assemble(
     return Assembly(engine, saver, feed)
 
 
-def batch_of(spec: JobSpec, plan: Plan, optimizer: torch.optim.Optimizer, run: str) -> Batch:
+def batch_of(spec: JobSpec, plan: Plan, optimizers: Sequence[torch.optim.Optimizer], run: str) -> Batch:
     rule = spec.plan.batch_rule
-    if rule is not BatchRule.NONE and hasattr(optimizer, "keras"):
+    if rule is not BatchRule.NONE and len(optimizers) > 1:
+        raise SpecError(f"plan.batch_rule: {rule} scales one optimizer, the script has {len(optimizers)}")
+    if rule is not BatchRule.NONE and hasattr(optimizers[0], "keras"):
         raise SpecError(
             f"plan.batch_rule: {rule} scales the learning rate of an optimizer of torch; "
             "the model is one of Keras: leave out --adaptive_batch"
@@ -166,7 +179,7 @@ def is_due(spec: JobSpec, step: int, before: int | None = None) -> bool:
     return bool(every) and step // every > (step - 1 if before is None else before) // every
 
 
-def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: Path, run: str) -> None:
+def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: Place, run: str) -> None:
     """The state where no worker holds one: our newest checkpoint, or the one to start from, or a new model."""
     image = first_image(spec, directory, run)
     if image is None:
@@ -176,13 +189,13 @@ def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: 
         training.load(image)
 
 
-def first_image(spec: JobSpec, directory: Path, run: str) -> Image | None:
+def first_image(spec: JobSpec, directory: Place, run: str) -> Image | None:
     """Our newest checkpoint, or the one to start from; None where the job begins anew."""
-    found = store.newest(directory) if directory.exists() else None
+    found = store.newest(directory)
     if found is not None and (spec.checkpoint.resume or found[1].get("run") == run):
         image, extra, path = found
     elif spec.checkpoint.initial:
-        image, extra, path = store.find(Path(spec.checkpoint.initial))
+        image, extra, path = store.find(open_place(spec.checkpoint.initial, spec.timing.store_s))
     else:
         return None
     _log.info("state of step %d from %s", image.step, path)

@@ -28,6 +28,7 @@ class Update:
     change: int = 0  # the newest change of the batch that holds from here on …
     batch_scale: int = 1  # … and its scale
     rate_factor: float = 1.0  # what callbacks multiply the learning rate with, from here on
+    loss: float = 0.0  # the mean over its records
 
     def header(self) -> dict[str, Any]:
         return asdict(self)

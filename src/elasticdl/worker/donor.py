@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from elasticdl.collective.handover import Donation
 from elasticdl.worker.batch import Update
-from elasticdl.worker.training import Training
+from elasticdl.worker.guard import hyperparameters
+from elasticdl.worker.training import OptimizerStep, Training
 
+BUFFER = "buffer/"
+SKIPPED = OptimizerStep(-1, [], [], None)  # an update that the script did not apply
 _UNNOTICED_S = 0.03
 
 
@@ -21,7 +25,6 @@ class Donor:
         self._lock = threading.Lock()
         self._donations: list[Donation] = []
         self._closing: list[Donation] = []  # the newcomer still takes what it was given
-        self._gradient: torch.Tensor | None = None
 
     def add(self, donation: Donation) -> None:
         with self._lock:
@@ -35,24 +38,66 @@ class Donor:
         close = {donation.worker for donation in self._living() if donation.is_close(step, behind)}
         return close.issuperset(newcomers)
 
-    def before_update(self, gradient: torch.Tensor) -> None:
-        """Keep the reduced gradient as it is before callbacks change it: the newcomer runs them too."""
-        wanted = any(not donation.needs_image for donation in self._living())
-        self._gradient = gradient.to("cpu", copy=True) if wanted else None
+    def wants_gradients(self) -> bool:
+        """Whether a newcomer follows by updates."""
+        return any(not donation.needs_image for donation in self._living())
 
-    def after_update(self, training: Training, update: Update, buffers: Mapping[str, torch.Tensor], enter: int) -> None:
-        """Tell every newcomer of the step just applied; those that enter the next round are told so."""
+    def after_update(
+        self,
+        training: Training,
+        update: Update,
+        calls: Sequence[OptimizerStep],
+        buffers: Mapping[str, torch.Tensor],
+        enter: int,
+        *,
+        ends_step: bool,
+    ) -> None:
+        """Tell every newcomer of the update just applied; those that enter the next round are told so.
+
+        Whoever enters also gets the user's state and hyperparameters: only the script knows how they change.
+        """
         image = None
         for donation in self._living():
-            if self._gradient is not None and not donation.needs_image:
-                on_host = {f"buffer/{name}": buffer.to("cpu", copy=True) for name, buffer in buffers.items()}
-                donation.give_update(training.step, update.header(), self._gradient, on_host, enter)
-                if enter:
-                    donation.close()
-                    self._closing.append(donation)
-            else:
-                image = image or training.capture()
-                donation.give_image(image)
+            if donation.needs_image or any(call.gradient is None for call in calls):
+                if ends_step:
+                    image = image or training.capture()
+                    donation.give_image(image)
+                else:
+                    donation.start_over()
+                continue
+            self._give_calls(donation, training, update, calls, buffers, enter, ends_step=ends_step)
+            if enter:
+                donation.close()
+                self._closing.append(donation)
+
+    def _give_calls(
+        self,
+        donation: Donation,
+        training: Training,
+        update: Update,
+        calls: Sequence[OptimizerStep],
+        buffers: Mapping[str, torch.Tensor],
+        enter: int,
+        *,
+        ends_step: bool,
+    ) -> None:
+        for number, call in enumerate(calls or [SKIPPED]):
+            is_last = number >= len(calls) - 1
+            header: dict[str, Any] = {
+                "update": update.header(), **call.header(),
+                "is_first": number == 0, "is_last": is_last, "ends_step": ends_step,
+                "is_explicit": training.is_explicit,
+            }  # fmt: skip
+            tensors: dict[str, torch.Tensor] = {}
+            if call.gradient is not None:
+                tensors["gradient"] = call.gradient
+            if number == 0:
+                tensors |= {f"{BUFFER}{name}": buffer.to("cpu", copy=True) for name, buffer in buffers.items()}
+            if is_last and enter:
+                header["user_state"] = training.user_state.capture(tensors)
+                # After the script has stepped its schedulers; those of the call are from before.
+                header["hyperparameters"] = [hyperparameters(optimizer) for optimizer in training.optimizers]
+            donation.give_update(training.step, header, tensors, enter if is_last else 0)
 
     def close(self, timeout_s: float) -> None:
         """End all hand-overs; those that were completed are delivered first."""

@@ -1,27 +1,32 @@
 """The engine of elastic training: steps of the plan, whatever the workers do.
 
-`steps()` yields every step this worker takes part in. The caller computes the loss of each
-batch it is given; the engine reduces, applies, and between two steps deals with all that may
-have happened: a new round by vote, a lost member, a newcomer to feed, a checkpoint due.
+`steps()` yields every step this worker takes part in. The caller computes the loss of each batch of the step; after the
+last one the engine makes the gradients whole, however often the round breaks meanwhile. The caller may then look at
+them and apply them; between two steps the engine applies what was not, and deals with all that may have happened: a
+new round by vote, a newcomer to feed, a checkpoint due.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 
+from elasticdl.checkpoint.image import Image
 from elasticdl.collective.exchange import Exchange
 from elasticdl.collective.squares import Squares
-from elasticdl.collective.tree import Tree
+from elasticdl.collective.tree import Share, Tree
 from elasticdl.data.plan import Plan
-from elasticdl.errors import RoundBroken
+from elasticdl.errors import ElasticDLError, PermanentError, RoundBroken
 from elasticdl.testing.faults import Faults
 from elasticdl.worker.batch import Update
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.feed import Feed
+from elasticdl.worker.guard import Guard
 from elasticdl.worker.link import Link
+from elasticdl.worker.measurements import gather_measurements
 from elasticdl.worker.measuring import EVERY, Meter
 from elasticdl.worker.newcomer import catch_up
 from elasticdl.worker.pace import Pace
@@ -29,10 +34,20 @@ from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.settle import settle
 from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables
-from elasticdl.worker.tail import Heard, Tail
+from elasticdl.worker.tail import LEFT, Heard, Tail
 from elasticdl.worker.training import Training
 
 _log = logging.getLogger(__name__)
+
+
+class _Reduction(NamedTuple):
+    """What the members said of an update whose gradients are whole."""
+
+    seat: Seat
+    heard: Heard
+    update: Update
+    buffers: dict[str, torch.Tensor]
+    is_scaled: bool  # the batch changes with it
 
 
 class Engine:
@@ -52,7 +67,10 @@ class Engine:
         ordered: bool,
         faults: Faults,
         squares: Squares,
+        guard: Guard,
+        is_saved: Callable[[int, int], bool],
     ) -> None:
+        """`is_saved(step, before)`: whether a checkpoint is due after an update that led from `before` to `step`."""
         self.training = training
         self.plan: Plan = feed.plan
         self._feed = feed
@@ -67,82 +85,220 @@ class Engine:
         self._faults = faults
         self._squares = squares
         self._meter = Meter(self.plan.logical_ranks, squares)
+        self._guard = guard
+        self._is_saved = is_saved
         self._exchange: Exchange | None = None
+        self._reduction: _Reduction | None = None  # of the update that is open
+        self._kept: Image | None = None  # the state that a void update is to leave behind
+        self._agreed = 0  # the round to enter, where the script left the loop before it could
+        self._stops = False  # all members know that this step is the last
+        self._has_joined = False
+        self._current: Step | None = None
         self.pace = Pace()
+        self.stop_requested = ""  # by the script
+        self.has_left_loop = False
+        self.failure: PermanentError | None = None
         self.stopped = ""  # why training ended before the plan did
         self.has_left = False
+        training.keeps_gradients = donor.wants_gradients
 
     @property
     def is_done(self) -> bool:
         return bool(self.stopped) or self.training.step >= self.plan.total_steps
 
+    def join(self) -> None:
+        """Into the first round of this worker; does nothing where it is in one already."""
+        if not self._has_joined:
+            self._has_joined = True
+            self._join()
+
+    @property
+    def has_begun(self) -> bool:
+        return self._has_joined
+
     def steps(self) -> Iterator[Step]:
         """Every step from here to the end of the plan. Ends early when stopped, or when this worker has left."""
-        self._join()
+        self.join()
         for callback in self.training.callbacks:
             callback.on_train_begin(self.training.model)
         while not self.is_done and not self.has_left:
-            seat = self._rounds.seat
-            assert seat is not None
-            self.pace.begin()
-            assert self._exchange is not None
-            self._meter.begin(self.training.step, self.training.batch)
-            self._exchange.start()
-            passes = self.training.batch.passes(self.training.step, self.plan)
-            step = Step(self.training.step, seat.share, self.training, self._feed, self._tables, passes)
-            self._feed.expect(step.number, seat.share, passes)
-            self._faults.strike(step.number, "begin")
-            yield step
-            step.check()
-            self._faults.strike(step.number, "computed")
-            self.pace.computed(seat.share.count, step.passes)
+            step = self._current = self._new_step()
             try:
-                self._finish(step, seat)
-            except RoundBroken as exc:
-                self._broken(seat.round, exc)
-                self._join()
+                yield step
+            except GeneratorExit:
+                self._loop_left(step)
+                raise
+            if not step.is_reduced and not step.is_void:
+                raise ElasticDLError(
+                    f"step {step.number}: iterate over all its batches, `for features, labels in step`"
+                )
+            self.training.layout.check_trained(step.number, step.trained)
+            self._close(step, is_last=True)
+            self._enter_agreed()
         self._tables.settle()
 
-    # ---- one step
+    def _new_step(self) -> Step:
+        passes = self.training.batch.passes(self.training.step, self.plan)
+        return Step(self.training.step, self.training, self._feed, self._tables, self, passes)
 
-    def _finish(self, step: Step, seat: Seat) -> None:
+    # ---- the end of the loop before the end of the plan
+
+    def _loop_left(self, step: Step) -> None:
+        """The script breaks out of its loop, or fails. What is whole is applied; nobody is waited for here."""
+        self.has_left_loop = True
+        if step.is_reduced or step.is_void:
+            self._close(step, is_last=True, is_left=True)
+
+    def leave_loop(self) -> None:
+        """After the script has left its loop early: let all members stop with the same step."""
+        if not self.has_left_loop:
+            return
+        self._enter_agreed()
+        while not self.is_done and not self.has_left:
+            step = self._current
+            if step is None or not step.is_started or step.is_reduced or step.number != self.training.step:
+                step = self._current = self._new_step()
+                self.begin_update(step)
+            step.skip_rest()
+            if self.reduce(step):
+                self._close(step, is_last=True)
+        self._tables.settle()
+
+    # ---- one update
+
+    def begin_update(self, step: Step) -> None:
+        if step.is_reduced or step.is_void:
+            self._close(step, is_last=False)
+        self.training.layout.check(step.number, step.trained)
+        self._start(step)
+
+    def _start(self, step: Step) -> None:
+        training, seat, exchange = self.training, self._rounds.seat, self._exchange
+        step.is_void = False
+        if seat is None or exchange is None or self.has_left:
+            step.start(Share(0, 0))
+            self._make_void(step)
+            return
+        self.pace.begin()
+        if training.step != step.number or step.updates < training.phase:
+            # Applied before this worker came: computed for the sake of the script's variables alone.
+            training.gradients.start(seat.share)
+            step.start(seat.share)
+            step.is_void = True
+            return
+        self._meter.begin(step.number, training.batch)
+        exchange.start()
+        step.start(seat.share)
+        self._faults.strike(step.number, "begin")
+
+    def reduce(self, step: Step) -> bool:
+        """Make the gradients whole. False: the round broke, and the batches of another share are to be computed."""
+        seat = self._rounds.seat
+        if step.is_void or seat is None:
+            self._make_void(step)
+            return True
+        self._faults.strike(step.number, "computed")
+        self.pace.computed(seat.share.count, step.passes)
+        position = self.training.position
+        try:
+            self._reduce(step, seat)
+            return True
+        except RoundBroken as exc:
+            self._broken(seat.round, exc)
+            self._join()
+        except PermanentError as exc:
+            self.failure = exc  # a script may swallow it, and still has not trained what it says
+            raise
+        if self.has_left or self.training.position != position:
+            self._make_void(step)
+            return True
+        self._start(step)
+        return False
+
+    def _reduce(self, step: Step, seat: Seat) -> None:
         training, exchange = self.training, self._exchange
         assert exchange is not None
-        tail = Tail(self.plan.logical_ranks)
-        voted = self._vote(seat)
+        tail = Tail(self.plan.logical_ranks, len(training.gradients.parameters))
+        is_whole = self._guard.is_due(step.number, is_saved=self._is_saved(step.number + step.passes, step.number))
+        measured = step.measurements.encode()
         tail.write(
             training.gradients.tail(training.gradients.sums()[0]),
             step.losses,
             step.records,
             seat.rank,
-            voted,
+            LEFT if self.has_left_loop else self._vote(seat),
             stop=bool(self._stop_reason()),
             squares=self._squares,
             batch=self._link.batch_at(step.number + step.passes, (training.batch.change, training.batch.scale)),
             rate_factor=training.wanted_factor,
+            digest=self._guard.digest(training, is_whole=is_whole),
+            touched=bytes(training.gradients.touched),
+            measured_bytes=len(measured),
         )
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
         buffers = self._shared_buffers(step, seat)
         self._faults.strike(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
+        step.averages = gather_measurements(measured, heard.measured_bytes, seat.group).averages()
+        if not heard.leavers:  # they may have left between two updates of a step
+            self._guard.compare(heard.digests[: seat.group.size], seat.workers, seat.group, training, is_whole=is_whole)
         if self._tables.after_reduce(step.number, is_last=heard.stop):
             self._meet(seat)
+        if heard.leavers:
+            who = " and ".join(seat.workers[rank] for rank in heard.leavers)
+            self.stopped = self._stop_reason() or f"the script of {who} left its training loop"
+            training.end_step()
+            self._make_void(step)
+            return
         training.weigh(reduced, heard.losses, heard.records, step.planned)
-        enter = heard.agreed(seat.group.size)
-        self._donor.before_update(training.gradients.flat(reduced))
         update = self._update(step, reduced, heard)
         is_scaled = update.change != training.batch.change
-        training.apply(reduced, update, buffers)
-        self._donor.after_update(training, update, buffers, enter)
+        training.open(reduced, update, buffers, heard.touched)
+        step.is_reduced = True
+        self._reduction = _Reduction(seat, heard, update, buffers, is_scaled)
+
+    def _make_void(self, step: Step) -> None:
+        """This worker takes no part in the update, and the script must not change the state that is here."""
+        step.is_void, step.is_reduced = True, False
+        self._kept = None if self.has_left or not self.training.holds_state else self.training.capture()
+        self.training.open_void(self.training.gradients.buffer())
+
+    def _close(self, step: Step, *, is_last: bool, is_left: bool = False) -> None:
+        """Apply what the script has not applied, and tell whoever must know."""
+        training = self.training
+        step.is_started = False
+        if step.is_void:
+            training.close_void()
+            if self._kept is not None:
+                training.load(self._kept)
+            self._kept, step.is_void = None, False
+            step.updates += 1
+            return
+        step.is_reduced = False
+        reduction, self._reduction = self._reduction, None
+        assert reduction is not None
+        seat, heard, update = reduction.seat, reduction.heard, reduction.update
+        enter = heard.agreed(seat.group.size) if is_last and not heard.stop and not self._stops else 0
+        calls = training.close(is_last=is_last, is_left=is_left)
+        step.updates += 1
+        self._donor.after_update(training, update, calls, reduction.buffers, enter, ends_step=is_last)
         self._faults.strike(step.number, "applied")
-        if is_scaled:
+        if reduction.is_scaled:
             self._link.batch_scaled(update.change, training.step, update.batch_scale)
+        self._stops = self._stops or heard.stop
+        if not is_last:
+            return
         self._completed(seat)
-        if heard.stop:
+        if self._stops:
             self.stopped = self._stop_reason() or "stopped"
-        if enter and not self.stopped:
-            self._enter(enter)
+        self._agreed = enter
+
+    def _enter_agreed(self) -> None:
+        """Between two steps: into the round that all have voted for."""
+        agreed, self._agreed = self._agreed, 0
+        if agreed:
+            self._enter(agreed)
         elif self._link.is_overdue:
             self.has_left = True  # nobody took over within the grace
 
@@ -152,8 +308,11 @@ class Engine:
         scale = step.planned / batch.global_batch
         flat, kept = self.training.gradients.flat(reduced), heard.records / step.planned
         estimate = self._meter.estimate(flat, heard.squares, heard.parts, scale, kept)
+        if self.training.user_state.scalers:
+            estimate = None  # the gradients are scaled, and may be infinite
         change, factor = (heard.change, heard.batch_scale), heard.rate_factor
-        return Update(heard.records, step.passes, scale, estimate, EVERY, *change, rate_factor=factor)
+        loss = self.training.loss
+        return Update(heard.records, step.passes, scale, estimate, EVERY, *change, rate_factor=factor, loss=loss)
 
     def _meet(self, seat: Seat) -> None:
         """Until all members are here."""
@@ -176,11 +335,13 @@ class Engine:
     def _stop_reason(self) -> str:
         if self._link.is_orphaned:
             return "the master is away for good"
-        return self._link.stop_reason or next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
+        said = next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
+        return self._link.stop_reason or self.stop_requested or said
 
     def _shared_buffers(self, step: Step, seat: Seat) -> dict[str, torch.Tensor]:
         """The buffers of logical rank 0, which the first member computed."""
-        buffers = step.buffers if seat.rank == 0 else self.training.buffers()
+        # A first member that has left its loop has computed none; the others wait for them all the same.
+        buffers = (step.buffers if seat.rank == 0 else {}) or self.training.buffers()
         if not buffers or seat.group.size == 1:
             return buffers
         parts = [buffer.contiguous().reshape(-1).view(torch.uint8) for buffer in buffers.values() if buffer.numel()]

@@ -19,6 +19,7 @@ from elasticdl.model import tensors
 from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.model.contract import Contract
 from elasticdl.spec import JobSpec
+from elasticdl.storage.place import Place
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.tables import hold_rows
 
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 class Tables(Protocol):
     """What is needed of a model's tables."""
 
-    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None: ...
+    def shards(self, checkpoint: Place | None = None) -> Callable[[Path], Program] | None: ...
     def whole(self) -> AbstractContextManager[None]: ...
 
 
@@ -43,7 +44,7 @@ class Trained(NamedTuple):
 
 
 def export(
-    path: Path, line: Line, contract: Contract, trained: Trained, batch: Batch | None, device: torch.device
+    path: Place, line: Line, contract: Contract, trained: Trained, batch: Batch | None, device: torch.device
 ) -> None:
     """`batch` is a sample of the features. Tables that are too large for the model lie beside it."""
     sample: Any = tensors.on_device(batch, device).features if batch is not None else None
@@ -60,7 +61,7 @@ def export(
         contract.export(trained.model, sample, path, extra)
 
 
-def best_checkpoint(callbacks: Sequence[Callback], directory: Path, last: int) -> Path | None:
+def best_checkpoint(callbacks: Sequence[Callback], directory: Place, last: int) -> Place | None:
     """Of the best step, where a callback wants that exported and it is not the last one itself."""
     wanted = [one for one in callbacks if isinstance(one, BestMetric) and one.exports_best]
     if not wanted or wanted[0].best_step in (None, last):
@@ -68,7 +69,7 @@ def best_checkpoint(callbacks: Sequence[Callback], directory: Path, last: int) -
     step = wanted[0].best_step
     assert step is not None
     path = directory / manifest.name_of(step)
-    if path.is_dir():
+    if path in manifest.checkpoints(directory):
         return path
     _log.warning(
         "%s was best at step %d, of which there is no checkpoint; the model of step %d is exported. "
@@ -79,17 +80,17 @@ def best_checkpoint(callbacks: Sequence[Callback], directory: Path, last: int) -
 
 
 def _export_checkpoint(
-    path: Path,
+    path: Place,
     spec: JobSpec,
     contract: Contract,
-    place: Path,
+    checkpoint: Place,
     tables: Tables,
     sample: Any,
     device: torch.device,
 ) -> None:
     model = contract.build_model()
-    shards = tables.shards(place)
-    found, place = find_weights(place)
+    shards = tables.shards(checkpoint)
+    found, place = find_weights(checkpoint)
     if shards is None:
         found = hold_rows(model, found, place)
     images.restore(found, model.to(device), None)

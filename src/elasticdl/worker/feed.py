@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from elasticdl.collective.tree import Share
@@ -14,7 +16,33 @@ from elasticdl.model import tensors
 _AHEAD = 2  # steps
 
 
-class Feed:
+class Feed(Protocol):
+    """Batches of the plan, logical rank by logical rank. Used by the thread that trains."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def expect(self, step: int, share: Share, passes: int = 1) -> None:
+        """Steps from `step` on will be asked for with this share, `passes` of them at a time, rank by rank."""
+
+    def early(self, step: int, logical_rank: int) -> Batch | None:
+        """As `batch`, which will be asked for next."""
+
+    def batch(self, step: int, logical_rank: int) -> Batch | None:
+        """The slice of one logical rank; None where no record is left in it."""
+
+    def close(self) -> None:
+        """End what reads ahead."""
+
+
+def open_feed(data: Dataset | Feed, plan: Plan, device: torch.device) -> Feed:
+    """The feed of a dataset of records; a feed is its own."""
+    return RecordFeed(data, plan, device) if isinstance(data, Dataset) else data
+
+
+class RecordFeed:
+    """Records of a `Dataset`: readers run ahead in a thread, the user's functions in the thread that trains."""
+
     def __init__(self, dataset: Dataset, plan: Plan, device: torch.device) -> None:
         self._dataset = dataset
         self.plan = plan
@@ -28,7 +56,6 @@ class Feed:
         self._records.close()
 
     def expect(self, step: int, share: Share, passes: int = 1) -> None:
-        """Steps from `step` on will be asked for with this share, `passes` of them at a time, rank by rank."""
         if not self._dataset.source.can_read_ahead:
             return
         self._expected = {}
@@ -40,12 +67,10 @@ class Feed:
         self._records.expect([(key, indices) for key, indices in self._expected.items() if key not in self._early])
 
     def early(self, step: int, logical_rank: int) -> Batch | None:
-        """As `batch`, which will be asked for next."""
         self._early = {(step, logical_rank): self.batch(step, logical_rank)}
         return self._early[step, logical_rank]
 
     def batch(self, step: int, logical_rank: int) -> Batch | None:
-        """The slice of one logical rank; None where no record is left in it."""
         if (step, logical_rank) in self._early:
             return self._early.pop((step, logical_rank))
         indices = self._expected.get((step, logical_rank))

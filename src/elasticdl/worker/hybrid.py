@@ -32,6 +32,7 @@ from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Floats, Ids
 from elasticdl.spec import JobSpec
+from elasticdl.storage.place import Place
 from elasticdl.worker.link import Link
 from elasticdl.worker.tables import NoTables
 
@@ -46,13 +47,13 @@ class Ps(Protocol):
     def open(self) -> Tables:
         """A client for one thread."""
 
-    def begin_cut(self, step: int, directory: Path) -> Beside:
+    def begin_cut(self, step: int, directory: Place) -> Beside:
         """As `NoTables.begin_cut`."""
 
     def rows(self, table: str) -> tuple[Ids, Floats]:
         """All ids and rows of a table, for an export."""
 
-    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Place | None = None) -> Callable[[Path], Program] | None:
         """As `NoTables.shards`."""
 
 
@@ -156,10 +157,10 @@ class HybridTables(NoTables):
         with self.attached.whole(self.client, self._ps.rows):
             yield
 
-    def begin_cut(self, step: int, directory: Path) -> Beside:
+    def begin_cut(self, step: int, directory: Place) -> Beside:
         return self._ps.begin_cut(step, directory)
 
-    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Place | None = None) -> Callable[[Path], Program] | None:
         return self._ps.shards(checkpoint)
 
 
@@ -185,7 +186,7 @@ class Clients:
             self._clients.append(client)
             return client
 
-    def begin_cut(self, step: int, directory: Path) -> Beside:
+    def begin_cut(self, step: int, directory: Place) -> Beside:
         # Each cut has lines of its own: the next may begin in this thread while another writes this one.
         spec, link = self._spec, self._link
         keys = keys_of(link.directory.root)
@@ -200,7 +201,7 @@ class Clients:
 
         def finish(place: Path) -> dict[str, FileEntry]:
             try:
-                return cutter.finish(begun, place, _newest(directory))
+                return cutter.finish(begun, place, _newest(directory), directory / manifest.name_of(step))
             finally:
                 self._done_with(cutter)
 
@@ -219,10 +220,10 @@ class Clients:
         with closing(Gathering(fleet, self._link.token, self._spec.timing.reply_s, keys)) as gathering:
             yield gathering
 
-    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Place | None = None) -> Callable[[Path], Program] | None:
         if not self._spec.keeps_checkpoints:
             return None
-        last = checkpoint or self._last()
+        last = cuts.fetch(checkpoint) if checkpoint is not None else self._last()
         size = sum(rows * 4 * table.columns for table, rows in cuts.tables(last).items())
         if size <= MOST_BYTES:
             return None
@@ -232,7 +233,7 @@ class Clients:
     def _last(self) -> Path:
         newest = _newest(self._link.directory.checkpoints(self._spec))
         assert newest is not None, "an export follows a checkpoint"
-        return newest
+        return cuts.fetch(newest)
 
     def _done_with(self, cutter: Cutter) -> None:
         with self._lock:
@@ -257,14 +258,14 @@ class Here:
     def open(self) -> Local:
         return self._tables
 
-    def begin_cut(self, step: int, directory: Path) -> Beside:
+    def begin_cut(self, step: int, directory: Place) -> Beside:
         return lambda place: {}
 
-    def shards(self, checkpoint: Path | None = None) -> None:
+    def shards(self, checkpoint: Place | None = None) -> None:
         return None
 
 
-def _newest(directory: Path) -> Path | None:
+def _newest(directory: Place) -> Place | None:
     return next(iter(manifest.checkpoints(directory)), None)
 
 

@@ -32,6 +32,7 @@ from elasticdl.worker.lease_line import LeaseLine, Part
 from elasticdl.worker.link import Link
 from elasticdl.worker.progress import Progress
 
+LOSS = "loss"  # a report says the sum of the losses of its batches, weighted by records, and the records
 _SMOOTHED = 0.1  # share of the newest step in the time of a step
 
 
@@ -99,6 +100,7 @@ class LeaseTraining:
         self._steps = 0
         self._records = 0
         self._epochs = 0
+        self._losses: dict[tuple[int, int], tuple[float, int]] = {}  # by batch, until it is reported: weighted, records
         self._step_s = 0.0
         lookups.on_pushed = self._pushed
         link.on_told = leases.wake
@@ -198,6 +200,7 @@ class LeaseTraining:
         self._faults.strike(self._steps, "computed")
         if not math.isfinite(loss):
             raise LossNotFinite(f"the loss became {loss} in batch {work.start}:{work.stop} of the plan's records")
+        self._losses[work.lease.id, work.place] = (loss * batch.size, batch.size)
         rate = self._push(work, gradients)
         self._faults.strike(self._steps, "pushed")
         self._steps += 1
@@ -261,8 +264,12 @@ class LeaseTraining:
             self._done(work)
 
     def _done(self, work: Work) -> None:
-        if (known := self._progress.done(work)) is not None:
-            self._leases.report(*known)
+        if (known := self._progress.done(work)) is None:
+            return
+        lease, done, works = known
+        losses = [self._losses.pop((lease.id, one.place), (0.0, 0)) for one in works]
+        total, records = sum(loss for loss, _ in losses), sum(count for _, count in losses)
+        self._leases.report(lease, done, {LOSS: ([total], float(records))})
 
     # ---- besides
 

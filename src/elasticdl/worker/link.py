@@ -22,6 +22,7 @@ from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.worker.batch import Change, newest
+from elasticdl.worker.losses import Losses
 from elasticdl.worker.rounds import Rounds
 from elasticdl.worker.training import NO_STATE
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 GOODBYE_S = 2.0
+REPORT_S = 1.0  # between two reports of the loss curve: each is journaled
 
 
 class Link:
@@ -51,6 +53,9 @@ class Link:
             store_address=store_address, cpu_capability=cpu_capability,
         )  # fmt: skip
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
+        self.losses = Losses()  # of a job that trains in rounds: reported by its first worker, and by all at the end
+        self._reported_at = 0.0
+        self._reporting = threading.Lock()  # what was taken from the curve first is sent first
         self._changed = threading.Condition()
         self.stop_reason = ""
         self.is_released = False
@@ -73,6 +78,7 @@ class Link:
         self._session.start()
 
     def close(self, reason: str) -> None:
+        self.report_losses()
         # Who released us may be gone by now, and has nothing to do with the answer.
         self._session.close(reason, min(self.timing.rpc_s, GOODBYE_S) if self.is_released else self.timing.rpc_s)
 
@@ -152,13 +158,25 @@ class Link:
         self._session.send(pb.WorkerMessage(checkpoint=written))
 
     def finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
+        self.report_losses()
         finished = pb.Finished(step=step, records=records, why=why, progress=progress)
+        newest, epoch = self.losses.newest, self.losses.epoch
+        if newest is not None and epoch is not None:
+            finished.loss = newest.loss
+            finished.epoch.CopyFrom(epoch.message())
         self._session.send(pb.WorkerMessage(finished=finished))
+
+    def report_losses(self) -> None:
+        """Send what of the loss curve was not sent and is not known to the master."""
+        with self._reporting:
+            while (message := self.losses.unsent()) is not None:
+                self._session.send(pb.WorkerMessage(losses=message))
 
     def exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
 
     def failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
+        self.report_losses()
         failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=permanent)
         self._session.send(pb.WorkerMessage(failure=failure))
 
@@ -242,6 +260,8 @@ class Link:
                 self.on_evaluation_started(message.evaluate.step)
             case "batches":
                 self._changes = tuple(Change(one.id, one.step, one.scale) for one in message.batches.changes)
+            case "losses_known":
+                self.losses.forget_until(message.losses_known.step)
             case "fleet":
                 self.fleet = Fleet.of(message.fleet)
                 self.on_fleet(self.fleet)
@@ -253,4 +273,8 @@ class Link:
         return self._hello
 
     def _beat(self) -> pb.Heartbeat:
+        seat, now = self._rounds.seat, time.monotonic()
+        if seat is not None and seat.rank == 0 and now - self._reported_at >= REPORT_S:
+            self._reported_at = now
+            self.report_losses()
         return self._heartbeat

@@ -9,11 +9,11 @@ from elasticdl.collective.handover import Reception
 from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.batch import Update
+from elasticdl.worker.donor import BUFFER
+from elasticdl.worker.guard import set_hyperparameters
 from elasticdl.worker.link import Link
 from elasticdl.worker.rounds import Rounds
 from elasticdl.worker.training import Training
-
-_BUFFER = "buffer/"
 
 
 def catch_up(message: pb.Round, rounds: Rounds, link: Link, training: Training) -> int:
@@ -32,11 +32,16 @@ def catch_up(message: pb.Round, rounds: Rounds, link: Link, training: Training) 
 
 
 def _apply(training: Training, frame: Frame) -> None:
-    gradients = training.gradients
+    header, gradients = frame.header, training.gradients
     buffer = gradients.buffer()
-    gradients.flat(buffer).copy_(frame.tensors["gradient"])
+    if "gradient" in frame.tensors:
+        gradients.flat(buffer).copy_(frame.tensors["gradient"])
     buffers: dict[str, torch.Tensor] = {
-        name.removeprefix(_BUFFER): tensor for name, tensor in frame.tensors.items() if name.startswith(_BUFFER)
+        name.removeprefix(BUFFER): tensor for name, tensor in frame.tensors.items() if name.startswith(BUFFER)
     }
-    training.apply(buffer, Update.of(frame.header["update"]), buffers)
+    training.replay(buffer, Update.of(header["update"]), buffers, header)
     gradients.release([buffer])
+    if "user_state" in header:
+        training.load_user_state(header["user_state"], frame.tensors)
+        for optimizer, groups in zip(training.optimizers, header["hyperparameters"], strict=True):
+            set_hyperparameters(optimizer, groups)

@@ -22,19 +22,20 @@ class Progress:
         """What was pushed under this name and is not in the rows."""
         return self._works.pop((sender, number))
 
-    def done(self, work: Work) -> tuple[pb.Lease, int] | None:
-        """Take note of a batch; the lease and its records that are done now, where that has changed."""
+    def done(self, work: Work) -> tuple[pb.Lease, int, list[Work]] | None:
+        """Take note of a batch; the lease, its records that are done now, and the batches by which that has changed."""
         lease = work.lease
         first = self._done.setdefault(lease.id, lease.done // self._minibatch)
         beyond = self._beyond.setdefault(lease.id, {})
         beyond[work.place] = work
-        stop = None
+        added = []
         while first in beyond:
-            stop = beyond.pop(first).stop
+            added.append(beyond.pop(first))
             first += 1
-        if stop is None:
+        if not added:
             return None
+        stop = added[-1].stop
         self._done[lease.id] = first
         if stop >= lease.stop:
             del self._done[lease.id], self._beyond[lease.id]
-        return lease, stop - lease.start
+        return lease, stop - lease.start, added

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -15,7 +14,9 @@ from elasticdl.checkpoint.image import Image
 from elasticdl.checkpoint.store import Beside
 from elasticdl.errors import CheckpointFailed, ElasticDLError, TransientError
 from elasticdl.model.callbacks import BestMetric, Callback
+from elasticdl.storage.place import Place
 from elasticdl.worker.link import Link
+from elasticdl.worker.training import UNREPORTED
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +33,9 @@ class Saver:
     def __init__(
         self,
         state: State,
-        begin_cut: Callable[[int, Path], Beside],
+        begin_cut: Callable[[int, Place], Beside],
         link: Link,
-        directory: Path,
+        directory: Place,
         keep: int,
         extra: dict[str, Any],
         *,
@@ -62,6 +63,7 @@ class Saver:
         self._is_writing = False
         self._written = 0  # checkpoints
         self._failure: ElasticDLError | None = None
+        self._skipped = ""  # why the newest one was not written
         threading.Thread(target=self._run, name="elasticdl-saver", daemon=True).start()
 
     def save(self) -> None:
@@ -75,9 +77,12 @@ class Saver:
                 return
         started = time.monotonic()
         image = self._state.capture()
+        image.meta.pop(UNREPORTED, None)
+        self._link.report_losses()  # whoever goes on from this checkpoint does not know them
         try:
             rows = self._begin_cut(image.step, self._directory)
         except TransientError as exc:  # a ps is lost, or slots move: training goes on, and so will the next one
+            self._skipped = str(exc)
             _log.warning("checkpoint of step %d skipped: %s", image.step, exc)
             return
         copy_s = time.monotonic() - started
@@ -98,7 +103,7 @@ class Saver:
             self._wait()
             if self._written == written:
                 if time.monotonic() > until:
-                    raise CheckpointFailed("the last checkpoint cannot be written: the ps do not all answer")
+                    raise CheckpointFailed(f"the last checkpoint cannot be written: {self._skipped}")
                 self._link.wait_end(self._link.timing.heartbeat_s)
 
     @property
@@ -132,6 +137,7 @@ class Saver:
                 self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
                 self._written += 1
             except TransientError as exc:
+                self._skipped = str(exc)
                 _log.warning("checkpoint of step %d given up: %s", image.step, exc)
             except ElasticDLError as exc:
                 self._failure = exc  # raised in the training thread, at the next step

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from elasticdl.errors import SpecError
+from elasticdl.errors import ElasticDLError, LossNotFinite, SpecError
+from elasticdl.model import script_source
 from elasticdl.worker.assembly import Assembly, Line
-from elasticdl.worker.ending import finish
+from elasticdl.worker.ending import finish, give_up
 from elasticdl.worker.training import fix_numerics
 
 _line: Line | None = None
@@ -22,14 +25,51 @@ def run_script(line: Line) -> str:
     assert script is not None
     if not Path(script.path).is_file():
         raise SpecError(f"script.path: {script.path} is no file")
+    if line.spec.cluster is not None:  # the script is in the image: nobody could check it before
+        script_source.check_joins(script_source.read_script(Path(script.path)))
     _line = line
     sys.argv = [script.path, *script.arguments]
-    sys.path.insert(0, str(Path(script.path).resolve().parent))
+    sys.path[:] = add_script_directory(sys.path, Path(script.path).resolve().parent)
     fix_numerics(line.spec.workers.threads, line.spec.workers.device, line.spec.plan.reproducible)
-    runpy.run_path(script.path, run_name="__main__")
+    _run(script.path)
     if _assembly is None:
         raise SpecError(f"{script.path} ended without calling elasticdl.torch.join, so nothing was trained")
+    if not _assembly.engine.has_begun:
+        raise SpecError(
+            f"{script.path} called elasticdl.torch.join, but never iterated over the job: `for step in job`"
+        )
+    failure = _assembly.engine.failure
+    if isinstance(failure, LossNotFinite):
+        give_up(line, _assembly, failure)
+    if failure is not None:
+        raise failure
+    _assembly.engine.leave_loop()
     return finish(line, _assembly, lambda path: None)
+
+
+def add_script_directory(path: Sequence[str], directory: Path) -> list[str]:
+    """`path` with the script's directory after Python's own library and before the installed packages.
+
+    As with `python train.py`, the script imports its neighbours even where an installed package has the same name. A
+    neighbour that is called `random.py` or `queue.py` does not replace Python's: torch and ElasticDL import those, some
+    of them only when they need them.
+    """
+    library = Path(os.__file__).parent
+    own = {str(library), str(library / "lib-dynload")}
+    index = max((place for place, entry in enumerate(path, start=1) if entry in own), default=0)
+    return [*path[:index], str(directory), *path[index:]]
+
+
+def _run(path: str) -> None:
+    """Run the script to its end. A failure of the training itself is left to the caller."""
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except LossNotFinite:
+        if _assembly is None:
+            raise
+    except SystemExit as exc:  # `sys.exit(main())` is an ordinary end
+        if exc.code not in (None, 0):
+            raise ElasticDLError(f"{path} exited with {exc.code!r}") from exc
 
 
 def current_line() -> Line | None:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from pathlib import Path
 
-import numpy as np
 import torch
 
 from elasticdl.checkpoint import image as images
 from elasticdl.checkpoint.export import find_weights
 from elasticdl.data.dataset import Dataset
+from elasticdl.data.header import check_id_column
 from elasticdl.data.mode import Mode
 from elasticdl.errors import SpecError
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_batches, predict_records
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
-from elasticdl.spec import JobKind
+from elasticdl.spec import BadRows, JobKind
+from elasticdl.storage.place import open_place
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
 from elasticdl.worker.tables import hold_rows
 from elasticdl.worker.train import open_contract, source_of
+
+_log = logging.getLogger(__name__)
 
 
 def serve(line: Line) -> str:
@@ -36,7 +39,7 @@ def serve(line: Line) -> str:
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
     dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
     model = contract.build_model()
-    image = hold_rows(model, *find_weights(Path(spec.checkpoint.initial)))
+    image = hold_rows(model, *find_weights(open_place(spec.checkpoint.initial, spec.timing.store_s)))
     images.restore(image, model.to(device), None)
     line.link.planned(image.step, len(dataset.source), 0, 0)
     line.link.ready()
@@ -76,19 +79,35 @@ def _prediction(
     line: Line, contract: Contract, model: torch.nn.Module, dataset: Dataset, device: torch.device
 ) -> RunLease:
     processor = contract.processor()
+    asked = line.spec.prediction
+    marks, tolerates = asked.bad_rows is BadRows.MARK, asked.bad_rows is not BadRows.ERROR
+    if processor is not None and (marks or asked.id_column):
+        raise SpecError(
+            "prediction: --id_column and --bad_rows=mark are of predictions on disk, and the model file has a "
+            "PredictionOutputsProcessor; leave out the options or the processor"
+        )
+    if asked.id_column:
+        check_id_column(asked.id_column, dataset.source.columns)
     minibatch = line.spec.plan.minibatch_size
-    output = Path(line.spec.output) if line.spec.output else line.link.directory.root / "predictions"
+    spec = line.spec
+    output = open_place(spec.output, spec.timing.store_s) if spec.output else line.link.directory.root / "predictions"
 
     def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, Part]]]:
         # A shard's file appears whole or not at all; whoever takes the shard again writes the same.
-        file = PredictionFile(output, lease.shard)
-        for first, past, predictions in predict_records(model, dataset, lease.start, lease.stop, minibatch, device):
-            if predictions is not None:
+        file = PredictionFile(output, lease.shard, dataset.source, asked.id_column, marks_bad_rows=marks)
+        for predicted in predict_records(
+            model, dataset, lease.start, lease.stop, minibatch, device, tolerates_bad_rows=tolerates
+        ):
+            if predicted.predictions is not None:
                 if processor is not None:
-                    processor.process(predictions, line.link.worker)
+                    processor.process(predicted.predictions, line.link.worker)
                 else:
-                    file.add(np.arange(first, past), predictions)
-            if past < lease.stop:
+                    file.add(predicted.records, predicted.predictions)
+            for record, why in predicted.bad.items():
+                _log.warning("record %d is bad, %s: %s", record, "marked" if marks else "skipped", why)
+            if marks:
+                file.add_bad(predicted.bad)
+            if predicted.past < lease.stop:
                 yield lease.start, {}
         if processor is None:
             file.write()

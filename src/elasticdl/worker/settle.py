@@ -13,25 +13,30 @@ from elasticdl.collective.group import Group
 from elasticdl.worker.training import NO_STATE, Training
 
 
-def settle(group: Group, training: Training, first_state: Callable[[], None]) -> None:
-    """After it every member holds the same state. `first_state` makes one where nobody holds any."""
-    steps = _steps(group, training.step)
-    if max(steps) == NO_STATE:
+def settle(group: Group, training: Training, first_state: Callable[[], None]) -> Image | None:
+    """After it every member holds the same state. `first_state` makes one where nobody holds any.
+
+    Returns the image where this member was behind, and holds the state of another now.
+    """
+    positions = _positions(group, training.position)
+    if max(positions) == NO_STATE:
         if group.rank == 0:
             first_state()
-        steps = _steps(group, training.step)
-    if len(set(steps)) == 1:
-        return
-    root = steps.index(max(steps))
+        positions = _positions(group, training.position)
+    if len(set(positions)) == 1:
+        return None
+    root = positions.index(max(positions))
     image = _broadcast(group, training.capture() if group.rank == root else None, root)
-    if training.step != max(steps):
-        training.load(image)
+    if training.position == max(positions):
+        return None
+    training.load(image)
+    return image
 
 
-def _steps(group: Group, own: int) -> list[int]:
-    steps = torch.empty(group.size, dtype=torch.int64)
-    group.allgather(steps, torch.tensor([own], dtype=torch.int64))
-    return [int(step) for step in steps]
+def _positions(group: Group, own: int) -> list[int]:
+    positions = torch.empty(group.size, dtype=torch.int64)
+    group.allgather(positions, torch.tensor([own], dtype=torch.int64))
+    return [int(position) for position in positions]
 
 
 def _broadcast(group: Group, image: Image | None, root: int) -> Image:

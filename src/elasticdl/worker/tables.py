@@ -15,6 +15,7 @@ from elasticdl.checkpoint.image import Image
 from elasticdl.checkpoint.store import ROWS, Beside
 from elasticdl.errors import ModelError
 from elasticdl.spec import JobSpec, Strategy
+from elasticdl.storage.place import Place
 from elasticdl.worker.link import Link
 
 EXPORTED = "rows.json"  # of an export with tables in files of their own, as in ps/row_files.py
@@ -48,7 +49,7 @@ class NoTables:
     def abandon(self) -> None:
         """The step breaks off, and will be computed again."""
 
-    def begin_cut(self, step: int, directory: Path) -> Beside:
+    def begin_cut(self, step: int, directory: Place) -> Beside:
         """Copy the rows as they are now; what is returned writes them into a checkpoint of `directory`."""
         return lambda place: {}
 
@@ -63,7 +64,7 @@ class NoTables:
         """The model with all its rows in it, for an export."""
         yield
 
-    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Place | None = None) -> Callable[[Path], Program] | None:
         """Writes the tables into an export, where they are too large for the model to hold; else None.
 
         They are those of this checkpoint, by default the newest.

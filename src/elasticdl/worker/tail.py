@@ -12,7 +12,8 @@ import torch
 
 from elasticdl.collective.squares import Squares
 
-_RECORDS, _STOP, _PARTS, _CHANGE, _SCALE, _FACTOR, _SLOTS = 0, 1, 2, 3, 4, 5, 6
+LEFT = -1
+_RECORDS, _STOP, _PARTS, _CHANGE, _SCALE, _FACTOR, _MEASURED, _SLOTS = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +23,35 @@ class Heard:
     records: int
     stop: bool
     losses: tuple[float, ...]  # of each logical rank, weighted by its share of the batch
-    votes: tuple[int, ...]  # of each rank: the round it has prepared, 0 for none
+    votes: tuple[int, ...]  # of each rank: the round it has prepared, 0 for none, LEFT where its script left the loop
     squares: tuple[float, ...]  # of each logical rank: |g|², weighted as the losses are
     parts: int  # gradients that were measured for it
     change: int  # the first member's word: the newest change of the batch that holds from the next update on …
     batch_scale: int  # … and its scale
     rate_factor: float  # the first member's word, too: of the learning rate from the next update on
+    digests: tuple[int, ...] = ()  # of each rank: its training state
+    touched: tuple[bool, ...] = ()  # of each parameter: whether any member has a gradient of it
+    measured_bytes: int = 0  # of all members: what they have measured of their batches
 
     def agreed(self, size: int) -> int:
         """The round all members voted for, 0 where they did not."""
         votes = set(self.votes[:size])
-        return votes.pop() if len(votes) == 1 else 0
+        return max(0, votes.pop()) if len(votes) == 1 else 0
+
+    @property
+    def leavers(self) -> list[int]:
+        """The ranks whose scripts have left the training loop."""
+        return [rank for rank, vote in enumerate(self.votes) if vote == LEFT]
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
     logical_ranks: int
+    parameters: int = 0
 
     @property
     def length(self) -> int:
-        return _SLOTS + 3 * self.logical_ranks
+        return _SLOTS + 4 * self.logical_ranks + self.parameters
 
     def write(
         self,
@@ -55,14 +65,20 @@ class Tail:
         squares: Squares | None = None,
         batch: tuple[int, int] = (0, 1),
         rate_factor: float = 1.0,
+        digest: int = 0,
+        touched: bytes = b"",
+        measured_bytes: int = 0,
     ) -> None:
         """`batch`: a change of the batch and its scale. This and `rate_factor` count where the first rank says it."""
         numbers = torch.zeros(self.length, dtype=tail.dtype)
-        numbers[_RECORDS], numbers[_STOP] = records, float(stop)
+        numbers[_RECORDS], numbers[_STOP], numbers[_MEASURED] = records, float(stop), measured_bytes
         if rank == 0:
             numbers[_CHANGE], numbers[_SCALE] = batch
             numbers[_FACTOR] = rate_factor
         numbers[_SLOTS + self.logical_ranks + rank] = vote
+        numbers[_SLOTS + 3 * self.logical_ranks + rank] = digest
+        if touched:
+            numbers[_SLOTS + 4 * self.logical_ranks :] = torch.frombuffer(bytearray(touched), dtype=torch.uint8)
         if squares is not None:
             numbers[_PARTS] = squares.parts
         tail.copy_(numbers)
@@ -75,7 +91,7 @@ class Tail:
     def read(self, tail: torch.Tensor) -> Heard:
         numbers = tail.tolist()
         ranks = self.logical_ranks
-        losses, votes, squares = (numbers[_SLOTS + n * ranks : _SLOTS + (n + 1) * ranks] for n in range(3))
+        losses, votes, squares, digests = (numbers[_SLOTS + n * ranks : _SLOTS + (n + 1) * ranks] for n in range(4))
         return Heard(
             round(numbers[_RECORDS]),
             numbers[_STOP] > 0,
@@ -86,4 +102,7 @@ class Tail:
             round(numbers[_CHANGE]),
             round(numbers[_SCALE]),
             numbers[_FACTOR],
+            tuple(round(digest) for digest in digests),
+            tuple(count > 0 for count in numbers[_SLOTS + 4 * ranks :]),
+            round(numbers[_MEASURED]),
         )

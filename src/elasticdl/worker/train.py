@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from elasticdl.data.dataset import Dataset
@@ -14,6 +12,7 @@ from elasticdl.data.plan import Plan, plan_of
 from elasticdl.errors import DataUnavailable, LossNotFinite, SpecError
 from elasticdl.model import tensors
 from elasticdl.model.contract import Contract
+from elasticdl.storage.place import open_place
 from elasticdl.worker import exporting
 from elasticdl.worker.assembly import Line, assemble, device_of, is_due
 from elasticdl.worker.ending import finish, give_up, keep_state
@@ -40,7 +39,7 @@ def train(line: Line) -> str:
     evaluator = _evaluator(line, contract, tables, device)
     _warm_up(model, contract, dataset, plan, device)
     assembly = assemble(
-        line, model, optimizer, dataset, plan,
+        line, model, [optimizer], dataset, plan,
         callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
         tables=tables,
         device=device,
@@ -65,7 +64,7 @@ def train(line: Line) -> str:
         line,
         assembly,
         lambda path: exporting.export(
-            Path(path),
+            open_place(path, spec.timing.store_s),
             line,
             contract,
             exporting.Trained(

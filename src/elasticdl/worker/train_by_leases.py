@@ -24,6 +24,7 @@ from elasticdl.ps.lookups import Lookups
 from elasticdl.ps.wire import Ids
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import JobSpec, PsMode
+from elasticdl.storage.place import Place, open_place
 from elasticdl.testing.faults import Faults
 from elasticdl.worker import exporting
 from elasticdl.worker.assembly import Line, described, first_image, run_of
@@ -69,7 +70,7 @@ def train_by_leases(line: Line) -> str:
             evaluate=evaluation.run,
             save=_saving(line, plan, state, clients, contract.model_files()),
             export=lambda path: exporting.export(
-                Path(path),
+                open_place(path, spec.timing.store_s),
                 line,
                 contract,
                 exporting.Trained(model, layers, state.step, plan.total_records, callbacks),
@@ -135,7 +136,7 @@ class Layers:
     def foresee(self, features: Any) -> Mapping[str, list[Ids]]:
         return self._foresight.ids(features)
 
-    def shards(self, checkpoint: Path | None = None) -> Callable[[Path], Program] | None:
+    def shards(self, checkpoint: Place | None = None) -> Callable[[Path], Program] | None:
         return self._clients.shards(checkpoint)
 
     def whole(self) -> AbstractContextManager[None]:

@@ -1,17 +1,23 @@
-"""The training state of one worker: model, optimizer, position, and the one way it changes.
+"""The training state of one worker: model, optimizers, position, and the one way it changes.
 
 An update is a function of (state, reduced gradient, step), so whoever applies the same
 updates to the same image holds the same bits.
+
+An update is *open* from the moment its gradients are whole until it is closed: the user's script may look at `.grad`,
+clip it and call `optimizer.step()` itself, as in plain PyTorch; an update that it leaves alone is applied when it is
+closed. Hooks of the optimizers see each call, so that newcomers can repeat exactly what was done.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +27,47 @@ from elasticdl.checkpoint import image as images
 from elasticdl.checkpoint.image import Image
 from elasticdl.collective.gradients import Gradients
 from elasticdl.data.plan import Plan
-from elasticdl.errors import LossNotFinite
+from elasticdl.errors import ElasticDLError, LossNotFinite
 from elasticdl.model.callbacks import Callback
 from elasticdl.worker.batch import Batch, Update
+from elasticdl.worker.guard import hyperparameters, set_hyperparameters
+from elasticdl.worker.layout import Layout
+from elasticdl.worker.losses import Losses, Point
+from elasticdl.worker.user_state import UserState
 
 NO_STATE = -1
+UNREPORTED = "unreported"  # of the moment, not of the state: checkpoints leave it out
+_PHASES = 1 << 16  # more updates than one step will ever have
+_AFTER_UPDATE = -2  # in the place of a logical rank, in the key of random numbers
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """One call of an optimizer, with what a newcomer needs to repeat it."""
+
+    optimizer: int
+    groups: list[dict[str, Any]]  # hyperparameters before the call; none where nobody follows
+    untouched: list[int]  # parameters without a gradient
+    gradient: torch.Tensor | None  # before callbacks changed it, in host memory; None where nobody follows
+
+    def header(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer, "groups": self.groups, "untouched": self.untouched}
+
+
+@dataclass(slots=True)
+class OpenUpdate:
+    """An update whose gradients are whole and which is not closed yet."""
+
+    reduced: torch.Tensor
+    update: Update
+    has_gradients: bool = True  # of any parameter at all
+    touched: Sequence[bool] | None = None  # parameters that have a gradient; None: all
+    calls: list[OptimizerStep] = field(default_factory=list)
+    rate_scale: float = 1.0
+    rate: float = 0.0  # the learning rate of the first optimizer that was stepped; 0 where none was
+    rates: list[Any] = field(default_factory=list)  # of the optimizer that is stepping now, to be set back
 
 
 class Training:
@@ -34,24 +76,53 @@ class Training:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         gradients: Gradients,
         callbacks: Sequence[Callback],
         learning_rate: Callable[[int], float | None],
         batch: Batch,
+        user_state: UserState | None = None,
+        seed: int = 0,
     ) -> None:
+        """`seed` is that of random numbers in the user's `after_update`."""
         self.model = model
-        self.optimizer = optimizer
+        self.optimizers = list(optimizers)
         self.gradients = gradients
         self.callbacks = list(callbacks)
         self._learning_rate = learning_rate
         self.batch = batch
+        self.user_state = user_state or UserState()
+        self._seed = seed
         self.step = NO_STATE
+        self.phase = 0  # updates of `step` that are applied already, where a step has several
         self.began = NO_STATE  # the step that the newest update began with
         self.records = 0
         self.loss = float("nan")
+        self.keeps_gradients: Callable[[], bool] = lambda: False  # whether newcomers want them
+        self.is_explicit = bool(self.user_state.scalers)  # the script calls optimizer.step() itself
+        self._open: OpenUpdate | None = None
+        self._is_void = False
+        self._is_implicit_call = False
+        self.losses = Losses(most_kept=0)  # of the updates; whoever reports them sets one that keeps them
+        self._has_implicit_calls = False  # the job has applied updates that the script left to it
+        self._taken = (1, 0, 0.0, 0.0)  # of the newest update: steps of the plan, records, loss, learning rate
         self._factor = 1.0  # of the learning rate, as all members agreed in the newest update
         self._evaluated = -1  # the newest step whose evaluation the callbacks know
+        self._ratios = _rate_ratios(self.optimizers[0])
+        self.layout = Layout(self.optimizers)
+        for index, optimizer in enumerate(self.optimizers):
+            optimizer.register_step_pre_hook(self._before_call(index))
+            optimizer.register_step_post_hook(self._after_call(index))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The only one, or the first of several."""
+        return self.optimizers[0]
+
+    @property
+    def position(self) -> int:
+        """How far the training is: grows with every update; NO_STATE where there is no state."""
+        return self.step * _PHASES + self.phase if self.holds_state else NO_STATE
 
     @property
     def holds_state(self) -> bool:
@@ -78,49 +149,241 @@ class Training:
 
     def begin(self) -> None:
         """The state is what was built: no step done yet."""
-        self.step, self.records, self._factor = 0, 0, 1.0
+        self.step, self.phase, self.records, self._factor = 0, 0, 0, 1.0
         self.batch.begin()
+        self.user_state.remember()
+        self.losses.begin()
 
     def forget(self) -> None:
-        self.step = NO_STATE
+        self.step, self.phase, self._open = NO_STATE, 0, None
 
     def capture(self) -> Image:
-        image = images.capture(self.model, self.optimizer, self.step, self.records)
+        image = images.capture(self.model, self.optimizer, self.step, self.records, self.optimizers[1:])
         image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
         image.meta["evaluated"] = self._evaluated
         image.meta["rate_factor"] = self._factor
         image.meta["batch"] = self.batch.state()
+        image.meta["phase"] = self.phase
+        image.meta["taken"] = list(self._taken)
+        image.meta["loss"] = self.loss if math.isfinite(self.loss) else None
+        image.meta["is_explicit"] = self.is_explicit
+        image.meta["user_state"] = self.user_state.capture(image.tensors)
+        image.meta["losses"] = self.losses.sums()
+        image.meta[UNREPORTED] = self.losses.unreported()
         return image
 
     def capture_weights(self) -> Image:
         return images.capture(self.model, None, self.step, self.records)
 
     def load(self, image: Image) -> None:
-        images.restore(image, self.model, self.optimizer)
+        images.restore(image, self.model, self.optimizer, self.optimizers[1:])
         for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
             callback.load_state(state)
         self._evaluated = int(image.meta.get("evaluated", -1))
         self._factor = float(image.meta.get("rate_factor", 1.0))
         self.step, self.records = image.step, image.records
+        self.phase = int(image.meta.get("phase", 0))
+        self.is_explicit = self.is_explicit or bool(image.meta.get("is_explicit"))
+        passes, records, update_loss, rate = image.meta.get("taken", (1, 0, 0.0, 0.0))
+        self._taken = (int(passes), int(records), float(update_loss), float(rate))
+        loss = image.meta.get("loss")
+        self.loss = float("nan") if loss is None else float(loss)
         self.batch.load(image.meta.get("batch", {}), self.step)
+        self.losses.load(image.meta.get("losses", {}), image.meta.get(UNREPORTED, {}))
+        self.load_user_state(image.meta.get("user_state", {}), image.tensors)
 
-    def apply(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
-        """One update with the reduced gradient in `reduced`, and the buffers that logical rank 0 ended with."""
-        rate = self._learning_rate(self.step)
-        if rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-        self.gradients.install(reduced)
-        for callback in self.callbacks:
-            callback.on_gradients(self.model, self.step)
-        with scaled_rate(self.optimizer, self.batch.take(update) * self._factor):
-            self.optimizer.step()
-        self._factor = update.rate_factor
-        self.gradients.uninstall()
+    def load_user_state(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        missing = self.user_state.restore(captured, tensors)
+        if missing:
+            _log.warning("the state of step %d says nothing of %s: they begin anew", self.step, ", ".join(missing))
+
+    # ---- an update
+
+    def open(
+        self,
+        reduced: torch.Tensor,
+        update: Update,
+        buffers: Mapping[str, torch.Tensor],
+        touched: Sequence[bool] | None = None,
+    ) -> None:
+        """The gradients in `reduced` are whole; `buffers` are those that logical rank 0 ended with.
+
+        `touched` says which parameters have a gradient; None: all.
+        """
+        has_gradients = touched is None or any(touched)
+        self._open, self._is_void = OpenUpdate(reduced, update, has_gradients, touched), False
+        self.gradients.install(reduced, touched)
         if buffers:
             self.set_buffers(buffers)
-        self.began, self.step = self.step, self.step + update.passes
-        self.records += update.records
+
+    def install_gradients(self) -> None:
+        """Put the whole gradients of the open update into `.grad` again, where something has cleared them."""
+        if self._open is not None:
+            self.gradients.install(self._open.reduced, self._open.touched)
+
+    def open_void(self, zeros: torch.Tensor) -> None:
+        """The update was applied by others, or will never be: the script sees zeros, and optimizers do nothing."""
+        self._open, self._is_void = None, True
+        zeros.zero_()
+        self.gradients.install(zeros)
+
+    def close_void(self) -> None:
+        self._is_void = False
+        self.gradients.uninstall()
+
+    def close(self, *, is_last: bool = True, is_left: bool = False) -> list[OptimizerStep]:
+        """Apply the open update if the script has not, and count it; returns the optimizers' steps.
+
+        `is_last`: no other update of the same step follows. `is_left`: the script has left its loop; an update that
+        it should have applied itself counts as skipped.
+        """
+        opened = self._open
+        assert opened is not None
+        if not opened.calls and not self.is_explicit:
+            problem = self._why_not_implicit(opened, is_last=is_last)
+            if problem and not is_left:
+                raise ElasticDLError(problem)
+            if not problem:
+                self._has_implicit_calls = True
+                self._call_implicitly(0)
+        update, self._open = opened.update, None
+        self._taken = (update.passes, update.records, update.loss, opened.rate)
+        if opened.calls:
+            self.user_state.check_schedulers(self.step)
+            if self.user_state.has_after_update:
+                seed_everything(self._seed, self.step, _AFTER_UPDATE, self.phase)
+            self.user_state.updated([self.optimizers[call.optimizer] for call in opened.calls])
+        elif self.phase == 0:
+            self.batch.take(opened.update)  # a skipped update counts as a step, too
+        self._factor = opened.update.rate_factor
+        self.gradients.uninstall()
+        self.phase += 1
+        if is_last:
+            self.end_step()
+        return opened.calls
+
+    def end_step(self) -> None:
+        """No other update of the same step follows those that are applied; nothing where there is none."""
+        if self.phase:
+            passes, records, loss, rate = self._taken
+            self.began, self.step, self.phase = self.step, self.step + passes, 0
+            self.records += records
+            self.losses.add(self.began, Point(self.step, loss, rate, self.records), records)
+
+    def _call_implicitly(self, number: int) -> None:
+        self._is_implicit_call = True
+        self.optimizers[number].step()
+        self._is_implicit_call = False
+
+    def _why_not_implicit(self, opened: OpenUpdate, *, is_last: bool) -> str:
+        """Why the script should have called `optimizer.step()`; empty where the job may."""
+        if not is_last:
+            return f"step {self.step}: its batches are iterated a second time; call optimizer.step() after the first"
+        if len(self.optimizers) > 1:
+            return (
+                f"step {self.step}: with {len(self.optimizers)} optimizers the script says which of them to apply: "
+                "call optimizer.step() after `for batch in step`"
+            )
+        if opened.has_gradients and all(p.grad is None for p in self.gradients.parameters):
+            return (
+                f"step {self.step}: the gradients were cleared before the update; call optimizer.step() yourself "
+                "before optimizer.zero_grad(), or leave zero_grad() out"
+            )
+        return ""
+
+    def apply(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
+        """One whole update with the reduced gradient in `reduced`."""
+        self.open(reduced, update, buffers)
+        self.close()
+
+    def replay(
+        self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+    ) -> None:
+        """Repeat what another worker did: one optimizer's step, or none where it skipped the update.
+
+        `header` is that of an OptimizerStep, with `is_first` and `is_last` of the update's calls and `ends_step`.
+        """
+        untouched = set(header["untouched"])
+        touched = [index not in untouched for index in range(len(self.gradients.parameters))]
+        if header["is_first"]:
+            self.open(reduced, update, buffers, touched)
+        else:
+            assert self._open is not None
+            self._open.reduced = reduced
+            self.gradients.install(reduced, touched)
+        number = header["optimizer"]
+        if number >= 0:
+            set_hyperparameters(self.optimizers[number], header["groups"])
+            self._call_implicitly(number)
+        if header["is_last"]:
+            explicit, self.is_explicit = self.is_explicit, True  # what was not stepped was skipped
+            self.close(is_last=header["ends_step"])
+            self.is_explicit = explicit or bool(header.get("is_explicit"))
+
+    def _before_call(self, index: int) -> Callable[..., None]:
+        def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            opened = self._open
+            if self._is_void:
+                self.gradients.uninstall()  # so that the optimizer finds nothing to do
+                return
+            if opened is None:
+                if self.holds_state:
+                    raise ElasticDLError(
+                        f"step {self.step}: optimizer.step() was called where gradients are not whole; call it after "
+                        "`for batch in step`, once, or leave it to the job"
+                    )
+                return
+            self._check_call(index, opened, [*args[1:], *kwargs.values()])
+            self.is_explicit = self.is_explicit or not self._is_implicit_call
+            self._begin_call(index, optimizer, opened)
+
+        return before
+
+    def _check_call(self, index: int, opened: OpenUpdate, arguments: Sequence[Any]) -> None:
+        if any(call.optimizer == index for call in opened.calls):
+            raise ElasticDLError(f"step {self.step}: optimizer.step() was called twice for the same gradients")
+        if any(callable(argument) for argument in arguments):
+            raise ElasticDLError(
+                f"step {self.step}: optimizer.step(closure) would compute gradients in this worker alone; compute the "
+                "loss in `for batch in step` and call optimizer.step() without a closure"
+            )
+        if self._has_implicit_calls and not self._is_implicit_call:
+            raise ElasticDLError(
+                f"step {self.step}: optimizer.step() was called, but the job has applied the updates before it, where "
+                "it was not called; call it in every step from the first on, or leave all updates to the job"
+            )
+
+    def _begin_call(self, index: int, optimizer: torch.optim.Optimizer, opened: OpenUpdate) -> None:
+        touched = self.gradients.collect(opened.reduced)
+        gradient = self.gradients.flat(opened.reduced).to("cpu", copy=True) if self.keeps_gradients() else None
+        untouched = [number for number, is_touched in enumerate(touched) if not is_touched]
+        is_first = not opened.calls
+        groups = hyperparameters(optimizer) if gradient is not None else []  # told to newcomers only
+        opened.calls.append(OptimizerStep(index, groups, untouched, gradient))
+        if is_first:
+            for callback in self.callbacks:
+                callback.on_gradients(self.model, self.step)
+            if self.phase == 0:
+                self.batch.take(opened.update)
+            opened.rate_scale = self.batch.rate_scale * self._factor
+        rate = self._learning_rate(self.step)
+        if rate is not None and index == 0:
+            for group, ratio in zip(optimizer.param_groups, self._ratios, strict=True):
+                group["lr"] = rate * ratio
+        opened.rates = [group["lr"] for group in optimizer.param_groups] if opened.rate_scale != 1.0 else []
+        for group, base in zip(optimizer.param_groups, opened.rates, strict=False):
+            group["lr"] = base * opened.rate_scale
+        if is_first:
+            opened.rate = float(optimizer.param_groups[0]["lr"])
+
+    def _after_call(self, index: int) -> Callable[..., None]:
+        def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            if self._open is not None:
+                for group, base in zip(optimizer.param_groups, self._open.rates, strict=False):
+                    group["lr"] = base
+                self._open.rates = []
+
+        return after
 
     def weigh(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
         """Take the losses of a step by logical rank, and let `reduced` be the mean over the records filters have left.
@@ -163,20 +426,11 @@ class Training:
                 buffer.copy_(values[name])
 
 
-@contextmanager
-def scaled_rate(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """With the learning rates of `optimizer` multiplied by `factor`; afterwards they are what they were."""
-    if factor == 1.0:
-        yield
-        return
-    before = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * factor
-    try:
-        yield
-    finally:
-        for group, rate in zip(optimizer.param_groups, before, strict=True):
-            group["lr"] = rate
+def _rate_ratios(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The learning rate of each group over the optimizer's own, which `learning_rate=` sets."""
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    base = float(optimizer.defaults.get("lr") or rates[0])
+    return [rate / base if base else 1.0 for rate in rates]
 
 
 def seed_everything(*key: int) -> None:

@@ -233,7 +233,7 @@ def test_a_definition_of_another_version(run: Run, api: Api) -> None:
 
     assert result.exit_code == 1
     assert f"is of version 0.0.9, this is elasticdl {elasticdl.__version__}" in result.stdout
-    assert "fix: pip install elasticdl==0.0.9, or kubectl apply" in result.stdout
+    assert "fix: use a clone or wheel of elasticdl 0.0.9, or kubectl apply" in result.stdout
 
 
 def test_an_elastic_job_that_nobody_has_begun_is_listed_scaled_and_deleted(run: Run, api: Api, namespace: str) -> None:

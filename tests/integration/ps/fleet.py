@@ -144,7 +144,7 @@ class Ship:
     def finish(self, begun: Begun) -> Path:
         target = self.directory / manifest.name_of(begun.step)
         with staging.staged(target) as place:
-            files = self.cutter.finish(begun, place, self.newest)
+            files = self.cutter.finish(begun, place, self.newest, target)
             (place / manifest.FILE).write_text(Manifest("checkpoint", begun.step, 0, files, {}, {}).render())
         self.newest = target
         return target

@@ -18,6 +18,7 @@ from elasticdl.ps.cutting import Cutter
 from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.mirroring import mirror
 from elasticdl.spec import PsId
+from elasticdl.storage.place import Place
 from tests.integration.ps.fleet import TABLES, Ship, expected, restored, rows_of
 
 Launch = Callable[..., Ship]
@@ -103,9 +104,9 @@ def test_the_next_cut_does_not_wait_for_the_disk(launch: Launch, monkeypatch: py
     ship.push([1])
     write = cuts.write
 
-    def slowly(path: Path, held: cuts.Copy) -> manifest.FileEntry:
+    def slowly(directory: Place, name: str, held: cuts.Copy) -> manifest.FileEntry:
         assert may_write.wait(60)
-        return write(path, held)
+        return write(directory, name, held)
 
     monkeypatch.setattr(cuts, "write", slowly)
     first, wanted = ship.begin(2), rows_of(*ship.holdings.values())
@@ -199,12 +200,12 @@ def test_a_place_that_cannot_be_written_fails_the_checkpoint_by_name(launch: Lau
     (tmp_path / "place" / "ps" / "ps-0-1.safetensors").mkdir()
 
     with pytest.raises(FileExistsError):
-        ship.cutter.finish(begun, tmp_path / "place", None)
+        ship.cutter.finish(begun, tmp_path / "place", None, tmp_path / "place")
     (tmp_path / "place" / "ps" / "ps-0-1.safetensors").rmdir()
     (tmp_path / "place" / "ps").rmdir()
     ship.keepers[PsId("ps-0")].close()
     with pytest.raises(CheckpointFailed, match="ps-0"):
-        ship.cutter.finish(begun, tmp_path / "place", None)
+        ship.cutter.finish(begun, tmp_path / "place", None, tmp_path / "place")
 
 
 def test_a_checkpoint_whose_files_are_torn_is_not_built_upon(launch: Launch) -> None:
@@ -248,4 +249,4 @@ def test_a_cut_that_began_with_another_checkpoint_is_refused(launch: Launch, tmp
     (tmp_path / "place").mkdir()
 
     with pytest.raises(CheckpointFailed, match="is not built upon the checkpoint this cut began with"):
-        ship.cutter.finish(begun, tmp_path / "place", None)
+        ship.cutter.finish(begun, tmp_path / "place", None, tmp_path / "place")

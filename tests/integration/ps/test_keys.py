@@ -112,7 +112,7 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     sums = {"users": np.ones((100, 2), np.float32)}
     assert client.pushed(client.begin_push(plans, sums, sender=1, number=1, rate=1.0, step=1))
 
-    files = cutter.finish(cutter.begin(1, None), tmp_path, None)
+    files = cutter.finish(cutter.begin(1, None), tmp_path, None, tmp_path)
 
     assert len(files) == 3
     assert held[PsId("ps-1")].status()["copies"]["ps-0"] > 0

@@ -13,6 +13,7 @@ from rich.console import Console
 from elasticdl.cli import attach, feed
 from elasticdl.cli import home as jobs
 from elasticdl.cli.local_job import LocalWatched
+from elasticdl.cli.prints import FirstWorkerPrints
 from elasticdl.cli.screen import Screen
 from elasticdl.errors import ElasticDLError
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -62,7 +63,8 @@ def watch(directory: JobDirectory, *news: feed.News) -> tuple[int, str]:
         queue.put(item)
     console = Console(file=io.StringIO(), width=200)
     with Screen.open(console) as screen:
-        code = attach.watch(LocalWatched(directory), queue, screen, None)
+        prints = FirstWorkerPrints(LocalWatched(directory).open_log)
+        code = attach.watch(LocalWatched(directory), queue, screen, None, prints)
     assert isinstance(console.file, io.StringIO)
     return code, console.file.getvalue()
 

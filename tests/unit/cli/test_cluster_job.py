@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from google.protobuf.json_format import MessageToJson
@@ -15,7 +16,9 @@ from rich.console import Console
 
 from elasticdl.cli import attach, cluster_submit, cluster_watch
 from elasticdl.cli import home as jobs
+from elasticdl.cli.cluster_logs import PodLog
 from elasticdl.errors import ElasticDLError
+from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiAway
 from elasticdl.kube.kinds import ELASTIC_JOB, SECRET, STATEFUL_SET
 from elasticdl.launcher import certificates
@@ -292,6 +295,15 @@ def test_logs_are_followed_until_the_job_is_over(elasticdl: Run, cluster: FakeAp
     assert elasticdl("logs", "digits", "-f").stdout == " worker-0 | one\n"
 
 
+def test_the_log_of_one_pod_is_read_as_it_grows(cluster: FakeApi) -> None:
+    cluster.run_replica("digits", "worker-0", ["one", "two"])
+    cluster.run_replica("digits", "worker-1", ["three"])
+    log = PodLog(cast(Api, cluster), "default", "digits", "worker-0")
+
+    assert list(log.lines(is_last=True)) == ["one", "two"]
+    assert list(log.lines(is_last=True)) == []
+
+
 @pytest.mark.parametrize("word", ["--now", "--delete"])
 def test_a_job_is_deleted_by_its_owner(elasticdl: Run, cluster: FakeApi, word: str) -> None:
     result = elasticdl("stop", "digits", word)
@@ -307,14 +319,6 @@ def test_the_job_of_an_elastic_job_is_deleted_by_that(elasticdl: Run, cluster: F
     elasticdl("stop", "digits", "--delete")
 
     assert cluster.calls[-1] == ("delete", "ElasticJob digits")
-
-
-def test_deleting_a_job_of_this_machine_is_left_to_the_person(elasticdl: Run, spec: JobSpec) -> None:
-    directory = jobs.directory_of("mnist")
-    directory.create(spec.model_copy(update={"name": "mnist", "cluster": None}))
-
-    assert f"remove {directory.root} yourself" in elasticdl("stop", "mnist", "--delete").stderr
-    assert directory.spec.exists()
 
 
 def test_a_timeline_is_drawn_from_the_events(

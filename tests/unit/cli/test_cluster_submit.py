@@ -160,6 +160,22 @@ def test_what_would_go_with_the_pods_is_told(elasticdl: Run, cluster: FakeApi, w
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        ([], "note: no checkpoint that the script writes outlives its pod"),
+        (["--volume=claim_name=data,mount_path=/data"], ""),
+    ],
+)
+def test_an_unmodified_script_needs_a_volume(elasticdl: Run, cluster: FakeApi, words: list[str], expected: str) -> None:
+    cluster.create({"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": "data"}})
+
+    done = elasticdl("run", "--compat=ddp", "--image_name=i", "--detach", *words, "train.py")
+
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.startswith(expected) and bool(done.stderr) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
         (["--namespace=defualt"], "there is no namespace 'defualt' in context 'fake'; did you mean 'default'?"),
         (["--namespace=zzz"], "make it with `kubectl create namespace zzz`"),
         (["--volume=claim_name=data,mount_path=/d"], "no PersistentVolumeClaim 'data' in namespace default"),

@@ -91,7 +91,7 @@ def test_a_job_of_another_kind_of_file_is_refused() -> None:
 def test_a_wrong_name_is_answered_with_the_nearest(elasticdl: Run) -> None:
     make_job("clicks")
 
-    done = elasticdl("ctr", "report", "click")
+    done = elasticdl("ctr", "report", "clocks")
 
     assert done.exit_code == 2 and "'clicks'" in done.output
 

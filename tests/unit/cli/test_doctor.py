@@ -11,6 +11,7 @@ import yaml
 
 import elasticdl as package
 from elasticdl.cli import rights
+from elasticdl.extras import install_command
 from elasticdl.kube.errors import ApiAway
 from elasticdl.kube.kinds import RESOURCE_QUOTA
 from elasticdl.launcher import access
@@ -116,8 +117,28 @@ def test_a_quota_that_lets_no_worker_in_is_told(
     assert (found["quota"][0]["state"], code) == (expected, int(expected == "missing"))
 
 
-def test_without_a_cluster_the_fix_is_to_name_one(elasticdl: Run) -> None:
+def test_without_a_cluster_all_is_well_on_this_machine(elasticdl: Run) -> None:
     code, found = examine(elasticdl)
+
+    assert code == 0
+    assert (found["this machine"][0]["state"], found["Kubernetes"][0]["state"]) == ("ok", "note")
+    assert found["Kubernetes"][0]["told"] == "none is configured; jobs run on this machine"
+    assert "set KUBECONFIG" in found["Kubernetes"][0]["fix"]
+
+
+def test_without_a_cluster_and_the_client_of_kubernetes_all_is_well_too(
+    elasticdl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticdl.cli.installation.find_spec", lambda name: None)
+
+    code, found = examine(elasticdl)
+
+    assert code == 0
+    assert install_command("kubernetes") in found["Kubernetes"][0]["fix"]
+
+
+def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elasticdl: Run) -> None:
+    code, found = examine(elasticdl, "--on", "kubernetes")
 
     assert code == 1
     assert found["kubeconfig"][0]["state"] == "missing"
@@ -157,7 +178,7 @@ def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
     code, found = examine(elasticdl, "--on=local")
 
     assert code == 0
-    assert set(found) == {"native core", "torch", "tensorflow"}
+    assert set(found) == {"this machine", "native core", "torch", "tensorflow"}
 
 
 @pytest.mark.skipif(not SUBMITTER.exists(), reason="deploy/manifests is not there")

@@ -204,7 +204,10 @@ def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
     ],
 )
 def test_the_summary_says_whether_records_were_lost_or_doubled(phase: str, records: int, expected: str) -> None:
-    assert summary.records(pb.JobStatus(phase=phase, records=records, total_records=5391, epochs=3)) == expected
+    assert (
+        summary.records(pb.JobStatus(phase=phase, records=records, total_records=5391, records_per_epoch=1797))
+        == expected
+    )
 
 
 def test_the_summary_says_why_a_job_ended_before_its_last_epoch() -> None:

@@ -35,6 +35,10 @@ def test_a_misspelt_command_is_refused_with_the_nearest_one(elasticdl: Run) -> N
     [
         ("--modle-def=x", "no such option --modle_def; did you mean --model_def?"),
         ("--no_shufle", "no such option --no_shufle; did you mean --no-shuffle?"),
+        ("--lr=1", "no such option --lr; did you mean --learning_rate?"),
+        ("--batch_size=1", "no such option --batch_size; did you mean --minibatch_size or --global_batch_size?"),
+        ("--port=1", "no such option --port; did you mean --metrics_port?"),
+        ("--pod=1", "no such option --pod; see `elasticdl train --help`"),
         ("--zzz", "no such option --zzz; see `elasticdl train --help`"),
         ("--use_async", "--use_async is not an option here: use --ps_mode=async"),
         ("--worker-image=x", "--worker_image is not an option here: all pods have one image: use --image_name"),
@@ -46,6 +50,27 @@ def test_an_unknown_option_is_refused_with_what_to_do(elasticdl: Run, word: str,
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {expected}")
     assert result.stderr.count("\n") == 1
+
+
+def test_all_unknown_options_are_told_at_once(elasticdl: Run) -> None:
+    result = elasticdl(
+        "train", "--sede", "1", "--num_epochs=2", "--use_async", "--zzz=1", "--zzz=2", "job.yaml", "--qq"
+    )
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        "error: 4 options are wrong:",
+        "  no such option --sede; did you mean --seed?",
+        "  --use_async is not an option here: use --ps_mode=async",
+        "  no such option --zzz; see `elasticdl train --help`",
+        "  no such option --qq; see `elasticdl train --help`",
+    ]
+
+
+def test_options_after_a_script_are_the_scripts_own(elasticdl: Run) -> None:
+    result = elasticdl("run", "--zzz", "1", "train.py", "--qq")
+
+    assert result.stderr.startswith("error: no such option --zzz; see") and "qq" not in result.stderr
 
 
 def test_tracebacks_are_shown_only_with_debug(elasticdl: Run) -> None:

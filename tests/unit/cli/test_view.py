@@ -69,6 +69,26 @@ def test_only_the_newest_events_and_the_last_of_the_dead_are_shown(status: pb.Jo
     assert "event-19" in shown and "event-12" in shown and "event-11 " not in shown
 
 
+def test_evaluations_do_not_push_a_lost_worker_out_of_sight(status: pb.JobStatus) -> None:
+    for number in range(50):
+        status.events.append(
+            pb.EventStatus(at=1010 + number, kind="evaluation", reason=f"accuracy {number}", step=number)
+        )
+        status.events.append(pb.EventStatus(at=1010 + number, kind="checkpoint", step=number))
+
+    shown = text(view.events(status))
+
+    assert "worker-lost" in shown and "worker-joined" in shown
+    assert "accuracy 49" in shown and "accuracy 48" in shown and "accuracy 46" not in shown
+
+
+def test_without_other_events_all_the_room_is_for_evaluations() -> None:
+    evaluations = [pb.EventStatus(at=number, kind="evaluation") for number in range(9)]
+
+    assert view.choose_events(evaluations, 4) == evaluations[-4:]
+    assert view.choose_events([], 4) == []
+
+
 def test_an_evaluation_shows_its_shards(status: pb.JobStatus) -> None:
     status.kind, status.shards_done, status.shards = "evaluation", 3, 7
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Share, Tree, shares
+from elasticdl.errors import ElasticDLError
 
 TAIL = 3
 
@@ -128,12 +130,12 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
         gradients.start(share, told.append)
         for rank in range(share.first, share.stop):
             if rank in skipped:
-                gradients.skip(rank, 0, passes)
+                gradients.skip(rank, is_last=passes == 1)
             else:
-                gradients.backward(model.loss(rank), rank, 0.5, 0, passes)
+                gradients.backward(model.loss(rank), rank, 0.5, is_last=passes == 1)
             for one in range(1, passes):
                 assert told == [], "nothing is final before the last pass"
-                gradients.backward(model.loss(rank + one), rank, 0.5, one, passes)
+                gradients.backward(model.loss(rank + one), rank, 0.5, is_first=False, is_last=one == passes - 1)
         assert sorted(told) == ([0, 1, 2] if len(gradients.sums()) == 1 else [])
         rows += [buffer.clone() for buffer in gradients.sums()]
         nodes += gradients.nodes(share)
@@ -230,8 +232,8 @@ def test_without_order_passes_are_added_as_they_come() -> None:
     gradients = Gradients(model.parameters(), Tree(3), TAIL, ordered=False)
     gradients.start(Share(0, 2))
     for rank in range(2):
-        gradients.backward(model.loss(rank), rank, 0.5, 0, 2)
-        gradients.backward(model.loss(rank + 2), rank, 0.5, 1, 2)
+        gradients.backward(model.loss(rank), rank, 0.5, is_last=False)
+        gradients.backward(model.loss(rank + 2), rank, 0.5, is_first=False)
     gradients.install(gradients.sums()[0])
     expected = sum(leaf(model, rank, 0.5)[0] for rank in range(4))
 
@@ -250,3 +252,60 @@ def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
 
     assert table.weight.grad is not None
     assert table.weight.grad[:, 0].tolist() == [weight, weight, 0, 2 * weight, 0, 0]
+
+
+def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere() -> None:
+    models = [Model(), Model()]
+    one, two = (Gradients(model.parameters(), Tree(1), TAIL, ordered=True) for model in models)
+    one.start(Share(0, 1))
+    one.backward(models[0].loss(0), 0, 1.0)
+    reduced = one.sums()[0]
+    one.install(reduced, [bool(is_touched) for is_touched in one.touched])
+    assert models[0].used.grad is not None and models[0].odd.grad is None
+    models[0].used.grad.mul_(2.0)  # in place, as clipping does
+    models[0].unused.grad = torch.full_like(models[0].unused, 3.0)  # anew, as a script may
+
+    touched = one.collect(reduced)
+    buffer = two.buffer()
+    two.flat(buffer).copy_(one.flat(reduced))
+    two.install(buffer, touched)
+
+    assert touched == [True, False, True]
+    assert models[1].used.grad is not None and torch.equal(models[1].used.grad, models[0].used.grad)
+    assert models[1].odd.grad is None
+    assert models[1].unused.grad is not None and models[1].unused.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True, warns=True)
+    gradients.start(Share(0, 1))
+    gradients.backward(model.loss(0), 0, 1.0)
+    gradients.install(gradients.sums()[0])
+    assert model.used.grad is not None
+    before = model.used.grad.clone()
+
+    model.used.sum().backward()  # type: ignore[no-untyped-call]
+
+    assert torch.equal(model.used.grad, before + 1)
+
+
+def test_a_backward_pass_of_the_script_while_gradients_are_computed_is_an_error() -> None:
+    model = Model()
+    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True, warns=True)
+    gradients.start(Share(0, 1))
+
+    with pytest.raises(ElasticDLError, match=r"step.backward\(loss\)"):
+        model.loss(0).backward()  # type: ignore[no-untyped-call]
+
+
+def test_the_squares_of_complex_gradients_are_those_of_their_parts() -> None:
+    parameter = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+    squares = Squares()
+    squares.is_on = True
+    gradients = Gradients([parameter], Tree(1), TAIL, ordered=True, squares=squares)
+    gradients.start(Share(0, 1))
+
+    gradients.backward((parameter * torch.tensor([2 + 1j, 1 - 1j])).real.sum(), 0, 1.0)
+
+    assert float(squares.by_rank[0]) == pytest.approx(5 + 2)

@@ -116,7 +116,7 @@ def test_an_image_and_updates_make_the_same_state_bit_for_bit(
     for enter in (0, 0, 5):
         gradient = old.gradient()
         old.update(gradient)
-        donation.give_update(old.step, {"records": 8}, gradient, {}, enter)
+        donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, enter)
     donation.close()
 
     assert entered.result(PATIENCE_S) == 5
@@ -144,7 +144,7 @@ def test_the_donor_knows_how_far_the_newcomer_is(
     donation.give_image(old.image())
     gradient = old.gradient()
     old.update(gradient)
-    donation.give_update(old.step, {"records": 8}, gradient, {}, 9)
+    donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, 9)
 
     assert entered.result(PATIENCE_S) == 9
     deadline = threading.Event()
@@ -191,7 +191,7 @@ def test_a_newcomer_far_behind_gets_an_image_again(desk: Desk, donations: Donati
     for _ in range(40):
         gradient = old.gradient()
         old.update(gradient)
-        donation.give_update(old.step, {"records": 8}, gradient, {}, 0)
+        donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, 0)
 
     assert donation.needs_image
     reception.close()
@@ -212,7 +212,7 @@ def test_behind_is_counted_in_updates_however_many_steps_each_takes(desk: Desk, 
     donation.give_image(old.image())
     for number in range(1, 34):
         assert not donation.needs_image, number
-        donation.give_update(old.step + 16 * number, {}, old.gradient(), {}, 0)
+        donation.give_update(old.step + 16 * number, {}, {"gradient": old.gradient()}, 0)
 
     assert donation.needs_image
     reception.close()

@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from elasticdl.ctr import building, config
+from elasticdl.data import columns
+from elasticdl.data.open import open_source
 from elasticdl.errors import DataError, SpecError
 from elasticdl.features.front import Front
 from elasticdl.features.statistics import Statistics
+from elasticdl.spec import DataSpec
 
 
 def clicks(path: Path, rows: int = 400, seed: int = 0, shift: float = 0.0) -> Path:
@@ -135,3 +140,71 @@ def _noting(function: Any, counted: Said) -> Any:
         return function(*given)
 
     return noted
+
+
+def said_yes_or_no(path: Path, positive: str = "yes", negative: str = "no") -> Path:
+    """As `clicks`, with words in place of 1 and 0."""
+    header, *lines = clicks(path).read_text().splitlines()
+    said = [f"{positive if line[0] == '1' else negative}{line[1:]}" for line in lines]
+    path.write_text("\n".join([header, *said]) + "\n")
+    return path
+
+
+def test_labels_of_words_are_those_of_numbers(tmp_path: Path) -> None:
+    clicks(tmp_path / "clicks.csv")
+    plain = build(tmp_path, features={"city": "clicked()"}).front
+    (tmp_path / "words").mkdir()
+    said_yes_or_no(tmp_path / "words" / "clicks.csv")
+    label = {"column": "clicked", "values": {"yes": 1, "no": 0}}
+    mapped = build(tmp_path / "words", label=label, features={"city": "clicked()"}).front
+
+    assert Front.load(tmp_path / "words" / "made") == mapped
+    assert mapped.label_values == {"yes": 1, "no": 0}
+    assert mapped.rates == plain.rates  # how often each value was clicked
+    batch = pa.RecordBatch.from_pydict({"clicked": ["no", "yes", " yes"]})
+    assert mapped.labels(batch).tolist() == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("value", "received"), [("maybe", "'maybe'"), (None, "nothing")])
+def test_a_label_that_no_value_stands_for_is_refused(tmp_path: Path, value: str | None, received: str) -> None:
+    said_yes_or_no(tmp_path / "clicks.csv")
+    front = build(tmp_path, label={"column": "clicked", "values": {"yes": 1, "no": 0}}).front
+
+    with pytest.raises(DataError, match=f"expected one of 'yes', 'no', received {received}; name it in its values"):
+        front.labels(pa.RecordBatch.from_pydict({"clicked": pa.array(["no", value], pa.string())}))
+
+
+def test_a_label_of_words_without_a_mapping_is_refused_with_the_mapping(tmp_path: Path) -> None:
+    said_yes_or_no(tmp_path / "clicks.csv")
+
+    with pytest.raises(DataError, match=r"label: \{column: clicked, values: \{'yes': 1, 'no': 0\}\}"):
+        build(tmp_path)
+
+
+def test_a_value_that_the_mapping_does_not_name_is_refused_before_training(tmp_path: Path) -> None:
+    said_yes_or_no(tmp_path / "clicks.csv", negative="nope")
+
+    with pytest.raises(
+        DataError, match=r"values such as 'nope', which label\.values does not name; it names 'yes', 'no'"
+    ):
+        build(tmp_path, label={"column": "clicked", "values": {"yes": 1, "no": 0}})
+
+
+def test_numbers_other_than_0_and_1_may_be_labels(tmp_path: Path) -> None:
+    said_yes_or_no(tmp_path / "clicks.csv", "1", "-1")
+    front = build(tmp_path, label={"column": "clicked", "values": {1: 1, -1: 0}}).front
+
+    assert front.labels(pa.RecordBatch.from_pydict({"clicked": ["1", "-1"]})).tolist() == [1.0, 0.0]
+
+
+def test_truth_values_of_parquet_may_be_labels(tmp_path: Path) -> None:
+    rows = 200
+    table = {"clicked": [at % 3 == 0 for at in range(rows)], "city": [f"city-{at % 7}" for at in range(rows)]}
+    pq.write_table(pa.table(table), tmp_path / "clicks.parquet")
+    values = {True: 1, False: 0}
+    built = build(tmp_path, data=str(tmp_path / "clicks.parquet"), label={"column": "clicked", "values": values})
+    source = open_source(str(tmp_path / "clicks.parquet"), DataSpec())
+
+    batch = columns.read(source, np.arange(3), built.front.types)
+
+    assert built.front.labels(batch).tolist() == [1.0, 0.0, 0.0]

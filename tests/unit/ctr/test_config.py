@@ -12,6 +12,7 @@ from elasticdl.ctr import config, starter
 from elasticdl.ctr.to_job import to_job
 from elasticdl.errors import SpecError
 from elasticdl.spec import load
+from elasticdl.spec.text import parse_yaml
 
 LEAST = {"data": "clicks.csv", "label": "clicked", "model": "deepfm"}
 
@@ -106,3 +107,48 @@ def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
     assert (found.data, found.label, found.columns[:2]) == ("my clicks.csv", "is it clicked?", ("is it clicked?", "I1"))
     least = config.parse({**LEAST, "data": found.data, "label": found.label, "columns": found.columns}, "ctr.yaml")
     assert found == least
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"click": 1, "none": 0, "skip": 0}, {"click": 1, "none": 0, "skip": 0}),
+        ({1: 1, -1: 0}, {"1": 1, "1.0": 1, "-1": 0, "-1.0": 0}),
+    ],
+)
+def test_the_values_of_a_label_may_be_named(values: dict[Any, int], expected: dict[str, int]) -> None:
+    found = config.parse({**LEAST, "label": {"column": "clicked", "values": values}}, "ctr.yaml")
+
+    assert (found.label, found.label_values) == ("clicked", expected)
+
+
+def test_a_bare_yes_of_yaml_is_every_spelling_of_it() -> None:
+    text = "{data: clicks.csv, label: {column: clicked, values: {yes: 1, no: 0}}, model: deepfm}"
+    found = config.parse(parse_yaml(text, "ctr.yaml"), "ctr.yaml").label_values
+
+    assert {word: found[word] for word in ("yes", "Yes", "TRUE", "no", "False")} == {
+        "yes": 1, "Yes": 1, "TRUE": 1, "no": 0, "False": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        {"column": "clicked"},
+        {"column": "clicked", "values": "yes"},
+        {"column": "clicked", "values": {"yes": 1}},
+        {"column": "clicked", "values": {"yes": 2, "no": 0}},
+    ],
+)
+def test_values_that_are_not_both_classes_are_refused_with_an_example(label: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"values: \{'yes': 1, 'no': 0\}"):
+        config.parse({**LEAST, "label": label}, "ctr.yaml")
+
+
+def test_all_wrong_keys_are_told_at_once() -> None:
+    with pytest.raises(SpecError) as caught:
+        config.parse({**LEAST, "modle": "lr", "training": {"epoch": 1}, "zzz": 1}, "ctr.yaml")
+
+    message = str(caught.value)
+    assert message.startswith("ctr.yaml: 3 things are wrong:")
+    assert "modle: unknown key; did you mean 'model'?" in message and "training.epoch" in message and "zzz" in message

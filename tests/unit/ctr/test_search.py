@@ -206,5 +206,5 @@ def test_the_best_config_has_the_values_filled_in_and_what_was_changed_by_hand(t
 def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
 
-    with pytest.raises(SpecError, match=r"pip install 'elasticdl\[search\]'"):
+    with pytest.raises(SpecError, match=r"pip install .*\[search\]'"):
         opened(tmp_path)

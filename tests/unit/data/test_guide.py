@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).resolve().parents[3] / "docs" / "data.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-def test_the_snippets_of_the_guide_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "least"), [("data.md", 9), ("streaming.md", 2)])
+def test_the_snippets_of_the_guide_run_from_top_to_bottom(
+    name: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+    guide = DOCS / name
+    snippets = re.findall(r"```python\n(.*?)```", guide.read_text(), flags=re.DOTALL)
 
-    exec(compile("\n".join(snippets), str(GUIDE), "exec"), {"__name__": "guide"})
+    exec(compile("\n".join(snippets), str(guide), "exec"), {"__name__": "guide"})
 
-    assert len(snippets) >= 7
+    assert len(snippets) >= least

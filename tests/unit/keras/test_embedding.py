@@ -86,7 +86,7 @@ def trained(
     if module.has_table:
         tables = HybridTables(module.attached(optimizer), Here(Local(seed=0)), depth)
     device = torch.device("cpu")
-    alone = Alone(module, optimizer, dataset, plan, [], contract.learning_rate, device, tables or NoTables())
+    alone = Alone(module, [optimizer], dataset, plan, [], contract.learning_rate, device, tables or NoTables())
     losses = []
     for step in alone.steps():
         for features, labels in step:

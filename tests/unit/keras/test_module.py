@@ -191,7 +191,9 @@ def test_models_that_are_built_by_their_first_batch_train_too(tmp_path: Path, ki
     module = built(contract)
     dataset = contract.dataset(MappedSource(RECORDS, "made up"), Mode.TRAINING)
     plan = Plan(records=24, global_batch=8, logical_ranks=2, epochs=4, seed=0, shuffle=True)
-    alone = Alone(module, contract.build_optimizer(module), dataset, plan, [], contract.learning_rate, CPU, NoTables())
+    alone = Alone(
+        module, [contract.build_optimizer(module)], dataset, plan, [], contract.learning_rate, CPU, NoTables()
+    )
     losses = []
 
     for step in alone.steps():

@@ -84,4 +84,4 @@ except SpecError as exc:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "pip install 'elasticdl[kubernetes]'" in done.stdout
+    assert "[kubernetes]'" in done.stdout

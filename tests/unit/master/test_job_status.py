@@ -33,6 +33,20 @@ def test_a_status_tells_progress_speed_and_workers() -> None:
     ]
 
 
+def test_a_lost_worker_is_told_of_after_any_number_of_evaluations() -> None:
+    driver = trained()
+    driver.exit("worker-1", signal=signal.SIGKILL)
+    for step in range(150):
+        driver.state.job.note(driver.now + step, "evaluation", step=step)
+
+    shown = status(driver.state.job, driver.now)
+
+    kinds = [event.kind for event in shown.events]
+    assert kinds.count("worker-lost") == 1 and kinds.count("started") == 1
+    assert kinds[-100:] == ["evaluation"] * 100
+    assert [event.at for event in shown.events] == sorted(event.at for event in shown.events)
+
+
 def test_a_status_tells_who_was_lost_and_why() -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)

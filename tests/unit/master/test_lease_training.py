@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import count
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from elasticdl.master import events as ev
 from elasticdl.master import progress, ps_events
+from elasticdl.master.actions import DrawLosses, Reply
 from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.shards import Lease
 from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
@@ -312,3 +314,35 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() -> None:
+    driver = training(records=5120, epoch=2560)
+    draws, requests, weighted = list[DrawLosses](), count(1), 0.0
+
+    def say(worker: str, *reports: ev.LeaseReport, want: int = 0) -> tuple[Any, ...]:
+        actions = driver.do(ev.Exchanged(WorkerId(worker), next(requests), reports, want, ()))
+        draws.extend(action for action in actions if isinstance(action, DrawLosses))
+        (reply,) = [action for action in actions if isinstance(action, Reply)]
+        assert reply.answer is not None
+        return reply.answer.leases
+
+    for number in range(40):
+        worker, other = f"worker-{number % 2}", f"worker-{1 - number % 2}"
+        ((_, _, lease),) = say(worker, want=1)
+        loss = 1.0 + number
+        half = step(lease, MINIBATCH)._replace(sums=(("loss", (loss * MINIBATCH,), float(MINIBATCH)),))
+        whole = step(lease, 2 * MINIBATCH)._replace(sums=(("loss", (3 * loss * MINIBATCH,), float(MINIBATCH)),))
+        say(worker, half)
+        say(other, whole)  # who does not hold the lease: it counts nothing
+        say(worker, whole)
+        weighted += 4 * loss * MINIBATCH
+
+    points = [point for draw in draws for point in draw.points]
+    epochs = [epoch for draw in draws for epoch in draw.epochs]
+    assert [(point.step, point.loss) for point in points[:4]] == [(1, 1.0), (2, 3.0), (3, 2.0), (4, 6.0)]
+    assert [point.step for point in points] == list(range(1, 81))
+    assert [(epoch.epoch, epoch.step, epoch.records) for epoch in epochs] == [(1, 40, 2560), (2, 80, 2560)]
+    assert sum(epoch.loss * epoch.records for epoch in epochs) == weighted
+    assert driver.state.job.loss == (80, 120.0)
+    assert driver.replayed().dump() == driver.state.dump()

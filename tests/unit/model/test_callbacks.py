@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from elasticdl.errors import ModelError
-from elasticdl.model.callbacks import BestMetric, Callback, ClipGradientNorm, EarlyStopping, ReduceLROnPlateau
+from elasticdl.model.callbacks import (
+    BestMetric,
+    Callback,
+    ClipGradientNorm,
+    ClipGradientValue,
+    EarlyStopping,
+    ReduceLROnPlateau,
+)
 
 
 def test_a_bare_callback_does_nothing() -> None:
@@ -114,3 +121,18 @@ def test_a_reduction_that_is_none_is_refused(wrong: dict[str, float]) -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="Received"):
         EarlyStopping("m", **wrong)  # type: ignore[arg-type]
+
+
+def test_each_number_of_a_gradient_is_clipped() -> None:
+    model = nn.Linear(3, 1, bias=False)
+    model.weight.grad = torch.tensor([[-2.0, 0.25, 2.0]])
+
+    ClipGradientValue(0.5).on_gradients(model, 0)
+
+    assert model.weight.grad.tolist() == [[-0.5, 0.25, 0.5]]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan])
+def test_a_range_without_numbers_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="clip_value: expected a number above 0"):
+        ClipGradientValue(value)

@@ -231,6 +231,21 @@ def test_reader_params_must_suit_the_reader(tmp_path: Path) -> None:
     assert "does not take spilt" in problem(job(tmp_path, data=DataSpec(reader_params={"spilt": "test"})))
 
 
+def test_reader_params_without_a_reader_are_refused_with_the_other_problems(tmp_path: Path) -> None:
+    data = DataSpec(reader_params={"sep": ";", "rows": 5})
+    write(tmp_path, loss="def loss(labels): ...")
+    found = problem(job(tmp_path, data=data))
+    assert "--data_reader_params: sep, rows would be ignored" in found
+    assert "leave the option out" in found and "--delimiter" in found
+    assert "line " in found and "loss(labels)" in found
+
+    write(tmp_path, x="def custom_reader(data_path): ...")
+    assert "did you mean custom_reader?" in problem(job(tmp_path, data=data))
+
+    write(tmp_path, x="from somewhere import *")
+    assert check(job(tmp_path, data=data)) == []
+
+
 def test_a_misspelt_optional_function_is_remarked_upon(tmp_path: Path) -> None:
     write(tmp_path, x="def eval_metric_fn(): ...")
 
@@ -245,8 +260,11 @@ def test_a_script_is_checked_for_being_there_and_being_python(tmp_path: Path) ->
 
     with pytest.raises(SpecError, match="no such script"):
         check(spec)
-    script.write_text("import torch\n")
+    script.write_text("from elasticdl.torch import join\njoin()\n")
     assert check(spec) == []
+    script.write_text("import torch\n")
+    with pytest.raises(SpecError, match="never calls"):
+        check(spec)
     script.write_text("import\n")
     with pytest.raises(ModelError, match="line 1"):
         check(spec)

@@ -13,7 +13,7 @@ from torch import nn
 from elasticdl.checkpoint.export import load_weights
 from elasticdl.data.mapped import MappedSource
 from elasticdl.data.mode import Mode
-from elasticdl.errors import CheckpointCorrupt, DataError, ModelError
+from elasticdl.errors import CheckpointCorrupt, DataError, ModelError, SpecError
 from elasticdl.model import contract, reduction
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_records, inference, predict_records
@@ -196,6 +196,8 @@ def test_a_reader_of_ones_own_replaces_ours(tmp_path: Path) -> None:
 
     assert source is not None and source.read(torch.tensor([0, 2]).numpy()) == ["here", "here"]
     assert load(tmp_path).reader("here", {}) is None
+    with pytest.raises(SpecError, match="times would be ignored"):
+        load(tmp_path).reader("here", {"times": 3})
     with pytest.raises(DataError, match="no items"):
         load(tmp_path, x=reader).reader("here", {"times": 0})
 
@@ -231,10 +233,10 @@ def test_predictions_come_with_the_records_they_are_of(tmp_path: Path) -> None:
 
     batches = list(predict_records(model, dataset, 2, 11, 4, CPU))
 
-    assert [(start, stop) for start, stop, _ in batches] == [(2, 6), (6, 10), (10, 11)]
+    assert [(batch.first, batch.past) for batch in batches] == [(2, 6), (6, 10), (10, 11)]
     with torch.no_grad():
         inputs = torch.arange(2.0, 11.0).reshape(-1, 1).expand(-1, 2)
-        torch.testing.assert_close(torch.cat([p for _, _, p in batches]), model(inputs))
+        torch.testing.assert_close(torch.cat([batch.predictions for batch in batches]), model(inputs))
 
 
 def test_inference_leaves_every_part_in_the_mode_it_was_in() -> None:

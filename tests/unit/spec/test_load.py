@@ -152,3 +152,18 @@ def test_a_dumped_job_loads_as_itself(wish: int, epochs: int, params: dict[str, 
     )
 
     assert load.resolve(yaml.safe_load(yaml.safe_dump(spec.model_dump(mode="json")))) == spec
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"checkpoint": {"steps": 5}}, "checkpoint.steps"),
+        ({"ps": {"wish": 1}}, "ps.wish"),
+        ({"plan": {"batch_rule": "adascale"}}, "plan.batch_rule"),
+    ],
+)
+def test_what_an_unmodified_script_would_never_hear_of_is_refused(given: dict[str, object], place: str) -> None:
+    script = {"path": "train.py", "compat": "ddp"}
+
+    with pytest.raises(SpecError, match=f"{place}.*script.compat=ddp"):
+        load.resolve({"name": "job", "kind": "script", "script": script, **given})

@@ -35,7 +35,7 @@ def test_no_checkpoint_is_due_where_none_is_asked_for() -> None:
 
 
 def test_the_rate_of_a_keras_optimizer_cannot_be_scaled() -> None:
-    keras = cast(Any, SimpleNamespace(keras=object()))
+    keras = [cast(Any, SimpleNamespace(keras=object()))]
     batch_of(job(), PLAN, keras, "run")
 
     with pytest.raises(SpecError, match="the model is one of Keras: leave out --adaptive_batch"):

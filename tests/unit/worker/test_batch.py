@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 import torch
@@ -9,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.tree import Tree
 from elasticdl.data.plan import Plan
 from elasticdl.spec import BatchRule
 from elasticdl.worker.batch import Batch, Change, Update, newest
 from elasticdl.worker.noise import Estimate
-from elasticdl.worker.training import scaled_rate
+from elasticdl.worker.tail import Tail
+from elasticdl.worker.training import Training
 
 KNOWN = Estimate(2.0, 6.0)
 
@@ -134,11 +136,12 @@ def test_rates_are_scaled_for_one_update_and_are_what_they_were() -> None:
     parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))]
     groups = [{"params": [parameters[0]]}, {"params": [parameters[1]], "lr": 0.3}]
     optimizer = torch.optim.SGD(groups, lr=0.1)
-    for parameter in parameters:
-        parameter.grad = torch.ones(2)
+    gradients = Gradients(parameters, Tree(1), Tail(1).length, ordered=True)
+    batch = Batch(BatchRule.SQRT, 1)
+    training = Training(nn.ParameterList(parameters), [optimizer], gradients, (), lambda step: None, batch)
+    training.begin()
 
-    with scaled_rate(optimizer, math.sqrt(4)):
-        optimizer.step()
+    training.apply(torch.ones(gradients.length), Update(4, passes=4, scale=4.0), {})
 
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.3]
     torch.testing.assert_close(parameters[0].detach(), torch.full((2,), -0.2))

@@ -79,7 +79,7 @@ def trained(kind: Any, ps: Ps | None, *, ranks: int = 1, depth: int = 0) -> tupl
         max_steps=0,
     )
     dataset = Dataset(mapped.as_source(Records(), "records"), stack=tensors.stack)
-    alone = Alone(model, optimizer, dataset, plan, [], lambda step: 0.2 / (1 + step), torch.device("cpu"), tables)
+    alone = Alone(model, [optimizer], dataset, plan, [], lambda step: 0.2 / (1 + step), torch.device("cpu"), tables)
     for step in alone.steps():
         for features, labels in step:
             step.backward((model(features) - labels).square().mean())

@@ -37,7 +37,7 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
     done = min(skipped * minibatch, size - 1) // minibatch * minibatch
     lease = pb.Lease(id=7, start=100, stop=100 + size, done=done, lane=5, number=11)
     works = works_of(feed_of(300, minibatch), lease)
-    progress, known = Progress(minibatch), done
+    progress, known, reported = Progress(minibatch), done, list[int]()
     for work in works:
         progress.begun(work)
     order = list(works)
@@ -51,9 +51,11 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
         if told is not None:
             assert told[0] is lease
             known = told[1]
+            reported += [work.place for work in told[2]]
         assert known == expected
 
     assert known == size
+    assert reported == [work.place for work in works], "each batch once, with the report that counts it"
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))

@@ -45,7 +45,9 @@ def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, Estimate |
         gradients.start(share)
         for rank in range(share.first, share.stop):
             for one in range(PASSES):
-                gradients.backward(loss(net, rank, one), rank, SIZES[rank, one] / PLANNED, one, PASSES)
+                gradients.backward(
+                    loss(net, rank, one), rank, SIZES[rank, one] / PLANNED, is_first=one == 0, is_last=one == PASSES - 1
+                )
         sums = gradients.sums()
         tail.write(gradients.tail(sums[0]), {}, 1, member, 0, stop=False, squares=squares)
         rows += [buffer.clone() for buffer in sums]

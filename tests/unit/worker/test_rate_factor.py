@@ -72,7 +72,7 @@ def training() -> Training:
     nn.init.zeros_(model.weight)
     gradients = Gradients(model.parameters(), Tree(1), Tail(1).length, ordered=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Training(model, optimizer, gradients, (), lambda step: None, Batch(BatchRule.NONE, 1))
+    return Training(model, [optimizer], gradients, (), lambda step: None, Batch(BatchRule.NONE, 1))
 
 
 def update(one: Training, what: Update) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.collective.squares import Squares
-from elasticdl.worker.tail import Tail
+from elasticdl.worker.tail import LEFT, Tail
 
 
 def sum_of(tail: Tail, written: list[torch.Tensor]) -> torch.Tensor:
@@ -98,3 +98,26 @@ def test_the_first_member_says_what_the_learning_rate_is_multiplied_with() -> No
     heard = tail.read(sum_of(tail, [written(tail, {}, 1, rank, 0, rate_factor=0.5 + rank) for rank in range(3)]))
 
     assert heard.rate_factor == 0.5
+
+
+def test_digests_and_touched_parameters_of_all_members_arrive() -> None:
+    tail = Tail(4, parameters=3)
+    members = [
+        written(tail, {}, 2, 0, 0, digest=(1 << 24) - 1, touched=b"\x01\x00\x00"),
+        written(tail, {}, 2, 1, 0, digest=12345, touched=b"\x01\x00\x01"),
+    ]
+
+    heard = tail.read(sum_of(tail, members))
+
+    assert heard.digests[:2] == ((1 << 24) - 1, 12345)
+    assert heard.touched == (True, False, True)
+
+
+def test_who_left_its_loop_is_heard_and_no_round_is_agreed() -> None:
+    tail = Tail(4)
+
+    heard = tail.read(sum_of(tail, [written(tail, {}, 2, 0, 7), written(tail, {}, 2, 1, LEFT)]))
+
+    assert heard.leavers == [1]
+    assert heard.agreed(2) == 0
+    assert tail.read(written(tail, {}, 2, 0, LEFT)).agreed(1) == 0

@@ -84,7 +84,7 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     optimizer = contract.build_optimizer(module, 0.01)
     tables = HybridTables(module.attached(optimizer), Here(Local(seed=0)), 2)
     plan = Plan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
-    alone = Alone(module, optimizer, dataset, plan, [], contract.learning_rate, torch.device("cpu"), tables)
+    alone = Alone(module, [optimizer], dataset, plan, [], contract.learning_rate, torch.device("cpu"), tables)
     losses = []
     for step in alone.steps():
         for features, labels in step:

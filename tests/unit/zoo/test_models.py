@@ -66,8 +66,8 @@ def test_records_without_labels_can_be_predicted(tmp_path: Path) -> None:
         found = load(f"{name}.forward")
         source = found.reader(str(paths[name]), {}) or open_source(str(paths[name]), DataSpec())
         dataset = found.dataset(source, Mode.PREDICTION)
-        ((_, _, predictions),) = predict_records(found.build_model(), dataset, 0, 4, 4, torch.device("cpu"))
-        assert predictions.shape == shape
+        (predicted,) = predict_records(found.build_model(), dataset, 0, 4, 4, torch.device("cpu"))
+        assert predicted.predictions.shape == shape
 
 
 def test_what_a_position_predicts_does_not_depend_on_what_follows() -> None:

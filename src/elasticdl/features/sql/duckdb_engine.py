@@ -18,6 +18,7 @@ from typing import Any
 
 from elasticdl.data.table_uri import DuckdbTable
 from elasticdl.errors import DataError
+from elasticdl.extras import install_command
 from elasticdl.features.sql import generate, stream
 from elasticdl.features.sql.dialect import DuckDb
 from elasticdl.features.sql.files import CsvFiles, ParquetFiles, compression, field_name
@@ -211,5 +212,5 @@ def _duckdb() -> ModuleType:
     try:
         import duckdb
     except ImportError as exc:
-        raise DataError("analysis needs DuckDB: pip install 'elasticdl[features]'") from exc
+        raise DataError(f"analysis needs DuckDB: {install_command('features')}") from exc
     return duckdb

@@ -54,8 +54,8 @@ def find(uri: str, columns: Sequence[str], delimiter: str | None) -> CsvFiles | 
         )
     if kinds[first] == "parquet":
         return ParquetFiles(known)
-    if kinds[first] == "tfrecord":
-        raise DataError(f"{first}: records of TFRecord files have no columns; analyze CSV, Parquet or a table")
+    if kinds[first] in ("tfrecord", "jsonl"):
+        raise DataError(f"{first}: records of {kinds[first]} files have no columns; analyze CSV, Parquet or a table")
     return _csv(known, tuple(columns), delimiter)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from elasticdl.data import table_uri
 from elasticdl.data.table_uri import MaxComputeTable
 from elasticdl.errors import DataError
+from elasticdl.extras import install_command
 from elasticdl.features.sql import generate
 from elasticdl.features.sql.dialect import MaxCompute
 from elasticdl.features.sql.interface import Column, Form, Progress, Question, Row
@@ -38,7 +39,7 @@ class MaxComputeEngine:
         try:
             from odps import ODPS
         except ImportError as exc:
-            raise DataError("tables of MaxCompute need PyODPS: pip install 'elasticdl[maxcompute]'") from exc
+            raise DataError(f"tables of MaxCompute need PyODPS: {install_command('maxcompute')}") from exc
         access_id, endpoint = environ.get("ODPS_ACCESS_ID"), environ.get("ODPS_ENDPOINT")
         key = table_uri.secret(environ, "ODPS_ACCESS_KEY")
         if not access_id or not key or not endpoint:

@@ -14,6 +14,7 @@ from typing import Any
 from elasticdl.data import postgres_key
 from elasticdl.data.table_uri import PostgresTable
 from elasticdl.errors import DataError
+from elasticdl.extras import install_command
 from elasticdl.features.sql import generate
 from elasticdl.features.sql.dialect import Postgres
 from elasticdl.features.sql.interface import Column, Form, Progress, Question, Row
@@ -119,5 +120,5 @@ def _psycopg() -> ModuleType:
     try:
         import psycopg
     except ImportError as exc:
-        raise DataError("tables of PostgreSQL need psycopg: pip install 'elasticdl[postgres]'") from exc
+        raise DataError(f"tables of PostgreSQL need psycopg: {install_command('postgres')}") from exc
     return psycopg

@@ -61,7 +61,7 @@ def _pod(image: str, arguments: Sequence[str], port: int) -> Document:
     container = {
         "name": "scheduler",
         "image": image,
-        "command": ["python", "-m", "elasticdl.cli", "scheduler", *arguments, f"--port={port}"],
+        "command": ["python", "-P", "-m", "elasticdl.cli", "scheduler", *arguments, f"--port={port}"],
         "ports": [{"name": "health", "containerPort": port}],
         # It imports for some seconds before it answers at all.
         "startupProbe": _probe(health.LIVENESS, periodSeconds=2, failureThreshold=60),

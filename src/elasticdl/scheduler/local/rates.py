@@ -6,6 +6,7 @@ import logging
 from functools import cache, lru_cache
 from importlib.util import find_spec
 
+from elasticdl.extras import install_command
 from elasticdl.scheduler.interface import Rates
 from elasticdl.scheduler.local.events import Progress
 from elasticdl.scheduler.local.submission import Submission
@@ -45,8 +46,8 @@ def _can_fit() -> bool:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         _log.warning(
-            "%s missing: what masters measure is not used, jobs count as equally fast and no batch is scaled; "
-            "pip install 'elasticdl[scheduler]'",
+            "%s missing: what masters measure is not used, jobs count as equally fast and no batch is scaled; %s",
             " and ".join(missing),
+            install_command("scheduler"),
         )
     return not missing

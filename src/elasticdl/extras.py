@@ -1,0 +1,96 @@
+"""The optional dependencies of ElasticDL, and the command that installs them.
+
+The name `elasticdl` on the public package index belongs to an older project, so no command here installs by that name:
+it names the clone or the wheel that this installation came from, or the requirements of the extra themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+DISTRIBUTION = "elasticdl"
+
+_MARKER = re.compile(r"""extra\s*==\s*["']([\w.-]+)["']""")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an installation came from, as long as that still exists, and what its extras require."""
+
+    path: Path | None = None  # the root of a clone, or the file of a wheel or an sdist
+    editable: bool = False
+    requirements: tuple[str, ...] = ()  # as `Requires-Dist` of the package's metadata states them
+
+
+def install_command(*extras: str) -> str:
+    """The shell command that adds `extras` to this installation, such as `pip install '.[torch]'` with the full path.
+
+    Works from any directory.
+    """
+    return format_install(find_origin(), extras)
+
+
+def reinstall_command() -> str:
+    """The shell command that builds and installs ElasticDL again, with its native core, and nothing else."""
+    origin = find_origin()
+    if origin.path is None:
+        return "pip install --force-reinstall --no-deps '.' in a clone of ElasticDL, or with the name of a wheel of it"
+    return f"pip install --force-reinstall --no-deps {_target(origin, '')}"
+
+
+def format_install(origin: Origin, extras: tuple[str, ...]) -> str:
+    """The command for an installation of this origin. Pure."""
+    if origin.path is not None:
+        return f"pip install {_target(origin, '[' + ','.join(extras) + ']')}"
+    requirements = [
+        requirement.strip()
+        for requirement, _, marker in (line.partition(";") for line in origin.requirements)
+        if set(_MARKER.findall(marker)) & set(extras)
+    ]
+    if not requirements:
+        return f"pip install '.[{','.join(extras)}]' in a clone of ElasticDL"
+    return shlex.join(["pip", "install", *dict.fromkeys(requirements)])
+
+
+def _target(origin: Origin, extras: str) -> str:
+    return f"{'-e ' if origin.editable else ''}{_quote(f'{origin.path}{extras}')}"
+
+
+def _quote(word: str) -> str:
+    # Brackets are patterns of the shell: always in quotes, as people write them.
+    return shlex.quote(word) if "'" in word else f"'{word}'"
+
+
+def find_origin() -> Origin:
+    """Reads the installed package's metadata; a clone that is run without being installed is recognised, too."""
+    clone = Path(__file__).resolve().parents[2]
+    if _is_clone(clone):
+        return Origin(clone, editable=True)
+    try:
+        installed = metadata.distribution(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return Origin()
+    return parse_origin(installed.read_text("direct_url.json"), tuple(installed.requires or ()))
+
+
+def parse_origin(direct_url: str | None, requirements: tuple[str, ...]) -> Origin:
+    """The origin as pip records it (PEP 610). What pip installed from an index, or is gone by now, has no path."""
+    if not direct_url:
+        return Origin(requirements=requirements)
+    document = json.loads(direct_url)
+    url = urlparse(str(document.get("url", "")))
+    path = Path(unquote(url.path))
+    is_there = url.scheme == "file" and (_is_clone(path) or (path.suffix == ".whl" and path.is_file()))
+    editable = bool((document.get("dir_info") or {}).get("editable"))
+    return Origin(path if is_there else None, editable and is_there, requirements)
+
+
+def _is_clone(path: Path) -> bool:
+    project = path / "pyproject.toml"
+    return project.is_file() and f'name = "{DISTRIBUTION}"' in project.read_text(encoding="utf-8")

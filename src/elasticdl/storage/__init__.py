@@ -1,0 +1,1 @@
+"""Object stores as places: addresses, retried requests, local copies, and the check before launch."""

@@ -1,0 +1,103 @@
+"""Requests to an object store: what may pass is tried again for a bounded time, what will not is an error at once."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from elasticdl.errors import SpecError, StoreUnavailable
+from elasticdl.storage.schemes import SCHEMES, transient_errors
+
+RETRY_S = 60.0
+_FIRST_S, _LONGEST_S = 0.1, 5.0
+_PASSING_STATUS = (408, 409, 425, 429)  # and all from 500 on
+_LASTING_ERRNO = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOSYS, errno.EMSGSIZE, errno.EEXIST}
+)
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def retry(
+    attempt: Callable[[], T],
+    address: str,
+    scheme: str,
+    retry_s: float = RETRY_S,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> T:
+    """What `attempt` returns, tried again for `retry_s` seconds while the store does not answer as it should.
+
+    Raises FileNotFoundError for what is not there, SpecError for what the store refuses for good, and
+    StoreUnavailable where time runs out. `OSError`s of the local disk pass unchanged.
+    """
+    until, pause_s = clock() + retry_s, _FIRST_S
+    while True:
+        try:
+            return attempt()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, SpecError):
+            raise
+        except Exception as exc:
+            if is_local(exc):
+                raise
+            if not is_transient(exc, scheme):
+                raise refusal(address, scheme, exc) from exc
+            left_s = until - clock()
+            if left_s <= 0:
+                raise StoreUnavailable(f"{address}: the store did not answer for {retry_s:g} s: {_text(exc)}") from exc
+            _log.warning("%s: the store does not answer, trying again for %.0f s: %s", address, left_s, _text(exc))
+            wait(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _LONGEST_S)
+
+
+def is_transient(exc: Exception, scheme: str) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(exc, TimeoutError | ConnectionError):
+        return True
+    status = _status(exc)
+    if status is not None:
+        return status >= 500 or status in _PASSING_STATUS
+    if isinstance(exc, OSError):
+        return not isinstance(exc, PermissionError | FileExistsError) and exc.errno not in _LASTING_ERRNO
+    return isinstance(exc, transient_errors(scheme))
+
+
+def is_local(exc: Exception) -> bool:
+    """Whether the disk of this machine is at fault: such an error names a file of it."""
+    return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def refusal(address: str, scheme: str, exc: Exception) -> SpecError:
+    """What the store does not allow, and what to look at."""
+    return SpecError(
+        f"{address}: the store refuses it: {_text(exc)}; check the address, the permissions there, and the "
+        f"environment of the job: {SCHEMES[scheme].variables}"
+    )
+
+
+def _status(exc: BaseException | None) -> int | None:
+    """The HTTP status behind an error, in the words of the three packages."""
+    while exc is not None:
+        answer = getattr(exc, "response", None)
+        if isinstance(answer, dict):
+            answer = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        for status in (answer, getattr(exc, "status_code", None), getattr(exc, "status", None), _code(exc)):
+            if isinstance(status, int) and 100 <= status < 600:
+                return status
+        exc = exc.__cause__
+    return None
+
+
+def _code(exc: BaseException) -> int | None:
+    code = getattr(exc, "code", None)
+    return int(code) if isinstance(code, int | str) and str(code).isdecimal() else None
+
+
+def _text(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__

@@ -1,0 +1,100 @@
+"""Directories that belong to a living process: hidden, locked, and swept by the next when their process is dead.
+
+`scratch` is this process's own, for files on their way to or from an object store.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from elasticdl.errors import SpecError
+from elasticdl.storage.place import StorePath
+
+PREFIX = ".staging-"
+
+
+def open_locked(directory: Path, stem: str) -> tuple[Path, int]:
+    """A new hidden directory inside, and the descriptor that holds its lock: close it when the directory is done."""
+    while True:
+        path = hidden(directory, stem)
+        path.mkdir()
+        lock = _try_lock(path)
+        if lock is not None and path.exists():
+            return path, lock
+        if lock is not None:  # another process swept between the two calls
+            os.close(lock)
+
+
+def hidden(directory: Path, stem: str) -> Path:
+    """A name for a directory that `sweep` knows."""
+    return directory / f"{PREFIX}{stem}-{secrets.token_hex(4)}"
+
+
+def sweep(directory: Path) -> None:
+    """Remove what dead processes left in `directory`."""
+    for path in directory.glob(PREFIX + "*"):
+        lock = _try_lock(path)
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def scratch() -> Path:
+    """A private directory of this process; it goes when the process ends, or when the next one asks for its own."""
+    return _scratch(os.getpid(), tempfile.gettempdir())
+
+
+def fetch(place: StorePath, names: Iterable[str], version: str) -> Path:
+    """A local directory with these files of `place`, each downloaded once in this process.
+
+    `version` tells apart what was at one address at different times. Raises FileNotFoundError.
+    """
+    key = hashlib.sha256(f"{place}\n{version}".encode()).hexdigest()[:32]
+    directory = scratch() / key
+    directory.mkdir(exist_ok=True)
+    for name in names:
+        if not (directory / name).exists():
+            (place / name).download(directory / name)
+    return directory
+
+
+@lru_cache(maxsize=1)
+def _scratch(pid: int, temporary: str) -> Path:
+    shared = Path(temporary) / f"elasticdl-{os.getuid()}"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    stat = shared.lstat()
+    if stat.st_uid != os.getuid() or shared.is_symlink() or stat.st_mode & 0o077:
+        raise SpecError(
+            f"{shared}: expected a directory that only you can use; remove it, or set TMPDIR to another place"
+        )
+    sweep(shared)
+    path, _ = open_locked(shared, "store")  # its lock ends with the process
+    atexit.register(_remove, path, pid)
+    return path
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _try_lock(path: Path) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

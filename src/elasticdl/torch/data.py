@@ -1,0 +1,202 @@
+"""What `join` is given to read, as a feed: a map-style dataset, a DataLoader, or an IterableDataset.
+
+A DataLoader is taken apart: its dataset, `collate_fn`, processes and order are used, its own iteration is not. What
+cannot be kept with workers that come and go is refused here, before the first step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
+
+from elasticdl.data import mapped
+from elasticdl.data.collate import collate
+from elasticdl.data.interface import RecordSource
+from elasticdl.data.mapped import MapDataset
+from elasticdl.data.plan import Plan
+from elasticdl.errors import SpecError
+from elasticdl.model import tensors
+from elasticdl.torch.sampling import FlatBatches, SampledOrder
+from elasticdl.worker.fetch import ItemFetcher
+from elasticdl.worker.loading import ItemRequests, LoadedFeed, LoaderOptions
+from elasticdl.worker.stream_requests import StreamRequests
+from elasticdl.worker.streams import open_streams
+
+_log = logging.getLogger(__name__)
+
+Data = MapDataset | DataLoader[Any] | IterableDataset[Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read and how, whatever it was given as."""
+
+    dataset: Any
+    collate: Callable[[list[Any]], Any]
+    options: LoaderOptions
+    batch_size: int | None
+    shuffle: bool
+    drop_last: bool
+    sampler: Any = None  # draws the order of each epoch; None: the plan does
+
+    @property
+    def is_stream(self) -> bool:
+        if isinstance(self.dataset, IterableDataset):
+            return True
+        has_numbers = hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, RecordSource)
+        return hasattr(self.dataset, "__iter__") and not has_numbers
+
+
+def collate_records(items: list[Any]) -> Any:
+    """Tensors of the items of a plain dataset: dicts by key, tuples by place; Python floats become float32."""
+    return tensors.to_tensors(collate(items, tensors.stack, "the dataset of join: its item"))
+
+
+def describe_reading(
+    data: Data,
+    *,
+    shuffle: bool | None = None,
+    drop_last: bool | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    num_workers: int | None = None,
+    pin_memory: bool | None = None,
+) -> Reading:
+    """What `join` was asked to read. Arguments that a DataLoader decides itself are refused beside one."""
+    if isinstance(data, DataLoader):
+        given = {"shuffle": shuffle, "drop_last": drop_last, "collate_fn": collate_fn, "num_workers": num_workers}
+        for name, value in {**given, "pin_memory": pin_memory}.items():
+            if value is not None:
+                raise SpecError(f"join: {name} is the DataLoader's; set it there, and leave it out of join")
+        return _reading_of_loader(data)
+    reading = Reading(
+        data,
+        collate_fn or collate_records,
+        LoaderOptions(num_workers=num_workers or 0, pin_memory=bool(pin_memory)),
+        batch_size=None,
+        shuffle=True if shuffle is None else shuffle,
+        drop_last=bool(drop_last),
+    )
+    if reading.is_stream and shuffle:
+        raise SpecError("join: shuffle=True, but an IterableDataset has its own order; shuffle inside the dataset")
+    return reading
+
+
+def _reading_of_loader(loader: DataLoader[Any]) -> Reading:
+    options = LoaderOptions(
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        prefetch_factor=loader.prefetch_factor,
+        timeout_s=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+    )
+    reading = Reading(loader.dataset, loader.collate_fn, options, loader.batch_size, False, loader.drop_last)
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise SpecError(
+            "join: the DataLoader has batch_size=None, so its dataset gives whole batches, whose records cannot be "
+            "counted; let the dataset give single records, and the DataLoader batch_size=N"
+        )
+    if reading.is_stream:
+        return reading
+    if loader.batch_size is None:
+        batches = FlatBatches(loader.batch_sampler)
+        return replace(reading, batch_size=batches.batch_size, sampler=batches)
+    sampler: Any = loader.sampler
+    if isinstance(sampler, DistributedSampler):
+        _log.warning(
+            "join: DistributedSampler is replaced by the plan, which divides each batch among the workers; records are "
+            "neither repeated nor left out to make parts even. You may leave the sampler out of the DataLoader"
+        )
+        return replace(reading, shuffle=sampler.shuffle)
+    if type(sampler) is SequentialSampler:
+        return reading
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        return replace(reading, shuffle=True)  # a permutation of all items, which the plan computes in constant memory
+    return replace(reading, sampler=sampler)
+
+
+def open_data(
+    reading: Reading,
+    *,
+    global_batch_size: int | None,
+    logical_ranks: int,
+    epochs: int,
+    seed: int,
+    max_steps: int,
+    records_per_epoch: int | Sequence[int] | None,
+    device: torch.device,
+    max_workers: int,
+    in_job: bool,
+) -> LoadedFeed:
+    """The feed of `reading`, with its plan; nothing is started."""
+    batch = global_batch_size or reading.batch_size
+    if batch is None:
+        raise SpecError("join: give global_batch_size, the records of one step in all workers together")
+    if batch < logical_ranks:
+        name = "global_batch_size" if global_batch_size else "the DataLoader's batch_size"
+        raise SpecError(f"join: {name}={batch} is smaller than the {logical_ranks} logical ranks")
+    planned = partial(
+        Plan, global_batch=batch, logical_ranks=logical_ranks, epochs=epochs, seed=seed, drop_last=reading.drop_last,
+        max_steps=max_steps,
+    )  # fmt: skip
+    options = replace(reading.options, ignores_terminate=in_job, step_slices=-(-logical_ranks // max_workers))
+    if reading.is_stream:
+        each, lengths = _stream_records(batch, logical_ranks), _stream_lengths(records_per_epoch, logical_ranks)
+        if lengths:
+            steps = min(lengths) // each if reading.drop_last else -(-max(lengths) // each)
+            plan = planned(records=steps * batch, shuffle=False)
+        else:
+            plan = planned(records=_stream_total(reading.dataset, records_per_epoch), shuffle=False)
+        streams = open_streams(reading.dataset, logical_ranks, seed, plan.steps_per_epoch, each, lengths)
+        return LoadedFeed(StreamRequests(streams, plan, reading.collate), plan, options, device)
+    if records_per_epoch is not None:
+        raise SpecError(
+            "join: records_per_epoch is for streams; a dataset with a length, or its sampler, knows its own"
+        )
+    source = mapped.as_source(reading.dataset, "the dataset of join")
+    order = None if reading.sampler is None else SampledOrder.of(reading.sampler, seed, len(source))
+    plan = planned(records=len(source) if order is None else order.records, shuffle=reading.shuffle)
+    requests = ItemRequests(ItemFetcher(source, reading.collate, seed), plan, order)
+    return LoadedFeed(requests, plan, options, device)
+
+
+def _stream_records(batch: int, streams: int) -> int:
+    if batch % streams:
+        raise SpecError(
+            f"join: a global batch of {batch} records is not divisible by {streams} logical ranks, each of which takes "
+            f"the same number from its stream; use {batch - batch % streams} or {batch + streams - batch % streams}"
+        )
+    return batch // streams
+
+
+def _stream_lengths(records_per_epoch: int | Sequence[int] | None, streams: int) -> tuple[int, ...]:
+    """The length of each stream; empty where only the whole is given."""
+    if records_per_epoch is None or isinstance(records_per_epoch, int):
+        return ()
+    lengths = tuple(int(length) for length in records_per_epoch)
+    if len(lengths) != streams or min(lengths) < 0 or not any(lengths):
+        raise SpecError(
+            f"join: records_per_epoch={list(lengths)} must have the length of each of the {streams} streams, one for "
+            "each logical rank"
+        )
+    return lengths
+
+
+def _stream_total(dataset: Any, records_per_epoch: Any) -> int:
+    if records_per_epoch is not None:
+        if records_per_epoch < 1:
+            raise SpecError(f"join: records_per_epoch must be 1 or more, got {records_per_epoch}")
+        return int(records_per_epoch)
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError) as exc:
+        raise SpecError(
+            "join: an IterableDataset without a length needs records_per_epoch=N, the records of all streams together, "
+            "or the length of each: records_per_epoch=elasticdl.torch.count_records(dataset, streams=logical_ranks)"
+        ) from exc

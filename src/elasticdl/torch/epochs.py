@@ -1,0 +1,103 @@
+"""The steps of a job for frameworks that own the training loop: a loader that is iterated once per epoch.
+
+A framework's counters and callbacks are state of the training, too: newcomers and resumed jobs receive them. They are
+read between two steps only, because in the middle of a step each worker has advanced them differently.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from elasticdl.torch.join import Job
+from elasticdl.worker.step import Step
+
+
+class LoopState:
+    """What a framework's loop remembers, as it was between the two latest steps. Passed to `join` as `state=`."""
+
+    def __init__(self, read: Callable[[], dict[str, Any]], write: Callable[[Mapping[str, Any]], None]) -> None:
+        """`read` returns the state of the framework now; `write` puts a state into the framework."""
+        self._read = read
+        self._write = write
+        self._state: dict[str, Any] = {}
+
+    def take(self) -> None:
+        """Keep a copy of the state of now. Called between two steps."""
+        self._state = copy.deepcopy(self._read())
+
+    def restore(self) -> None:
+        """Put the state that was kept last into the framework."""
+        if self._state:
+            self._write(copy.deepcopy(self._state))
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._state = state
+        self.restore()
+
+
+class EpochLoader:
+    """Gives the steps of a job epoch by epoch. In a job that runs already it begins where the job is."""
+
+    def __init__(
+        self, job: Job, state: LoopState, place: Callable[[Step], None], end: Callable[[], None] = lambda: None
+    ) -> None:
+        """`place(step)` is called before a step is given: let the framework's counters be those of the step.
+
+        `end` is called where there are no steps any more: the job was stopped, or this worker has left it.
+        """
+        self.job = job
+        self._state = state
+        self._place = place
+        self._end = end
+        self._steps: Iterator[Step] | None = None
+        self._pending: Step | None = None
+        self.current: Step | None = None
+
+    def __len__(self) -> int:
+        return self.job.plan.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps of one epoch: that of the next step."""
+        step = self._next()
+        while step is not None:
+            self._place(step)
+            yield step
+            if step.is_last_of_epoch:
+                return
+            following = self._next()
+            if following is not None and following.epoch != step.epoch:
+                # This worker lost its place and joined anew in a later epoch. What the framework does at the end of
+                # the earlier epoch must not count.
+                self._pending = following
+                return
+            step = following
+        self._end()
+
+    def finish(self) -> None:
+        """The framework has left its loop: complete the last step, or end the training in all workers."""
+        last, total = self.current, self.job.plan.total_steps
+        if self._steps is None or last is None:
+            return  # it has not begun, or there were no steps any more
+        self._state.take()
+        if last.number + last.passes >= total:
+            next(self._steps, None)
+        else:
+            self._steps.close()  # type: ignore[attr-defined]  # a generator
+        self._steps = iter(())
+
+    def _next(self) -> Step | None:
+        if self._pending is not None:
+            step, self._pending = self._pending, None
+            self._state.restore()
+            return step
+        if self._steps is None:
+            self._steps = iter(self.job)
+        if self.current is not None:
+            self._state.take()
+        self.current = next(self._steps, None)
+        return self.current

@@ -1,0 +1,247 @@
+"""The agent of an unmodified script (`elasticdl run --compat ddp`): what torchrun's agent is to its workers.
+
+The script is a child process with the environment torchrun gives: RANK, WORLD_SIZE, MASTER_ADDR and so on. A round of
+the master is one start of the script; `Expelled` means that another round follows, so the script is ended and the agent
+says Ready. This module does not import torch: a replacement is ready in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from elasticdl.errors import SpecError
+from elasticdl.launcher.child import inherited
+from elasticdl.model import script_source
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.session import WorkerSession
+from elasticdl.signals import on_terminate
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import WorkerEnv
+from elasticdl.worker.script_process import ScriptProcess, script_environ
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5  # between two looks at the clock: is the grace over, is the master away for good?
+_KILL_AFTER = 0.8  # of the grace: the rest is for the agent itself to end
+
+
+class ReservedPort:
+    """A port that nobody else is given, while a process of ours may listen on it.
+
+    The socket is bound and never listens. With SO_REUSEADDR on both sides, as the store of torch sets it, another
+    socket may listen on its port; one that asks for any free port does not get it.
+    """
+
+    def __init__(self, bound: socket.socket) -> None:
+        self._socket = bound
+        host, port = bound.getsockname()[:2]
+        self.address = f"{host}:{port}"
+
+    @classmethod
+    def bind(cls, host: str) -> ReservedPort:
+        """Any free port of `host`."""
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, 0))
+        return cls(bound)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Agent:
+    """Starts and ends the script as the master says. `run` returns the exit reason of the worker."""
+
+    def __init__(self, env: WorkerEnv, spec: JobSpec) -> None:
+        self._env = env
+        self._spec = spec
+        self._changed = threading.Condition()
+        self._script: ScriptProcess | None = None
+        self._port: ReservedPort | None = None
+        self._round = 0  # the newest round whose script was started
+        self._next_round: pb.Round | None = None
+        self._is_expelled = False
+        self._has_finished = False
+        self._is_released = False
+        self._stop_reason = ""
+        self._leave_reason = ""
+        self._ended_at: float | None = None  # since when the script does not work
+        self._hello = pb.Hello(worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
+        self._session = WorkerSession(
+            JobDirectory(env.job_directory), spec, lambda: self._hello, self._heartbeat, self._receive
+        )
+
+    def run(self) -> str:
+        """Until the job is over or this worker leaves."""
+        on_terminate(self.leave)
+        self._check_script()
+        self._session.start()
+        self._say_ready()
+        while True:
+            with self._changed:
+                reason = self._turn(time.monotonic())
+                if reason:
+                    return reason
+                self._changed.wait(_LOOK_S)
+
+    def leave(self, reason: str) -> None:
+        """This worker is to go, as soon as its script has ended. Any thread."""
+        with self._changed:
+            if self._leave_reason:
+                return
+            self._leave_reason, self._hello.leaving = reason, True
+            self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
+            self._changed.notify_all()
+
+    def fail(self, message: str, *, wrong_job: bool) -> None:
+        """Tell the master why this worker cannot go on."""
+        failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=wrong_job)
+        self._session.send(pb.WorkerMessage(failure=failure))
+
+    def close(self, reason: str) -> None:
+        """Say goodbye. A script that still runs is killed."""
+        if self._script is not None:
+            self._script.kill()
+        self._session.close(reason, self._spec.timing.rpc_s)
+        if self._port is not None:
+            self._port.close()
+
+    # ---- one turn; the condition is held
+
+    def _turn(self, now: float) -> str:
+        """Do what is to be done now; the exit reason at the end, else nothing."""
+        if self._script is not None and self._script.exit_code is None:
+            if self._is_end_wanted:
+                self._end_script(self._script, now)
+            return ""
+        if self._script is not None:
+            self._report_end(self._script)
+            self._script, self._ended_at = None, self._ended_at or now
+        if self._is_released or self._leave_reason or self._is_orphaned:
+            return self._leave_reason or ("released" if self._is_released else "the master is away for good")
+        if self._stop_reason:
+            self._finish(self._stop_reason)
+            return ""
+        if self._is_expelled:
+            self._is_expelled = False
+            self._say_ready()
+        if self._next_round is not None:
+            self._start_script(self._next_round, now)
+            self._next_round = None
+        return ""
+
+    @property
+    def _is_orphaned(self) -> bool:
+        return self._session.away_s > self._spec.timing.orphan_s
+
+    @property
+    def _is_end_wanted(self) -> bool:
+        is_over = self._is_released or self._is_orphaned or bool(self._stop_reason or self._leave_reason)
+        return is_over or self._is_expelled or self._next_round is not None
+
+    def _end_script(self, script: ScriptProcess, now: float) -> None:
+        if script.terminated_at is None:
+            _log.info("the script of round %d gets SIGTERM", self._round)
+            self._ended_at = now
+            script.terminate(now)
+        elif now - script.terminated_at >= _KILL_AFTER * self._spec.timing.grace_s:
+            _log.warning("the script of round %d does not end: it gets SIGKILL", self._round)
+            script.kill()
+
+    def _report_end(self, script: ScriptProcess) -> None:
+        self._hello.round = 0
+        _log.info("the script of round %d %s", self._round, script.exit_reason)
+        if script.terminated_at is not None:
+            return  # as it was told
+        if script.exit_code == 0:
+            self._finish("")
+        else:
+            broken = pb.Broken(round=self._round, why=script.exit_reason)
+            self._session.send(pb.WorkerMessage(broken=broken))
+
+    def _finish(self, why: str) -> None:
+        if not self._has_finished:
+            self._has_finished = True
+            self._session.send(pb.WorkerMessage(finished=pb.Finished(why=why)))
+
+    def _say_ready(self) -> None:
+        if self._port is not None:
+            self._port.close()
+        # Another port for each round: whoever is late for the last one does not meet those of the next.
+        self._port = ReservedPort.bind(self._env.address)
+        self._hello.ready, self._hello.store_address = True, self._port.address
+        self._has_finished = False
+        self._session.send(pb.WorkerMessage(ready=pb.Ready(store_address=self._port.address)))
+
+    def _start_script(self, round_: pb.Round, now: float) -> None:
+        script = self._spec.script
+        assert script is not None
+        own = script_environ(self._spec, round_, self._env.worker)
+        environ = {"PYTHONUNBUFFERED": "1"} | inherited(os.environ) | own
+        self._script = ScriptProcess([sys.executable, script.path, *script.arguments], environ, self._changed)
+        self._round = self._hello.round = round_.id
+        _log.info("round %d: rank %s of %s", round_.id, own["RANK"], own["WORLD_SIZE"])
+        self._script.start()
+        gap_s = now - self._ended_at if self._ended_at is not None else 0.0
+        self._ended_at = None
+        self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_.id, gap_s=gap_s)))
+
+    def _check_script(self) -> None:
+        script = self._spec.script
+        assert script is not None
+        if not Path(script.path).is_file():
+            raise SpecError(f"script.path: {script.path} is no file on {socket.gethostname()}; name one that is there")
+        if self._spec.cluster is not None:  # the script is in the image: nobody could check it before
+            script_source.check_unmodified(script_source.read_script(Path(script.path)))
+
+    # ---- from the session's threads
+
+    def _heartbeat(self) -> pb.Heartbeat:
+        return pb.Heartbeat(round=self._hello.round, step=-1)
+
+    def _receive(self, message: pb.MasterMessage) -> None:
+        if message.WhichOneof("message") == "leave":
+            self.leave(message.leave.reason)
+            return
+        with self._changed:
+            match message.WhichOneof("message"):
+                case "round" if message.round.id > self._round and self._is_member(message.round):
+                    self._next_round = message.round
+                case "expelled":
+                    self._is_expelled, self._next_round = True, None
+                case "stop":
+                    self._stop_reason = message.stop.reason or "stopped"
+                case "release":
+                    self._is_released = True
+            self._changed.notify_all()
+
+    def _is_member(self, round_: pb.Round) -> bool:
+        return any(member.worker == self._env.worker for member in round_.members)
+
+
+def run_agent(env: WorkerEnv, spec: JobSpec) -> int:
+    """The worker process of a job with an unmodified script; its exit code."""
+    agent = Agent(env, spec)
+    try:
+        reason = agent.run()
+    except SpecError as exc:
+        return _fail(agent, str(exc), wrong_job=True)
+    except OSError as exc:  # no port, no memory for another process
+        return _fail(agent, f"the script cannot be started: {exc}", wrong_job=False)
+    _log.info("farewell: %s", reason)
+    agent.close(reason)
+    return 0
+
+
+def _fail(agent: Agent, message: str, *, wrong_job: bool) -> int:
+    _log.error("%s", message)
+    agent.fail(message, wrong_job=wrong_job)
+    agent.close(message)
+    return 2 if wrong_job else 1

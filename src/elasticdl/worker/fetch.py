@@ -1,0 +1,112 @@
+"""The loader process's side of reading: fetch the items a request names, collate them, and die with the worker.
+
+The random numbers that the dataset and `collate_fn` draw are a function of (seed, step, logical rank), so a batch has
+the same bits in whichever process it is read.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from elasticdl.data.interface import Indices, RecordSource
+from elasticdl.errors import DataError, ElasticDLError
+from elasticdl.signals import die_with_parent
+from elasticdl.worker.training import seed_everything
+
+READING = 2  # the last part of the random key of reading; the model's own numbers have the key without it
+
+
+class ItemRequest(NamedTuple):
+    """The slice of one logical rank in one step: which items it reads."""
+
+    step: int
+    rank: int
+    indices: Indices
+
+
+class Delivery(NamedTuple):
+    """What a request became. A tuple, so that torch pins the tensors in it."""
+
+    step: int
+    rank: int
+    batch: Any
+    size: int
+    state: Any = None  # of the stream after this batch, where the dataset has one
+
+
+@dataclass(frozen=True)
+class ItemFetcher:
+    """Reads items of a map-style dataset. Looks to torch's DataLoader like a dataset with `__getitems__`."""
+
+    source: RecordSource
+    collate: Callable[[list[Any]], Any]
+    seed: int
+
+    def __getitems__(self, request: ItemRequest) -> Delivery:
+        seed_everything(self.seed, request.step, request.rank, READING)
+        items = self.source.read(request.indices)
+        batch = collate_items(self.collate, items, f"{self.source.name}, items {_abbreviate(request.indices.tolist())}")
+        return Delivery(request.step, request.rank, batch, 0 if batch is None else len(items))
+
+
+def collate_items(collate: Callable[[list[Any]], Any], items: list[Any], where: str) -> Any:
+    """One batch of `items`; raises DataError where the function fails."""
+    try:
+        return collate(items)
+    except ElasticDLError:
+        raise
+    except Exception as exc:
+        name = getattr(collate, "__qualname__", type(collate).__name__)
+        raise DataError(f"{where}: {name} failed to collate them: {type(exc).__name__}: {exc}") from exc
+
+
+@contextmanager
+def preserve_random_state() -> Iterator[None]:
+    """Afterwards the random numbers of Python, NumPy and torch go on as if nothing had been drawn."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+def keep_delivery(delivery: Delivery) -> Delivery:
+    """The `collate_fn` of our DataLoaders: the fetcher has collated already, under the request's random numbers."""
+    return delivery
+
+
+@dataclass(frozen=True)
+class ProcessSetup:
+    """Runs first in every loader process: detaches it from the signals of its worker and binds its life to it."""
+
+    ignores_terminate: bool
+    worker_init_fn: Callable[[int], None] | None
+
+    def __call__(self, number: int) -> None:
+        # A forked process inherits the descriptor by which the worker hears of SIGTERM: it must not write to it.
+        signal.set_wakeup_fd(-1)
+        if self.ignores_terminate:
+            # A preemption notice may reach the whole process group. The worker still needs batches in its grace.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        die_with_parent()
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():  # it died before we asked to be told
+            os._exit(0)
+        if self.worker_init_fn is not None:
+            self.worker_init_fn(number)
+
+
+def _abbreviate(numbers: Sequence[int]) -> str:
+    return f"{list(numbers[:4])} …" if len(numbers) > 4 else str(list(numbers))

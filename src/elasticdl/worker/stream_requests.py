@@ -1,0 +1,131 @@
+"""What logical ranks take of their streams, step by step, in loader processes; and where a stream can be entered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from elasticdl.data.plan import Plan
+from elasticdl.worker.fetch import Delivery, collate_items
+from elasticdl.worker.streams import Position, Stream, Streams
+
+_log = logging.getLogger(__name__)
+
+_LONG_SKIP_S = 5.0
+
+
+class StreamRequest(NamedTuple):
+    step: int
+    rank: int
+    size: int  # records, at most
+    known: Position | None  # where the stream may be entered, if this process does not have it open
+
+
+class StreamFetcher:
+    """Reads streams in a loader process, and keeps those open that it has read."""
+
+    def __init__(self, streams: Streams, collate: Callable[[list[Any]], Any]) -> None:
+        self._streams = streams
+        self._collate = collate
+        self._open: dict[int, Stream] = {}
+        self._reported: set[int] = set()
+
+    def __getitems__(self, request: StreamRequest) -> Delivery:
+        stream = self._stream_at(request)
+        items = stream.take(request.size)
+        batch, where = None, f"the IterableDataset of join, stream {request.rank}, step {request.step}"
+        if items:
+            batch = collate_items(self._collate, items, where)
+        state = stream.state()
+        self._check_end(stream, request, len(items))
+        return Delivery(request.step, request.rank, batch, 0 if batch is None else len(items), state)
+
+    def _stream_at(self, request: StreamRequest) -> Stream:
+        streams, epoch = self._streams, request.step // self._streams.epoch_steps
+        stream = self._open.get(request.rank)
+        if stream is None or stream.epoch != epoch or stream.step > request.step:
+            stream = self._open[request.rank] = streams.open(request.rank, epoch, request.known)
+        began, skipped = time.monotonic(), stream.records
+        while stream.step < request.step:
+            stream.take(streams.step_records)
+        seconds = time.monotonic() - began
+        if seconds > _LONG_SKIP_S:
+            _log.warning(
+                "stream %d: skipped %d records in %.0f s to enter it at step %d; a dataset with state_dict and "
+                "load_state_dict is entered at once", request.rank, stream.records - skipped, seconds, request.step,
+            )  # fmt: skip
+        return stream
+
+    def _check_end(self, stream: Stream, request: StreamRequest, received: int) -> None:
+        """At the end of an epoch, report a stream that is not as long as planned, once."""
+        streams, rank, records = self._streams, request.rank, stream.records
+        if (request.step + 1) % streams.epoch_steps or rank in self._reported:
+            return
+        planned = streams.lengths[rank] if streams.lengths else records
+        if received == request.size and stream.take(1):
+            self._reported.add(rank)
+            _log.warning(
+                "stream %d of %d goes on after the %d records it has in epoch %d, and the rest is left out: give "
+                "records_per_epoch the length of each stream, as elasticdl.torch.count_records gives it",
+                rank, streams.count, records, stream.epoch,
+            )  # fmt: skip
+        elif records != planned or (received == 0 and not streams.lengths):
+            self._reported.add(rank)
+            _log.warning(
+                "stream %d of %d ended after %d records of epoch %d, earlier than records_per_epoch says: its logical "
+                "rank had none in the last steps; correct records_per_epoch, or give the dataset as many shards as "
+                "there are logical ranks", rank, streams.count, records, stream.epoch,
+            )  # fmt: skip
+
+
+class StreamRequests:
+    """What each logical rank takes of its stream, and where streams can be entered."""
+
+    def __init__(self, streams: Streams, plan: Plan, collate: Callable[[list[Any]], Any]) -> None:
+        self.fetcher = StreamFetcher(streams, collate)
+        self.positions = StreamPositions(plan.steps_per_epoch)
+        self._plan = plan
+
+    def lanes(self, num_workers: int) -> int:
+        """A stream is open in one process, so each process has its own logical ranks."""
+        return max(1, min(num_workers, self._plan.logical_ranks))
+
+    def request(self, step: int, rank: int) -> StreamRequest | None:
+        size = len(self._plan.slice_of(step, rank))
+        return StreamRequest(step, rank, size, self.positions.known(rank, step)) if size else None
+
+    def take(self, delivery: Delivery) -> None:
+        # The state at the end of an epoch leads to no record of the next.
+        if delivery.state is not None and (delivery.step + 1) % self._plan.steps_per_epoch:
+            self.positions.add(delivery.rank, Position(delivery.step + 1, delivery.state))
+
+
+class StreamPositions:
+    """Where the streams read by this worker can be entered: plain values, for checkpoints and newcomers."""
+
+    def __init__(self, epoch_steps: int) -> None:
+        self._epoch_steps = epoch_steps
+        self._positions: dict[int, list[Position]] = {}
+
+    def add(self, rank: int, position: Position) -> None:
+        # Two are kept: a step whose round broke is computed again, from before its records.
+        self._positions[rank] = [*self._positions.get(rank, [])[-1:], position]
+
+    def known(self, rank: int, step: int) -> Position | None:
+        """The newest position in the epoch of `step` that is not behind it."""
+        epoch = step // self._epoch_steps
+        reachable = [
+            position
+            for position in self._positions.get(rank, [])
+            if position.step <= step and position.step // self._epoch_steps == epoch
+        ]
+        return max(reachable, key=lambda position: position.step, default=None)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(rank): [list(position) for position in kept] for rank, kept in self._positions.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for rank, kept in state.items():
+            self._positions[int(rank)] = [Position(int(step), stream_state) for step, stream_state in kept]

@@ -1,0 +1,124 @@
+"""The code of the guides runs as it stands there, alone and in jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.job import Job, Jobs
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [
+    "gradient-accumulation",
+    "mixed-precision",
+    "lr-schedulers",
+    "compile",
+    "trackers",
+    "tutorial/03-your-own-script",
+]
+NEEDED = {"SummaryWriter": "tensorboard", "mlflow": "mlflow"}
+
+# What a page may take for granted.
+BEGINNING = """
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import elasticdl.torch as elastic
+
+torch.manual_seed(0)
+
+
+class Numbers(torch.utils.data.TensorDataset):
+    def __getitem__(self, index):
+        if Path("SLOW").exists():
+            time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+dataset = Numbers(torch.randn(RECORDS, 6), torch.randint(0, 2, (RECORDS,)))
+model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+JOINED = "job = elastic.join(model, optimizer, dataset, global_batch_size=8)\n"
+ENDING = "\nassert job.step == job.plan.total_steps\n"
+
+
+def code_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.+?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+
+
+def script_of(block: str, *, records: int = 40, slow: Path = Path("/nowhere")) -> str:
+    """A whole script with the code of a page in it."""
+    for word, package in NEEDED.items():
+        if word in block:
+            pytest.importorskip(package)
+    block = re.sub(r"global_batch_size=\d+, epochs=\d+", "global_batch_size=8", block)
+    beginning = BEGINNING.replace("RECORDS", str(records)).replace("SLOW", str(slow))
+    return beginning + ("" if "elastic.join(" in block else JOINED) + block + ENDING
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(b, id=f"{page}-{n}") for page in PAGES for n, b in enumerate(code_blocks(page))]
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_the_code_of_a_page_trains_to_the_end(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    script = tmp_path / "script.py"
+    script.write_text(script_of(block))
+
+    assert runpy.run_path(str(script))["job"].step == 5
+    torch._dynamo.reset()
+
+
+def tracked(jobs: Jobs, name: str, block: str) -> Job:
+    """A job of the page's code, of which the first worker was killed in the middle."""
+    job = Job(jobs.home, name)
+    job.slow.touch()
+    text = script_of(block, records=480, slow=job.slow)
+    script = jobs.home / f"{name}.py"
+    script.write_text(text.replace("runs/", f"{jobs.home}/runs/").replace("mlflow.db", f"{jobs.home}/mlflow.db"))
+    options = ["--detach", "--job_name", name, "--threads", "1", "--workers", "2:2"]
+    jobs.launch(job, ["run", *options, str(script)], MLFLOW_DISABLE_TELEMETRY="true")
+    first = next(iter(job.wait_members(2, step=9).values()))
+    os.kill(first, signal.SIGKILL)
+    job.wait_event("worker-lost")
+    job.hurry()
+    result = job.result()
+    assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
+    job.wait_gone()
+    return job
+
+
+def test_a_job_is_one_run_of_tensorboard_though_its_first_worker_is_killed(jobs: Jobs) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    tracked(jobs, "boarded", code_blocks("trackers")[0])
+
+    (run,) = (jobs.home / "runs").iterdir()
+    events = accumulator.EventAccumulator(str(run)).Reload()
+    steps = {event.step for event in events.Scalars("loss")}
+
+    assert run.name == "boarded" and len(list(run.iterdir())) >= 2
+    assert len(steps) >= 59 and max(steps) == 59
+
+
+@pytest.mark.slow
+def test_a_job_is_one_run_of_mlflow_though_its_first_worker_is_killed(jobs: Jobs) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    tracked(jobs, "flowed", code_blocks("trackers")[1])
+
+    client = mlflow.MlflowClient(f"sqlite:///{jobs.home}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    steps = {metric.step for metric in client.get_metric_history(run.info.run_id, "loss")}
+
+    assert run.info.status == "FINISHED" and run.data.tags["job"] == "flowed"
+    assert len(steps) >= 59 and max(steps) == 59

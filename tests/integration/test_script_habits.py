@@ -1,0 +1,158 @@
+"""Ordinary habits of PyTorch in a script: the elastic job ends with what the script says, or says why not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.framework import outcomes, replace_worker, run_alone, start_script
+from tests.integration.job import Job, Jobs
+
+SCRIPT = Path(__file__).parent / "scripts" / "habits.py"
+
+
+def run(jobs: Jobs, name: str, habit: str, workers: str = "2:2", *options: str, slow: bool = False) -> Job:
+    return start_script(jobs, SCRIPT, name, habit, workers, *options, is_slow=slow)
+
+
+def alone(home: Path, habit: str) -> dict[str, torch.Tensor]:
+    return run_alone(home, SCRIPT, habit)
+
+
+def assert_same(job: Job, ended: dict[str, dict[str, torch.Tensor]], expected: dict[str, torch.Tensor]) -> None:
+    result = job.result()
+    assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
+    assert ended, job.story()
+    for worker, tensors in ended.items():
+        for key, value in expected.items():
+            assert key == "first" or torch.equal(tensors[key], value), f"{worker}: {key} differs"
+
+
+SLOW = pytest.mark.slow  # make test-scripts; tests/unit/torch has the same habits without processes
+MORE = ("own-scheduler", "own-schedule", "average", "clip", "explicit", "micro")
+
+
+@pytest.mark.parametrize("habit", ["scheduler", "scaler", *(pytest.param(habit, marks=SLOW) for habit in MORE)])
+def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) -> None:
+    job = run(jobs, habit, habit, "1:2", slow=True)
+    replace_worker(job)
+
+    job.result()
+    assert_same(job, outcomes(jobs, habit), alone(jobs.home, habit))
+
+
+def test_a_resumed_job_goes_on_with_the_rate_of_its_scheduler(jobs: Jobs) -> None:
+    job = run(jobs, "resumed", "scheduler", "1:2", slow=True)
+    job.wait_members(2, step=14)
+    job.stop()
+    assert job.result()["step"] >= 14
+    job.wait_gone()
+    job.hurry()
+    done = job.command("run", "--detach", "--resume", "--job_name", "resumed")
+    assert done.returncode == 0, done.stderr
+
+    job.wait_gone()
+    assert_same(job, outcomes(jobs, "resumed"), alone(jobs.home, "scheduler"))
+
+
+def failure(job: Job) -> str:
+    result = job.result()
+    assert result["phase"] == "failed", f"{result}\n{job.story()}"
+    return str(result["reason"])
+
+
+@pytest.mark.parametrize(
+    ("habit", "expected"),
+    [
+        ("unknown-scheduler", "schedulers=scheduler"),
+        pytest.param("stepped-twice", "was stepped by the script", marks=SLOW),
+        pytest.param("frozen", "step 5: parameters or groups of the optimizer", marks=SLOW),
+        pytest.param("clear", "the gradients were cleared before the update", marks=SLOW),
+        pytest.param("exit-1", "exited with 'no good'", marks=SLOW),
+    ],
+)
+def test_what_cannot_be_right_is_refused_with_the_fix(jobs: Jobs, habit: str, expected: str) -> None:
+    assert expected in failure(run(jobs, habit, habit))
+
+
+def test_the_guard_names_tensor_step_and_workers_of_replicas_that_part(jobs: Jobs) -> None:
+    job = run(jobs, "parted", "parted", "2:2", "--guard_steps", "4")
+
+    reason = failure(job)
+
+    assert "before step 24" in reason and "2.bias" in reason
+    assert "worker-0" in reason and "worker-1" in reason
+
+
+def test_a_worker_that_goes_through_a_step_once_more_is_named(jobs: Jobs) -> None:
+    reason = failure(run(jobs, "uneven", "uneven"))
+
+    assert "the workers are in different updates" in reason and "must not depend on job.is_first" in reason
+
+
+def test_a_rate_that_a_newcomer_does_not_know_is_noticed_in_its_first_step(jobs: Jobs) -> None:
+    job = run(jobs, "private", "private-rate", "1:2", slow=True)
+    pids = job.wait_members(2, step=9)
+    os.kill(pids["worker-1"], signal.SIGKILL)
+    job.wait_event("worker-lost")
+
+    assert "learning rate" in failure(job)
+
+
+def stopped_at(jobs: Jobs, name: str, habit: str) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]], Job]:
+    job = run(jobs, name, habit)
+    result = job.result()
+    job.wait_gone()
+    assert result["phase"] == "succeeded", f"{result}\n{job.story()}"
+    return result, outcomes(jobs, name), job
+
+
+@pytest.mark.parametrize(
+    ("habit", "steps", "reason"),
+    [
+        pytest.param("break", (10,), "left its training loop", marks=SLOW),
+        ("break-norm", (10,), "left its training loop"),
+        ("break-one", (10,), "the script of worker-1 left its training loop"),
+        ("break-between", (10,), "the script of worker-1 left its training loop"),
+        ("break-inside", (7,), "the script of worker-1 left its training loop"),
+        ("stop", (10, 11), "good enough"),
+    ],
+)
+def test_leaving_the_loop_ends_the_job_with_the_same_state_in_all(
+    jobs: Jobs, habit: str, steps: tuple[int, ...], reason: str
+) -> None:
+    result, ended, job = stopped_at(jobs, habit, habit)
+
+    assert result["step"] in steps and reason in result["reason"], result
+    assert len(ended) == 2, job.story()
+    assert sorted(int(tensors["first"]) for tensors in ended.values()) == [0, 1]
+    one, two = ended.values()
+    assert int(one["step"]) == int(two["step"]) == result["step"]
+    assert all(torch.equal(one[key], two[key]) for key in one if key != "first")
+    summary = job.command("status", habit)
+    assert reason in summary.stdout, summary.stdout
+
+
+@SLOW
+def test_sys_exit_is_an_ordinary_end(jobs: Jobs) -> None:
+    result = run(jobs, "exit", "exit").result()
+
+    assert (result["phase"], result["reason"]) == ("succeeded", "all steps are done")
+
+
+def test_a_look_at_grad_where_it_is_not_whole_warns(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "early-clip", str(tmp_path / "early")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0 and "Use gradients after that loop" in done.stderr

@@ -1,0 +1,46 @@
+"""A process's own directory for what goes to a store or comes from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.storage import scratch
+
+ASK = "import os, signal; from elasticdl.storage.scratch import scratch; print(scratch(), flush=True)"
+
+
+def run(program: str, temporary: Path) -> Path:
+    environ = os.environ | {"TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+    return Path(done.stdout.strip())
+
+
+def test_it_goes_with_its_process(tmp_path: Path) -> None:
+    path = run(ASK, tmp_path)
+
+    assert path.is_relative_to(tmp_path) and not path.exists()
+
+
+def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path: Path) -> None:
+    left = run(f"{ASK}; os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
+    assert left.is_dir()
+
+    run(ASK, tmp_path)
+
+    assert not left.exists()
+
+
+def test_it_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    shared = tmp_path / f"elasticdl-{os.getuid()}"
+    shared.mkdir(mode=0o777)
+    shared.chmod(0o777)
+
+    with pytest.raises(SpecError, match="only you can use"):
+        scratch.scratch()

@@ -1,0 +1,54 @@
+"""A small `Training` that tests drive by hand: gradients are made up, as if they were reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.tree import Tree
+from elasticdl.model.callbacks import Callback
+from elasticdl.spec import BatchRule
+from elasticdl.worker.batch import Batch, Update
+from elasticdl.worker.training import Training
+from elasticdl.worker.user_state import UserState
+
+MakeState = Callable[[nn.Module, torch.optim.Optimizer], UserState]
+TAIL = 4
+
+
+def new_training(
+    make_state: MakeState | None = None, *, optimizers: int = 1, callbacks: Sequence[Callback] = ()
+) -> Training:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    if optimizers == 1:
+        made: list[torch.optim.Optimizer] = [torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)]
+    else:
+        made = [
+            torch.optim.AdamW(model[0].parameters(), lr=0.1),
+            torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9),
+        ]
+    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True)
+    state = make_state(model, made[0]) if make_state is not None else None
+    return Training(model, made, gradients, callbacks, lambda step: None, Batch(BatchRule.NONE, 8), state, seed=6)
+
+
+def reduced_gradient(training: Training, *key: int) -> torch.Tensor:
+    """Made up by `key`, in a buffer as an exchange leaves it."""
+    buffer = training.gradients.buffer()
+    flat = training.gradients.flat(buffer)
+    generator = torch.Generator().manual_seed(hash(key) % (1 << 31))
+    flat.copy_(torch.randn(len(flat), generator=generator))
+    return buffer
+
+
+def train_steps(training: Training, steps: int) -> None:
+    """So many updates that are left to the job."""
+    if not training.holds_state:
+        training.begin()
+    for _ in range(steps):
+        training.open(reduced_gradient(training, training.step), Update(8), {})
+        training.close()
