@@ -209,10 +209,14 @@ class Api:
         connect = core.connect_get_namespaced_pod_portforward
         try:
             ports = client("stream").portforward(connect, pod, call.namespace, ports=str(port))
-        except client("client").ApiException as exc:
+        except (client("client").ApiException, AttributeError) as exc:
+            # Clients before version 37 stumble over an answer without a body: what it said is the error's context.
+            answer = exc.__context__ if isinstance(exc, AttributeError) else exc
+            if not isinstance(answer, client("client").ApiException):
+                raise
             if not self.may("create", POD, call.namespace, "portforward"):
                 raise refusal(call, 403, b"cannot create pods/portforward") from exc
-            raise ApiAway(f"{call}: {exc.reason}") from exc
+            raise ApiAway(f"{call}: {answer.reason}") from exc
         return socket.socket(fileno=ports.socket(port).detach())
 
     def _in(self, kind: Kind, namespace: str) -> str:
