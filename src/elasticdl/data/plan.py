@@ -73,6 +73,10 @@ class Plan:
             raise IndexError(f"step {step} of a plan of {self.total_steps} steps")
         return _batch(self, step)
 
+    def batch_records(self, step: int) -> int:
+        """How many records step `step` trains."""
+        return min(self.global_batch, self.records_per_epoch - step % self.steps_per_epoch * self.global_batch)
+
     def positions(self, start: int, stop: int) -> Indices:
         """The records at positions start … stop - 1 of all epochs, one after the other: what leases are of."""
         if not 0 <= start <= stop <= self.total_records:
@@ -95,6 +99,8 @@ class Plan:
         if not (first >= 0 and count >= 0 and first + count <= self.logical_ranks):
             raise IndexError(f"logical ranks {first} … {first + count} of {self.logical_ranks}")
         batch = self.batch(step)
+        if count == 1 == self.logical_ranks:
+            return [batch]
         bounds = [self._bound(len(batch), rank) for rank in range(first, first + count + 1)]
         return [batch[start:stop] for start, stop in pairwise(bounds)]
 

@@ -13,7 +13,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from elasticdl.data import mapped
 from elasticdl.data.collate import collate
@@ -23,7 +31,7 @@ from elasticdl.data.plan import Plan
 from elasticdl.errors import SpecError
 from elasticdl.model import tensors
 from elasticdl.torch.sampling import FlatBatches, SampledOrder
-from elasticdl.worker.fetch import ItemFetcher
+from elasticdl.worker.fetch import ItemFetcher, TensorFetcher
 from elasticdl.worker.loading import ItemRequests, LoadedFeed, LoaderOptions
 from elasticdl.worker.stream_requests import StreamRequests
 from elasticdl.worker.streams import open_streams
@@ -162,8 +170,21 @@ def open_data(
     source = mapped.as_source(reading.dataset, "the dataset of join")
     order = None if reading.sampler is None else SampledOrder.of(reading.sampler, seed, len(source))
     plan = planned(records=len(source) if order is None else order.records, shuffle=reading.shuffle)
-    requests = ItemRequests(ItemFetcher(source, reading.collate, seed), plan, order)
+    fetcher = tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed)
+    requests = ItemRequests(fetcher, plan, order)
     return LoadedFeed(requests, plan, options, device)
+
+
+def tensor_fetcher(reading: Reading) -> TensorFetcher | None:
+    """Reads many rows of a TensorDataset at once, where that gives what stacking its items does; None where not."""
+    if type(reading.dataset) is not TensorDataset or reading.collate not in (collate_records, default_collate):
+        return None
+    tensors = reading.dataset.tensors
+    if not all(type(t) is torch.Tensor and t.device.type == "cpu" and t.is_contiguous() for t in tensors):
+        return None
+    if any(tensor.requires_grad or tensor.is_sparse or tensor.is_quantized for tensor in tensors):
+        return None
+    return TensorFetcher(tensors, tuple if reading.collate is collate_records else list)
 
 
 def _stream_records(batch: int, streams: int) -> int:

@@ -341,7 +341,7 @@ class Engine:
     def _shared_buffers(self, step: Step, seat: Seat) -> dict[str, torch.Tensor]:
         """The buffers of logical rank 0, which the first member computed."""
         # A first member that has left its loop has computed none; the others wait for them all the same.
-        buffers = (step.buffers if seat.rank == 0 else {}) or self.training.buffers()
+        buffers = (step.buffers if seat.rank == 0 else {}) or self.training.buffers.capture()
         if not buffers or seat.group.size == 1:
             return buffers
         parts = [buffer.contiguous().reshape(-1).view(torch.uint8) for buffer in buffers.values() if buffer.numel()]

@@ -12,6 +12,7 @@ from elasticdl.data.interface import Indices
 from elasticdl.data.plan import Plan
 from elasticdl.data.prefetch import Prefetcher
 from elasticdl.model import tensors
+from elasticdl.worker.training import seed_everything
 
 _AHEAD = 2  # steps
 
@@ -29,7 +30,10 @@ class Feed(Protocol):
         """As `batch`, which will be asked for next."""
 
     def batch(self, step: int, logical_rank: int) -> Batch | None:
-        """The slice of one logical rank; None where no record is left in it."""
+        """The slice of one logical rank; None where no record is left in it.
+
+        What is drawn afterwards is a function of (seed, step, logical rank), wherever the slice was read.
+        """
 
     def close(self) -> None:
         """End what reads ahead."""
@@ -71,6 +75,7 @@ class RecordFeed:
         return self._early[step, logical_rank]
 
     def batch(self, step: int, logical_rank: int) -> Batch | None:
+        seed_everything(self.plan.seed, step, logical_rank)  # the user's functions run here, and may draw
         if (step, logical_rank) in self._early:
             return self._early.pop((step, logical_rank))
         indices = self._expected.get((step, logical_rank))

@@ -59,6 +59,19 @@ class ItemFetcher:
         return Delivery(request.step, request.rank, batch, 0 if batch is None else len(items))
 
 
+@dataclass(frozen=True)
+class TensorFetcher:
+    """Reads rows of tensors that lie in memory, all rows of a request at once."""
+
+    tensors: tuple[torch.Tensor, ...]
+    form: Callable[[list[torch.Tensor]], Any]  # what the collate function makes of the columns
+
+    def __getitems__(self, request: ItemRequest) -> Delivery:
+        rows = torch.tensor(request.indices)
+        batch = self.form([tensor.index_select(0, rows) for tensor in self.tensors])
+        return Delivery(request.step, request.rank, batch, len(rows))
+
+
 def collate_items(collate: Callable[[list[Any]], Any], items: list[Any], where: str) -> Any:
     """One batch of `items`; raises DataError where the function fails."""
     try:

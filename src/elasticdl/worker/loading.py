@@ -117,10 +117,10 @@ class LoadedFeed:
     def batch(self, step: int, logical_rank: int) -> Batch | None:
         key = (step, logical_rank)
         if key in self._early:
+            seed_everything(self.plan.seed, *key)
             return self._early.pop(key)
         delivery = self._lanes[logical_rank % len(self._lanes)].take(key)
-        if not self._options.num_workers:
-            seed_everything(self.plan.seed, *key)  # reading in this process has drawn from other random numbers
+        seed_everything(self.plan.seed, *key)  # reading in this process may have drawn from other random numbers
         if delivery is None:
             return None
         self.requests.take(delivery)

@@ -50,7 +50,7 @@ class Step:
         self._feed = feed
         self._tables = tables
         self._updates = updates
-        self._planned = sum(len(feed.plan.batch(number + place)) for place in range(passes))
+        self._planned = sum(feed.plan.batch_records(number + place) for place in range(passes))
         self._loss: float | None = None
         self.averages: dict[str, float] = {}  # of what was measured, over the whole global batch
         self.is_void = False  # others have applied it already, or nobody will
@@ -123,17 +123,17 @@ class Step:
             rank, place = rank + 1, 0
 
     def _batches(self) -> Iterator[Any]:
-        before = self._training.buffers()
+        before = self._training.buffers.capture()
         try:
             yield from self._ranks(before)
         finally:  # also where the script leaves the loop
             if before:
-                self._training.set_buffers(before)
+                self._training.buffers.restore(before)
 
     def _ranks(self, before: dict[str, torch.Tensor]) -> Iterator[Any]:
         for rank in range(self._share.first, self._share.stop):
             if before and rank != self._share.first:
-                self._training.set_buffers(before)
+                self._training.buffers.restore(before)
             # All passes of a rank, then the next: so one buffer is enough for their sum.
             for place in range(self.passes):
                 self._next = (rank, place)
@@ -151,7 +151,7 @@ class Step:
                         f"{left} of its {batch.size} records have no loss yet"
                     )
             if rank == 0:
-                self.buffers = self._training.buffers()
+                self.buffers = self._training.buffers.capture()
 
     def _expect(self, share: Share) -> None:
         """Let the batches of `share` be read, unless an earlier loop over this step has read them."""
@@ -169,8 +169,6 @@ class Step:
         return self._kept[number, rank]
 
     def _batch(self, number: int, rank: int) -> Batch | None:
-        seed = self._feed.plan.seed
-        seed_everything(seed, number, rank)
         batch = self._read(number, rank)
         if batch is not None:
             self._tables.begin(batch.features)
@@ -179,11 +177,11 @@ class Step:
             assert self.passes == 1, "rows are pushed batch by batch"
             following = (number, rank + 1) if rank + 1 < self._share.stop else (number + 1, self._share.first)
             if following[0] < self._feed.plan.total_steps:
-                seed_everything(seed, *following)
                 early = self._feed.early(*following)
                 if early is not None:
                     self._tables.ahead(early.features)
-            seed_everything(seed, number, rank, 1)  # nor does this one then depend on whether it was made early
+            # Nor does this one then depend on whether it was made early.
+            seed_everything(self._feed.plan.seed, number, rank, 1)
         return batch
 
     def backward(

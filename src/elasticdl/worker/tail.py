@@ -70,18 +70,19 @@ class Tail:
         measured_bytes: int = 0,
     ) -> None:
         """`batch`: a change of the batch and its scale. This and `rate_factor` count where the first rank says it."""
-        numbers = torch.zeros(self.length, dtype=tail.dtype)
+        numbers = [0.0] * (_SLOTS + 4 * self.logical_ranks)
         numbers[_RECORDS], numbers[_STOP], numbers[_MEASURED] = records, float(stop), measured_bytes
         if rank == 0:
             numbers[_CHANGE], numbers[_SCALE] = batch
             numbers[_FACTOR] = rate_factor
         numbers[_SLOTS + self.logical_ranks + rank] = vote
         numbers[_SLOTS + 3 * self.logical_ranks + rank] = digest
-        if touched:
-            numbers[_SLOTS + 4 * self.logical_ranks :] = torch.frombuffer(bytearray(touched), dtype=torch.uint8)
         if squares is not None:
             numbers[_PARTS] = squares.parts
-        tail.copy_(numbers)
+        tail[: len(numbers)].copy_(torch.tensor(numbers, dtype=tail.dtype))
+        if self.parameters:
+            flags = bytearray(touched or self.parameters)
+            tail[len(numbers) :].copy_(torch.frombuffer(flags, dtype=torch.uint8))
         for logical_rank, loss in losses.items():
             tail[_SLOTS + logical_rank] = loss
         if squares is not None and squares.by_rank:

@@ -30,6 +30,7 @@ from elasticdl.data.plan import Plan
 from elasticdl.errors import ElasticDLError, LossNotFinite
 from elasticdl.model.callbacks import Callback
 from elasticdl.worker.batch import Batch, Update
+from elasticdl.worker.buffers import Buffers
 from elasticdl.worker.guard import hyperparameters, set_hyperparameters
 from elasticdl.worker.layout import Layout
 from elasticdl.worker.losses import Losses, Point
@@ -86,6 +87,7 @@ class Training:
     ) -> None:
         """`seed` is that of random numbers in the user's `after_update`."""
         self.model = model
+        self.buffers = Buffers(model)
         self.optimizers = list(optimizers)
         self.gradients = gradients
         self.callbacks = list(callbacks)
@@ -135,7 +137,8 @@ class Training:
     @property
     def wanted_factor(self) -> float:
         """What the callbacks of this worker want the rate multiplied with, as exact as it travels."""
-        return torch.tensor([callback.rate_factor for callback in self.callbacks]).prod().item()
+        factors = [callback.rate_factor for callback in self.callbacks]
+        return torch.tensor(factors).prod().item() if factors else 1.0
 
     @property
     def next_rate(self) -> float:
@@ -214,7 +217,7 @@ class Training:
         self._open, self._is_void = OpenUpdate(reduced, update, has_gradients, touched), False
         self.gradients.install(reduced, touched)
         if buffers:
-            self.set_buffers(buffers)
+            self.buffers.restore(buffers)
 
     def install_gradients(self) -> None:
         """Put the whole gradients of the open update into `.grad` again, where something has cleared them."""
@@ -414,16 +417,6 @@ class Training:
             self._evaluated = step
             for callback in self.callbacks:
                 callback.on_evaluation(step, metrics)
-
-    # ---- buffers (BatchNorm and the like): those of logical rank 0 count
-
-    def buffers(self) -> dict[str, torch.Tensor]:
-        return {name: buffer.detach().clone() for name, buffer in self.model.named_buffers()}
-
-    def set_buffers(self, values: Mapping[str, torch.Tensor]) -> None:
-        with torch.no_grad():
-            for name, buffer in self.model.named_buffers():
-                buffer.copy_(values[name])
 
 
 def _rate_ratios(optimizer: torch.optim.Optimizer) -> list[float]:

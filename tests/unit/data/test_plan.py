@@ -60,6 +60,7 @@ def test_the_records_trained_are_counted_as_they_are_planned(plan: Plan) -> None
     trained = 0
     for step in range(plan.total_steps):
         assert plan.records_until(step) == trained
+        assert plan.batch_records(step) == len(plan.batch(step))
         trained += len(plan.batch(step))
 
     assert plan.total_records == trained
