@@ -107,10 +107,9 @@ def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: User
 
 def _unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> str:
     nested = {id(inner) for known in state.objects.values() for inner in _inner_schedulers(known)}
-    objects = gc.get_objects()
-    # type() and not isinstance(): some objects answer questions about their class with an import.
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, LRScheduler | torch.amp.GradScaler)}
-    for item in [item for item in objects if type(item) in kinds]:
+    kinds = _subclasses(LRScheduler) | _subclasses(torch.amp.GradScaler)
+    # An object refers to its class. type() and not isinstance(): some answer questions about their class by an import.
+    for item in [item for item in gc.get_referrers(*kinds) if type(item) in kinds]:
         if isinstance(item, LRScheduler) and getattr(item, "optimizer", None) in optimizers:
             if not state.has(item) and id(item) not in nested:
                 return (
@@ -124,6 +123,10 @@ def _unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState
                 "step.backward(loss, scaler=scaler), so that all workers scale alike"
             )
     return ""
+
+
+def _subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(_subclasses, kind.__subclasses__()))
 
 
 def _inner_schedulers(scheduler: object) -> list[object]:

@@ -50,6 +50,7 @@ class Job:
             )
         self._is_iterated = True
         if self._alone is not None:
+            self._alone.read_ahead()
             checks.check_unknown_state(self._alone.training.optimizers, self._state)
             yield from self._alone.steps()
             return

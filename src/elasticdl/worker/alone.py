@@ -45,6 +45,10 @@ class Alone:
         self._tables = tables
         self.stopped = ""
 
+    def read_ahead(self) -> None:
+        """Let loader processes begin with the first step."""
+        self._feed.expect(0, Share(0, self._plan.logical_ranks))
+
     def steps(self) -> Iterator[Step]:
         training = self.training
         training.begin()
