@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control test-scripts wheels lock clean
+.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-scripts wheels lock clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,10 @@ chaos: setup
 test-scripts: setup
 	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_pages.py \
 		tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
+
+# Scripts on a CUDA device, shared by two workers; with a torch that finds it.
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu -rs tests/integration
 
 convergence: setup
 	$(BIN)/python -m pytest -m slow -s tests/convergence
