@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nanobind
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 _NANOBIND = Path(nanobind.include_dir()).parent
 # A release must have the native core: `make wheels` and cibuildwheel set this, and a failing compiler fails the build.
@@ -31,9 +32,16 @@ def _extension(name: str, source: str, headers: str) -> Extension:
     )  # fmt: skip
 
 
+class BuildExtensions(build_ext):
+    def get_source_files(self) -> list[str]:
+        """Only ours: nanobind's source lies in its own package, and a manifest must not name an absolute path."""
+        return [path for path in super().get_source_files() if not Path(path).is_absolute()]
+
+
 setup(
+    cmdclass={"build_ext": BuildExtensions},
     ext_modules=[
         _extension("elasticdl.ps._native", "native/src/module.cpp", "*.h"),
         _extension("elasticdl.features.sql._counter", "native/src/counter_module.cpp", "counting/*.h"),
-    ]
+    ],
 )

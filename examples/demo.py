@@ -1,13 +1,17 @@
 """The main job, live: two workers, a third joins, one is killed, one is taken away, and nothing is lost.
 
 `make demo` runs this. Everything goes through the `elasticdl` command line; what is claimed at the end is checked,
-and the demo fails if any of it is not so.
+and the demo fails if any of it is not so. `python examples/demo.py --pictures docs/images` also draws the pictures of
+the README: terminal.svg, the view just after the kill, and timeline.png.
 """
 
 from __future__ import annotations
 
+import argparse
+import io
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,10 +26,14 @@ JOB = "demo"
 LOGICAL_RANKS, BATCH = 4, 128
 LASTS_S = 35.0  # long enough for all that happens; the number of epochs follows from it
 PATIENCE_S = 120.0  # for a single event, on a machine that is busy with other things
+TERMINAL_COLUMNS = 132
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the pictures of the README there")
+    pictures: Path | None = parser.parse_args().pictures
     os.environ["ELASTICDL_HOME"] = str(OUTPUT / "home")
     for name in ("data", "home", "model"):
         shutil.rmtree(OUTPUT / name, ignore_errors=True)
@@ -43,7 +51,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, lambda number, frame: None)
     job = subprocess.Popen([*ELASTICDL, *command(training, test, epochs)])
     try:
-        killed = Director(job).direct()
+        killed = Director(job, pictures).direct()
     except OffError as problem:
         if job.poll() is None:
             subprocess.run([*ELASTICDL, "stop", JOB, "--now"], check=False)
@@ -51,6 +59,10 @@ def main() -> int:
         print(f"demo: {problem}; the job ended with exit code {code}", file=sys.stderr)
         return 130 if code == 130 else 1
     code = job.wait()
+    if pictures:
+        from elasticdl.cli import home
+
+        shutil.copy(home.find(JOB).timeline, pictures / "timeline.png")
     return verdict(code, killed, records * epochs)
 
 
@@ -102,8 +114,9 @@ class OffError(Exception):
 class Director:
     """Makes things happen to the job, each once the one before it is seen to be done."""
 
-    def __init__(self, job: subprocess.Popen[bytes]) -> None:
+    def __init__(self, job: subprocess.Popen[bytes], pictures: Path | None) -> None:
         self._job = job
+        self._pictures = pictures
 
     def direct(self) -> str:
         """Join, kill, leave. Returns the id of the worker that was killed."""
@@ -118,6 +131,9 @@ class Director:
         self._say(f"killing {victim.id}, process {victim.pid}, with SIGKILL")
         os.kill(victim.pid, signal.SIGKILL)
         self._until(f"{victim.id} is seen to be lost", lambda: victim.id in self._events("worker-lost"))
+        if self._pictures:
+            self._until("another is launched", lambda: self._events("worker-launched")[-1] != members[-1].id)
+            draw_terminal(self._pictures / "terminal.svg")
         self._until("another takes its place", lambda: len(self._members()) == 3)
         self._steps(40)
         self._say("taking one worker away")
@@ -173,6 +189,19 @@ def status() -> Any:
     from elasticdl.cli import home, look
 
     return look.look(home.find(JOB), timeout_s=5.0)
+
+
+def draw_terminal(path: Path) -> None:
+    """The view of the job at this moment, as an SVG that needs no font of its own."""
+    from rich.console import Console
+
+    from elasticdl.cli import view
+
+    console = Console(record=True, width=TERMINAL_COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(view.job(status()))
+    drawn = console.export_svg(title="elasticdl train")
+    drawn = re.sub(r"@font-face \{.*?\n    \}\n|<!--.*?-->", "", drawn, flags=re.DOTALL)
+    path.write_text(drawn.replace("Fira Code, monospace", "monospace").replace("arial", "sans-serif"))
 
 
 def verdict(code: int, killed: str, planned: int) -> int:

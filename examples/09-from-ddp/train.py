@@ -1,4 +1,4 @@
-"""Digits, elastic without restarts: `python train.py`, or `elasticdl run --workers 1:4 train.py`."""
+"""A small network learns to read digits, in as many processes as there are."""
 
 import sys
 
@@ -20,12 +20,12 @@ model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
 
 job = elastic.join(model, optimizer, dataset, global_batch_size=BATCH, epochs=EPOCHS)
-
 for step in job:
     for features, targets in step:
         loss = nn.functional.cross_entropy(model(features), targets)
         step.backward(loss)
 
+# One process writes the result.
 if job.is_first:
     save_file(model.state_dict(), "digits.safetensors")
     with torch.no_grad():

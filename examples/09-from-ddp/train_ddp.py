@@ -1,4 +1,4 @@
-"""Digits with DistributedDataParallel, resumed from a snapshot: `torchrun --nproc-per-node 2 train_ddp.py`."""
+"""A small network learns to read digits, in as many processes as there are."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ if os.path.exists("snapshot.pt"):
     model.load_state_dict(snapshot["model"])
     optimizer.load_state_dict(snapshot["optimizer"])
     first_epoch = snapshot["epoch"]
-ddp = nn.parallel.DistributedDataParallel(model)
+model = nn.parallel.DistributedDataParallel(model)
 sampler = data.DistributedSampler(dataset)
 loader = data.DataLoader(dataset, batch_size=BATCH // dist.get_world_size(), sampler=sampler)
 
@@ -34,17 +34,18 @@ for epoch in range(first_epoch, EPOCHS):
     sampler.set_epoch(epoch)
     for features, targets in loader:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(ddp(features), targets)
+        loss = nn.functional.cross_entropy(model(features), targets)
         loss.backward()
         optimizer.step()
     if dist.get_rank() == 0:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}
         torch.save(state, "snapshot.new")
         os.replace("snapshot.new", "snapshot.pt")
         print(f"epoch {epoch + 1} of {EPOCHS}: loss {loss:.4f}, {dist.get_world_size()} processes")
 
+# One process writes the result.
 if dist.get_rank() == 0:
-    save_file(model.state_dict(), "digits.safetensors")
+    save_file(model.module.state_dict(), "digits.safetensors")
     with torch.no_grad():
         right = (model(dataset.tensors[0]).argmax(-1) == dataset.tensors[1]).float().mean()
     print(f"{right:.1%} of the digits are read correctly")

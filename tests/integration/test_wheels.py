@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +55,13 @@ def test_a_wheel_built_from_the_sdist_has_the_native_core_and_runs_without_torch
     built = run([tools / "python", sources / "deploy" / "wheels.py", tmp_path / "dist"])
     assert built.returncode == 0, built.stdout[-2000:] + built.stderr[-2000:]
     (wheel,) = (tmp_path / "dist").glob("elasticdl-*.whl")
-    assert "manylinux" in wheel.name and list((tmp_path / "dist").glob("elasticdl-*.tar.gz"))
+    (sdist,) = (tmp_path / "dist").glob("elasticdl-*.tar.gz")
+    assert "manylinux" in wheel.name
+    with tarfile.open(sdist) as archive:
+        manifest = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/src/elasticdl.egg-info/SOURCES.txt")
+        assert manifest is not None
+        files = manifest.read().decode().splitlines()
+    assert "native/src/module.cpp" in files and not [path for path in files if path.startswith("/")]
 
     programs = make_environment(tmp_path / "fresh", str(wheel))
     home = {"ELASTICDL_HOME": str(tmp_path / "home"), "KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)}

@@ -250,10 +250,19 @@ def _decorator(option: options.Option) -> Callable[[Decorated], Decorated]:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
     if option.form is Form.OPTIONAL:
         common["may_be_bare"] = True
+    if option.path == "name":
+        common["shell_complete"] = _complete_resumed
     flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
     return click.option(
         *flags, option.name, multiple=option.form is Form.MAPPING, metavar=option.metavar, type=str, **common
     )
+
+
+def _complete_resumed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of jobs to --resume; none for a new job, whose name is a new one."""
+    from elasticdl.cli.job_argument import complete_names
+
+    return complete_names(ctx, param, incomplete) if ctx.params.get("resume") else []
 
 
 def parsed(values: dict[str, Any]) -> dict[str, Any]:

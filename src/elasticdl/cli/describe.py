@@ -75,6 +75,11 @@ def describe(
     if document.setdefault("kind", kind.value) != kind.value:
         verb = VERB_OF.get(document["kind"], "another command")
         raise SpecError(f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF[kind]}`; use `elasticdl {verb}`")
+    if earlier and earlier["kind"] != kind.value:
+        verb = VERB_OF[earlier["kind"]]
+        can_resume = verb in (VERB_OF[JobKind.TRAINING], VERB_OF[JobKind.SCRIPT])
+        fix = f"use `elasticdl {verb} --resume --job_name={document['name']}`" if can_resume else "start it again"
+        raise SpecError(f"--resume: {document['name']!r} is a job of `elasticdl {verb}`; {fix}")
     document = load.merge(load.merge(defaults or {}, earlier), document)
     if isinstance(document.get("model"), dict):
         document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))

@@ -26,7 +26,8 @@ def progress_line(status: pb.JobStatus) -> str:
         parts.append(f"{words.metrics(status)} at step {status.metrics_step:,}")
     if status.records_per_s > 0:
         parts.append(f"{words.count(status.records_per_s)} records/s")
-    parts.append(f"{len(words.living(status))} workers")
+    living = len(words.living(status))
+    parts.append(f"{living} worker{'s' * (living != 1)}")
     if status.wished_ps:
         parts.append(f"{len(words.living_ps(status))} ps")
     left_s = words.remaining_s(status)

@@ -64,21 +64,28 @@ def read_events(directory: JobDirectory) -> list[pb.EventStatus]:
 
 
 def with_earlier(status: pb.JobStatus, earlier: Earlier | None) -> pb.JobStatus:
-    """`status` with what the job had, wherever this run knows nothing better yet. Changes `status`."""
-    if earlier is None or status.phase in words.OVER:
+    """`status` with what the job had, wherever this run knows nothing better yet. Changes `status`.
+
+    A run that is over is left as it is if it trained anything.
+    """
+    if earlier is None or (status.phase in words.OVER and status.step > earlier.step):
         return status
     result = earlier.result
+    has_ended_there = earlier.step == result.get("step")  # else nobody knows what the checkpoint had seen
     if status.step == 0:
         status.step, status.checkpoint_step = earlier.step, earlier.step
+        status.checkpoint_path = status.checkpoint_path or str(result.get("checkpoint") or "")
         # The job may have been resumed for more epochs than it had.
         stretch = status.epochs / earlier.epochs if status.epochs and earlier.epochs else 1.0
         status.total_steps = status.total_steps or round(int(result.get("total_steps") or 0) * stretch)
         status.total_records = status.total_records or round(int(result.get("total_records") or 0) * stretch)
-        if earlier.step == result.get("step"):  # else nobody knows how many records the checkpoint had seen
+        status.records_per_epoch = status.records_per_epoch or int(result.get("records_per_epoch") or 0)
+        if has_ended_there:
             status.records = int(result.get("records") or 0)
             if status.total_records:
                 status.epoch = status.records * status.epochs // status.total_records
-            status.loss = float(result.get("loss") or 0.0)
+    if status.step == earlier.step and not status.loss_step and has_ended_there and result.get("loss") is not None:
+        status.loss, status.loss_step = float(result["loss"]), earlier.step
     if not status.metrics:
         for name, value in (result.get("metrics") or {}).items():
             status.metrics[str(name)] = float(value)

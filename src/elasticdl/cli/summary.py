@@ -23,7 +23,8 @@ def finish(directory: JobDirectory, console: Console) -> None:
     from elasticdl.cli import timeline
 
     timeline.draw_quietly(directory)
-    show(history.status(directory, is_alive=False), directory, console)
+    told = history.status(directory, is_alive=False)
+    show(resumed.with_earlier(told, resumed.read_earlier(directory)), directory, console)
 
 
 def show(status: pb.JobStatus, directory: JobDirectory | None, console: Console) -> None:

@@ -61,7 +61,8 @@ class Entry(NamedTuple):
     cost_s: float
 
 
-ROUTINE = frozenset({"evaluation", "checkpoint"})  # kinds of entries that come again and again, whatever happens
+# Kinds of entries that come again and again, whatever happens.
+ROUTINE = frozenset({"evaluation", "checkpoint", "epoch-ended"})
 
 
 class WriteEntry(NamedTuple):

@@ -63,7 +63,7 @@ class Ledger:
     ready_at: float = 0.0  # when the newest newcomer became ready
     entries: int = 0  # lines of the event log so far
     recent: deque[Entry] = field(default_factory=lambda: deque(maxlen=SHOWN_ENTRIES))
-    # Numbers and entries that evaluations and checkpoints, which come by the hundred, must not push out of sight.
+    # Numbers and entries that routine ones, which come by the hundred, must not push out of sight.
     notable: deque[tuple[int, Entry]] = field(default_factory=lambda: deque(maxlen=NOTABLE_ENTRIES))
 
 

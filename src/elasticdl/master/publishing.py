@@ -20,7 +20,7 @@ from elasticdl.kube.kinds import ELASTIC_JOB, EVENT
 from elasticdl.launcher import last_word
 from elasticdl.launcher.manifest import Owner
 from elasticdl.master import status
-from elasticdl.master.actions import Entry
+from elasticdl.master.actions import ROUTINE, Entry
 from elasticdl.master.loop import Loop
 from elasticdl.master.phase import Over
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -30,8 +30,6 @@ EVERY_S = 1.0  # at most
 # And no more than this of a job, however many workers it has: the cluster's store keeps all versions for minutes.
 BYTES_PER_S = 16 << 10
 SHOWN_EVENTS = 200
-# Told over and over: one event with a count, or nobody would find the others among them.
-_REPEATED = ("evaluation", "checkpoint", "epoch-ended")
 _WARNINGS = ("worker-lost", "ps-lost", "failed", "worker-waits", "ps-waits", "memory-raised")
 _log = logging.getLogger(__name__)
 
@@ -121,11 +119,11 @@ class Publisher:
         shown = self._home.shown
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         said = " ".join(word for word in (entry.worker, entry.reason) if word) or entry.kind
-        which = entry.kind if entry.kind in _REPEATED else number
+        which = entry.kind if entry.kind in ROUTINE else number
         name, namespace = f"{shown.name}.{shown.uid[:8]}.{which}", self._home.namespace
         self._repeats[entry.kind] += 1
         news = {"message": said, "lastTimestamp": at, "count": self._repeats[entry.kind]}
-        if entry.kind in _REPEATED and self._repeats[entry.kind] > 1:
+        if entry.kind in ROUTINE and self._repeats[entry.kind] > 1:
             with suppress(NotThere):  # the cluster forgets events after an hour
                 self._api.patch(EVENT, name, news, namespace)
                 return
@@ -145,7 +143,7 @@ class Publisher:
                 "type": "Warning" if entry.kind in _WARNINGS else "Normal",
                 "source": {"component": "elasticdl-master"},
                 "firstTimestamp": at,
-                **(news if entry.kind in _REPEATED else news | {"count": 1}),
+                **(news if entry.kind in ROUTINE else news | {"count": 1}),
             }
         )
 

@@ -25,6 +25,8 @@ _ADVICE = {
     "step": "leave out: the step of the job calls the optimizer once for all workers",
     "get_rank": "after the loop, job.is_first says which worker saves the result",
 }
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
+_UNWRAPPED = "without `.module`: join does not wrap the model"
 _OPTIMIZERS = ("optim", "opt")
 
 
@@ -48,6 +50,11 @@ def list_changes(script: ScriptSource) -> list[Change]:
         if is_meant and (name != "DataLoader" or node is loader):
             code = lines[node.lineno - 1].strip()
             changes.setdefault(node.lineno, Change(node.lineno, code, _ADVICE[name]))
+    if any(_called_name(script, node) in _WRAPPERS for node in calls):
+        for inner in ast.walk(script.tree):
+            if isinstance(inner, ast.Attribute) and inner.attr == "module":
+                code = lines[inner.lineno - 1].strip()
+                changes.setdefault(inner.lineno, Change(inner.lineno, code, _UNWRAPPED))
     return sorted(changes.values())
 
 

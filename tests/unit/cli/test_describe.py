@@ -157,6 +157,21 @@ def test_a_resumed_job_keeps_its_plan_whatever_the_workers_are(elasticdl: Run) -
     assert (told["plan"]["global_batch_size"], told["plan"]["epochs"]) == (256, 9)
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("training", "'a' is a job of `elasticdl train`; use `elasticdl train --resume --job_name=a`"),
+        ("evaluation", "'a' is a job of `elasticdl evaluate`; start it again"),
+    ],
+)
+def test_a_job_of_another_command_is_not_resumed_but_named(elasticdl: Run, kind: str, told: str) -> None:
+    jobs.directory_of("a").create(load.resolve({"name": "a", "kind": kind, "model": {"definition": "m.f"}}))
+
+    result = elasticdl("run", "--resume", "--job_name=a")
+
+    assert (result.exit_code, result.stderr) == (2, f"error: --resume: {told}\n")
+
+
 def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(elasticdl: Run) -> None:
     spec = load.resolve({"name": "a", "model": {"definition": "m.f"}, "workers": {"wish": 4}, "plan": {"epochs": 9}})
     jobs.directory_of("a").create(spec)

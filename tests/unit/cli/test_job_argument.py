@@ -146,11 +146,12 @@ def test_deleting_needs_the_whole_name(elasticdl: Run) -> None:
     assert directory.spec.exists()
 
 
-def test_the_shell_completes_names_of_jobs_without_heavy_imports() -> None:
+@pytest.mark.parametrize("line", ["elasticdl status mn", "elasticdl train --resume --job_name mn"])
+def test_the_shell_completes_names_of_jobs_without_heavy_imports(line: str) -> None:
     make_job("mnist-a", 1000)
     make_job("mnist-b", 2000)
     environ = os.environ | {
-        "_ELASTICDL_COMPLETE": "bash_complete", "COMP_WORDS": "elasticdl status mn", "COMP_CWORD": "2",
+        "_ELASTICDL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")),
         "PYTHONPATH": str(Path(package.__file__).parents[1]),
     }  # fmt: skip
     program = "import sys; from elasticdl.cli.main import cli\ntry: cli.main([])\nfinally: print(sorted(sys.modules))"

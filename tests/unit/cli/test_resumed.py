@@ -66,11 +66,20 @@ def test_a_run_that_was_killed_tells_its_last_checkpoint() -> None:
     assert resumed.with_earlier(pb.JobStatus(phase="pending"), earlier).step == 1000
 
 
+def test_a_run_that_ended_before_its_first_step_still_shows_what_the_job_had() -> None:
+    told = pb.JobStatus(name="mnist", phase="stopped", reason="SIGINT at the command line")
+    status = resumed.with_earlier(told, resumed.read_earlier(resumed_job(RESULT | {"checkpoint": "/checkpoints/1177"})))
+
+    assert (status.phase, status.reason) == ("stopped", "SIGINT at the command line")
+    assert (status.step, status.records, status.loss, status.loss_step) == (1177, 140954, 0.0034, 1177)
+    assert status.checkpoint_path == "/checkpoints/1177"
+
+
 def test_a_job_that_is_over_or_was_never_resumed_stays_as_it_is() -> None:
-    over = pb.JobStatus(phase="failed")
+    over = pb.JobStatus(phase="failed", step=1300)
     jobs.directory_of("new").create(load.resolve({"name": "new", "model": {"definition": "digits.forward"}}))
 
-    assert resumed.with_earlier(over, resumed.read_earlier(resumed_job())) == pb.JobStatus(phase="failed")
+    assert resumed.with_earlier(over, resumed.read_earlier(resumed_job())) == pb.JobStatus(phase="failed", step=1300)
     assert resumed.read_earlier(jobs.directory_of("new")) is None
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from elasticdl.master import events as ev
 from elasticdl.master.metrics import Metrics
 from elasticdl.master.phase import Over
@@ -33,17 +35,18 @@ def test_a_status_tells_progress_speed_and_workers() -> None:
     ]
 
 
-def test_a_lost_worker_is_told_of_after_any_number_of_evaluations() -> None:
+@pytest.mark.parametrize("kind", ["evaluation", "checkpoint", "epoch-ended"])
+def test_a_lost_worker_is_told_of_after_any_number_of_routine_events(kind: str) -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
     for step in range(150):
-        driver.state.job.note(driver.now + step, "evaluation", step=step)
+        driver.state.job.note(driver.now + step, kind, step=step)
 
     shown = status(driver.state.job, driver.now)
 
     kinds = [event.kind for event in shown.events]
     assert kinds.count("worker-lost") == 1 and kinds.count("started") == 1
-    assert kinds[-100:] == ["evaluation"] * 100
+    assert kinds[-100:] == [kind] * 100
     assert [event.at for event in shown.events] == sorted(event.at for event in shown.events)
 
 

@@ -194,6 +194,13 @@ def test_the_advice_names_the_lines_to_change(tmp_path: Path) -> None:
     assert backward.instead == "step.backward(loss)"
 
 
+def test_the_model_inside_of_its_wrapper_is_advised_on(tmp_path: Path) -> None:
+    wrapped = "from torch.nn.parallel import DistributedDataParallel as DDP\nmodel = DDP(model)\n"
+    (_, change) = list_changes(read(tmp_path, wrapped + "torch.save(model.module.state_dict(), 'model.pt')\n"))
+
+    assert (change.line, change.instead) == (3, "without `.module`: join does not wrap the model")
+
+
 def test_only_the_loader_that_trains_is_advised_on(tmp_path: Path) -> None:
     codes = [change.code for change in list_changes(read(tmp_path, IMAGENET))]
 
