@@ -22,8 +22,8 @@ snapshot = directory / "snapshot.pt"
 torch.set_default_dtype(torch.float64)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-assert rank == int(os.environ["RANK"]) == int(os.environ["LOCAL_RANK"])
-assert world == int(os.environ["WORLD_SIZE"]) == int(os.environ["LOCAL_WORLD_SIZE"])
+assert (rank, world) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+machine = f"local rank {os.environ['LOCAL_RANK']} of {os.environ['LOCAL_WORLD_SIZE']}"
 
 generator = torch.Generator().manual_seed(1)
 inputs = torch.randn(60, 3, generator=generator)
@@ -38,7 +38,9 @@ if snapshot.exists():
     saved = torch.load(snapshot, weights_only=True)
     plain.load_state_dict(saved["model"])
     first_epoch = saved["epoch"]
-print(f"rank {rank} of {world} begins at epoch {first_epoch}, start {os.environ['TORCHELASTIC_RESTART_COUNT']}")
+print(
+    f"rank {rank} of {world} begins at epoch {first_epoch}, start {os.environ['TORCHELASTIC_RESTART_COUNT']}, {machine}"
+)
 
 for epoch in range(first_epoch, epochs):
     optimizer.zero_grad()
