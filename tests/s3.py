@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,8 +37,28 @@ class S3Server:
         self.host, self.port = host, port
 
     @property
+    def endpoint(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
     def environ(self) -> dict[str, str]:
-        return environ_of(f"http://{self.host}:{self.port}")
+        return environ_of(self.endpoint)
+
+    def admit(self, user: str, policy: Mapping[str, Any]) -> dict[str, str]:
+        """Make a user who may do what the policy says; the user's credentials, as variables. See `lock`."""
+        import botocore.session
+
+        anybody = {"aws_access_key_id": "anybody", "aws_secret_access_key": "anything"}
+        session = botocore.session.Session()
+        iam = session.create_client("iam", region_name="us-east-1", endpoint_url=self.endpoint, **anybody)
+        iam.create_user(UserName=user)
+        iam.put_user_policy(UserName=user, PolicyName="store", PolicyDocument=json.dumps(policy))
+        key = iam.create_access_key(UserName=user)["AccessKey"]
+        return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+
+    def lock(self) -> None:
+        """From here on every request needs the signature of an admitted user, and is judged by the user's policy."""
+        assert self.request("POST", "/moto-api/reset-auth", b"0")[0] == 200
 
     def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """One plain request; moto asks for no signature."""
@@ -63,14 +84,14 @@ def environ_of(endpoint: str) -> dict[str, str]:
 
 
 @contextmanager
-def serve_s3(log: Path) -> Iterator[S3Server]:
-    """A server with one empty bucket, ended with the block."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+def serve_s3(log: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
+    """A server with one empty bucket, at an address of this machine, ended with the block."""
+    with socket.create_server((host, 0)) as taken:
         port = int(taken.getsockname()[1])
-    argv = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    argv = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", host, "-p", str(port)]
     with log.open("wb") as output, subprocess.Popen(argv, stdout=output, stderr=output) as process:
         try:
-            server = S3Server("127.0.0.1", port)
+            server = S3Server(host, port)
             until("an answer of the S3 server", lambda: _answers(server, process), tell=log.read_text)
             assert server.request("PUT", f"/{BUCKET}")[0] == 200
             yield server

@@ -49,12 +49,19 @@ class ClusterJob:
         self.kube.elasticdl(verb, "--detach", *self.options(), *options)
 
     def options(self) -> list[str]:
-        adjusted = write_adjustments(self.place / f"{self.name}.yaml", on_this_machine())
+        """Of a job with a model of the integration tests."""
+        return [
+            *self.pod_options(), f"--model_zoo={ROOT / 'tests' / 'integration'}", "--data_format=python",
+            f"--output={self.output}",
+        ]  # fmt: skip
+
+    def pod_options(self, adjustments: dict[str, Any] | None = None) -> list[str]:
+        """Of every job; `adjustments` in place of `on_this_machine`."""
+        adjusted = write_adjustments(self.place / f"{self.name}.yaml", adjustments or on_this_machine())
         return [
             "--on=kubernetes", f"--job_name={self.name}", f"--namespace={self.namespace}", f"--image_name={HOST_IMAGE}",
             f"--cluster_spec={adjusted}", f"--volume=host_path={self.place},mount_path={self.place}",
             f"--master_resource_request={SMALL}", f"--worker_resource_request={SMALL}", "--threads=1",
-            f"--model_zoo={ROOT / 'tests' / 'integration'}", "--data_format=python", f"--output={self.output}",
         ]  # fmt: skip
 
     def hurry(self) -> None:

@@ -3,6 +3,7 @@
 It knows nothing of ElasticDL: DistributedDataParallel, a snapshot of its own, resumed where there is one. Every epoch
 is one step on all rows, so that the result does not depend on the number of processes. While DIRECTORY/slow exists,
 epochs are slow and the second half waits; DIRECTORY/fail makes rank 1 raise an exception once, fail-always every time.
+DIRECTORY/starts has a line for each process: restarts before it, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, its first epoch.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ snapshot = directory / "snapshot.pt"
 torch.set_default_dtype(torch.float64)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-assert rank == int(os.environ["RANK"]) == int(os.environ["LOCAL_RANK"])
-assert world == int(os.environ["WORLD_SIZE"]) == int(os.environ["LOCAL_WORLD_SIZE"])
+assert (rank, world) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
 generator = torch.Generator().manual_seed(1)
 inputs = torch.randn(60, 3, generator=generator)
@@ -38,7 +38,10 @@ if snapshot.exists():
     saved = torch.load(snapshot, weights_only=True)
     plain.load_state_dict(saved["model"])
     first_epoch = saved["epoch"]
-print(f"rank {rank} of {world} begins at epoch {first_epoch}, start {os.environ['TORCHELASTIC_RESTART_COUNT']}")
+restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"rank {rank} of {world} begins at epoch {first_epoch}, start {restarts}")
+with (directory / "starts").open("a") as starts:
+    starts.write(f"{restarts} {rank} {os.environ['LOCAL_RANK']} {os.environ['LOCAL_WORLD_SIZE']} {first_epoch}\n")
 
 for epoch in range(first_epoch, epochs):
     optimizer.zero_grad()

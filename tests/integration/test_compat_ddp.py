@@ -42,16 +42,20 @@ def wait_printed(job: Job, words: str) -> None:
           tell=job.story)  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+def run_alone(directory: Path) -> torch.Tensor:
     """The weights of one process that nobody disturbs."""
-    directory = tmp_path_factory.mktemp("alone")
+    directory.mkdir()
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": "0", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
     subprocess.run(
         [sys.executable, str(SCRIPT), str(directory), str(EPOCHS)], env=os.environ | alone, check=True, timeout=60
     )
     return weights(directory)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+    return run_alone(tmp_path_factory.mktemp("expected") / "alone")
 
 
 def test_a_script_survives_more_workers_a_kill_and_a_dead_master(

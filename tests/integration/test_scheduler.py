@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from elasticdl.scheduler.local.standing import State
+from tests.integration import test_compat_ddp as ddp
 from tests.integration.job import EPOCHS, RECORDS, Job, Jobs
 from tests.integration.scheduling import Scheduler
 
@@ -69,6 +72,39 @@ def test_greater_priority_takes_workers_and_a_suspended_job_ends_with_the_same_b
     assert high.digest() == low.digest() == undisturbed
     assert "state of step" in low.log("worker-0"), "it did not begin anew"
     assert low.document()["records"] == EPOCHS * RECORDS
+
+
+def test_an_unmodified_script_shrinks_is_suspended_and_resumes_from_its_snapshot(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    expected = ddp.run_alone(jobs.home / "alone")
+    scheduler.start(2, "elastic-first-come")
+    directory = jobs.home / "work"
+    low = ddp.start(jobs, directory, "1:2", "--queue")
+    low.wait_members(2)
+    ddp.wait_printed(low, "epoch 5 of 2 processes")
+
+    first = jobs.train("first", 1, *URGENT, "--max_workers", "1", slow=True, pause_s=0.15)
+    ddp.wait_printed(low, "of 1 processes")
+    shrunk = low.document()
+    assert (shrunk["phase"], shrunk["wished_workers"]) == ("running", 1)
+    second = jobs.train("second", 1, *URGENT, "--max_workers", "1", slow=True, pause_s=0.15)
+    second.wait_members(1, step=1)
+    waiting = low.document()
+    assert (waiting["phase"], waiting["exit_code"]) == ("waiting", None)
+    assert not low.living()
+
+    (directory / "slow").unlink()
+    first.hurry()
+    second.hurry()
+    scheduler.wait_gone(low.name)
+
+    result = low.result()
+    assert (result["phase"], result["workers_failed"]) == ("succeeded", 0), low.story()
+    assert first.digest() == second.digest() == undisturbed
+    torch.testing.assert_close(ddp.weights(directory), expected, rtol=1e-9, atol=1e-12)
+    (begun,) = re.findall(r"begins at epoch (\d+)", low.log("worker-0"))  # the log since it was suspended
+    assert int(begun) > 5
 
 
 def test_a_job_shrinks_for_another_and_nobody_has_more_than_there_is(

@@ -29,6 +29,11 @@ def check_description(spec: JobSpec) -> None:
             "security (--tls_cert, --tls_key, --tls_ca): on Kubernetes each job gets certificates of its own; "
             "leave these out"
         )
+    if spec.checkpoint.resume and spec.restarts_script:
+        raise SpecError(
+            "--resume: an unmodified script finds by itself what it wrote to its --volume; "
+            "start it again without --resume"
+        )
     if spec.checkpoint.resume and not spec.checkpoint.directory:
         raise SpecError("--resume: on Kubernetes also say from where: --checkpoint_dir on a --volume, or a URL")
 

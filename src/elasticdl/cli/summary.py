@@ -74,7 +74,7 @@ def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str
     if directory is not None and (earlier := resumed.read_earlier(directory)) is not None:
         lines.append(("resumed", earlier.sentence()))
     lines += _places(status, directory, "model" if is_training else "output")
-    if status.kind == "script":
+    if status.kind == "script" and directory is not None:  # else it stands there already, as the place of the logs
         lines.append(("printed", f"elasticdl logs {status.name}"))
     if directory and status.phase != "succeeded" and status.checkpoint_path and is_training:
         lines.append(("go on", words.resumption(status.name, status.kind)))

@@ -200,8 +200,12 @@ class Job:
     def most_batch_scale(self) -> int:
         return self.spec.plan.most_scale(self.global_batch or self.spec.plan.global_batch_size)
 
-    def log_of(self, worker: WorkerId | PsId) -> str:
-        return f"{self.logs}/{worker}.log"
+    def log_of(self, replica: WorkerId | PsId) -> str:
+        """Where a person finds it: the log of a pod is in no directory."""
+        if self.spec.cluster is None:
+            return f"{self.logs}/{replica}.log"
+        role, _, number = replica.rpartition("-")
+        return f"`elasticdl logs {self.spec.name} --{role} {number}`"
 
     def suspects(self, now: float) -> tuple[str, ...]:
         """Those whose node may be lost, while the cluster does not know it yet and would send others there."""

@@ -173,6 +173,13 @@ def test_an_unmodified_script_needs_a_volume(elasticdl: Run, cluster: FakeApi, w
     assert done.stderr.startswith(expected) and bool(done.stderr) is bool(expected)
 
 
+def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cluster: FakeApi) -> None:
+    done = elasticdl("run", "--compat=ddp", "--image_name=i", "--resume", "--job_name=ddp", "train.py")
+
+    assert (done.exit_code, cluster.kept) == (2, [])
+    assert "start it again without --resume" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

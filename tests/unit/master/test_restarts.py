@@ -11,7 +11,7 @@ from elasticdl.master import events as ev
 from elasticdl.master.actions import Action
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.restarts import GATHER_S
-from elasticdl.spec import JobKind, JobSpec, ScriptSpec, TimingSpec, WorkerId, WorkersSpec
+from elasticdl.spec import ClusterSpec, JobKind, JobSpec, ScriptSpec, TimingSpec, WorkerId, WorkersSpec
 from tests.unit.master.driver import Driver, noted, sent
 
 SETTLE_S = TimingSpec().regroup_s + TimingSpec().silence_s + 0.01
@@ -26,9 +26,9 @@ def ddp_spec(*, wish: int = 2, least: int = 1, most: int = 4, budget: int = 1) -
     )
 
 
-def running(workers: int = 2, *, budget: int = 1, least: int = 1) -> Driver:
+def running(workers: int = 2, *, budget: int = 1, least: int = 1, spec: JobSpec | None = None) -> Driver:
     """A job whose scripts run in round 1."""
-    driver = Driver(ddp_spec(wish=workers, least=least, budget=budget))
+    driver = Driver(spec or ddp_spec(wish=workers, least=least, budget=budget))
     driver.join(*(f"worker-{number}" for number in range(workers)))
     driver.enter(step=0)
     return driver
@@ -121,6 +121,16 @@ def test_the_job_fails_with_the_reason_of_the_script_when_the_budget_is_spent() 
 
     assert driver.phase == "failed"
     assert "last worker-1 exited with code 1: ValueError: boom; its log is logs/worker-1.log" in driver.reason
+
+
+def test_of_a_pod_the_reason_names_the_command_that_shows_its_log() -> None:
+    spec = ddp_spec(budget=0).model_copy(update={"cluster": ClusterSpec(image="train:1")})
+    driver = running(spec=spec)
+    fail(driver, "worker-1", "exited with code 1: ValueError: boom")
+
+    beat_and_wait(driver, SETTLE_S, "worker-0", "worker-1")
+
+    assert driver.reason.endswith("ValueError: boom; its log is `elasticdl logs job --worker 1`")
 
 
 def test_scripts_that_ended_well_wait_for_the_others() -> None:
