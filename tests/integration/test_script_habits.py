@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.framework import outcomes, replace_worker, run_alone, start_script
+from tests.integration.framework import outcomes, replace_worker, run_alone, start_script, stop_and_resume
 from tests.integration.job import Job, Jobs
 
 SCRIPT = Path(__file__).parent / "scripts" / "habits.py"
@@ -37,6 +37,7 @@ def assert_same(job: Job, ended: dict[str, dict[str, torch.Tensor]], expected: d
 
 SLOW = pytest.mark.slow  # make test-scripts; tests/unit/torch has the same habits without processes
 MORE = ("own-scheduler", "own-schedule", "average", "clip", "explicit", "micro")
+ODD = ("complex", "tied", "mixed", "sparse")  # models
 
 
 @pytest.mark.parametrize("habit", ["scheduler", "scaler", *(pytest.param(habit, marks=SLOW) for habit in MORE)])
@@ -45,6 +46,16 @@ def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) ->
     replace_worker(job)
 
     job.result()
+    assert_same(job, outcomes(jobs, habit), alone(jobs.home, habit))
+
+
+@SLOW
+@pytest.mark.parametrize("habit", ODD)
+def test_odd_models_have_the_bits_of_one_worker_after_a_kill_and_a_resume(jobs: Jobs, habit: str) -> None:
+    job = run(jobs, habit, habit, "1:2", "--guard_steps", "3", "--checkpoint_steps", "5", slow=True)
+    replace_worker(job, is_hurried=False)
+    stop_and_resume(jobs, job, step=15)
+
     assert_same(job, outcomes(jobs, habit), alone(jobs.home, habit))
 
 
