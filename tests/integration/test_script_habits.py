@@ -14,6 +14,7 @@ import torch
 
 from tests.integration.framework import outcomes, replace_worker, run_alone, start_script, stop_and_resume
 from tests.integration.job import Job, Jobs
+from tests.waiting import until
 
 SCRIPT = Path(__file__).parent / "scripts" / "habits.py"
 
@@ -59,6 +60,36 @@ def test_odd_models_have_the_bits_of_one_worker_after_a_kill_and_a_resume(jobs: 
     assert_same(job, outcomes(jobs, habit), alone(jobs.home, habit))
 
 
+@SLOW
+@pytest.mark.parametrize(
+    ("habit", "killed"),
+    [("evaluate-first", "worker-0"), ("evaluate-processes", "worker-0"), ("evaluate-all", "worker-1")],
+)
+def test_evaluation_in_the_loop_changes_no_bits_even_where_its_worker_is_killed(
+    jobs: Jobs, habit: str, killed: str
+) -> None:
+    job = run(jobs, habit, habit, "2:2", "--guard_steps", "4", slow=True)
+    pids = job.wait_members(2, step=7)
+    until("an evaluation", (jobs.home / f"{habit}-evaluating-{killed}").exists, tell=job.story)
+    os.kill(pids[killed], signal.SIGKILL)
+    job.wait_event("worker-lost")
+    job.wait(lambda s: s.step >= 12 and len([w for w in s.workers if w.state == "member"]) == 2, "a replacement trains")
+    job.hurry()
+
+    job.result()
+    job.wait_gone()
+    assert_same(job, outcomes(jobs, habit), alone(jobs.home, "evaluate-none"))
+    assert job.kinds().count("worker-lost") == 1 and "worker-leaving" not in job.kinds(), job.story()
+    lines = [line.split() for line in (jobs.home / f"{habit}-evaluations.txt").read_text().splitlines()]
+    steps = [int(step) for step, _ in lines]
+    assert len({tuple(line) for line in lines}) == len(set(steps)), "two workers saw different models"
+    missing = set(range(-3, 34, 3)) - set(steps)
+    if habit == "evaluate-all":
+        assert not missing, job.story()
+    else:
+        assert len(missing) <= 1 and len(steps) == len(set(steps)), (steps, job.story())
+
+
 def test_a_resumed_job_goes_on_with_the_rate_of_its_scheduler(jobs: Jobs) -> None:
     job = run(jobs, "resumed", "scheduler", "1:2", slow=True)
     job.wait_members(2, step=14)
@@ -100,6 +131,13 @@ def test_the_guard_names_tensor_step_and_workers_of_replicas_that_part(jobs: Job
 
     assert "before step 24" in reason and "2.bias" in reason
     assert "worker-0" in reason and "worker-1" in reason
+
+
+@SLOW
+def test_a_worker_that_stays_in_eval_after_an_evaluation_is_noticed(jobs: Jobs) -> None:
+    reason = failure(run(jobs, "forgetting", "evaluate-forgetting", "2:2", "--guard_steps", "4"))
+
+    assert "train() or eval() of 1, train() or eval() of 2" in reason and "call model.train()" in reason
 
 
 def test_a_worker_that_goes_through_a_step_once_more_is_named(jobs: Jobs) -> None:

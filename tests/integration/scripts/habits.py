@@ -7,6 +7,7 @@ exists each batch takes longer, so that a test has the time to disturb the job.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 from pathlib import Path
@@ -95,6 +96,8 @@ dataset = torch.utils.data.TensorDataset(features, labels)
 model: Any = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
 if habit in ODD:
     model = {"complex": ComplexModel, "tied": TiedModel, "mixed": MixedModel, "sparse": SparseModel}[habit]()
+if habit.startswith("evaluate"):
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 2))
 if habit == "break-norm":
     model.append(nn.BatchNorm1d(2))  # its buffers are those of the first worker
 optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -128,9 +131,40 @@ class Private:
     rate = 0.1
 
 
+def count_records(batch: tuple[torch.Tensor, torch.Tensor]) -> int:
+    return len(batch[0])
+
+
+def evaluate(number: int) -> None:
+    """Evaluation as scripts have it, with random numbers, and in one habit with processes of its own."""
+    if habit == "evaluate-none" or number % 3 or not (habit == "evaluate-all" or job.is_first):
+        return
+    marker = Path(f"{options.output}-evaluating-{job.worker}")
+    marker.touch()
+    processes = 2 if habit == "evaluate-processes" else 0
+    loader = torch.utils.data.DataLoader(dataset, batch_size=20, shuffle=True, num_workers=processes)
+    if processes:
+        with multiprocessing.get_context("fork").Pool(2) as pool:  # ended by SIGTERM
+            assert sum(pool.map(count_records, list(loader))) == len(dataset)
+    model.eval()
+    with torch.no_grad():
+        total = sum(
+            nn.functional.cross_entropy(model(inputs + 0.1 * torch.randn(6)), targets).item()
+            for inputs, targets in loader
+        )
+    model.train(habit != "evaluate-forgetting")
+    if slow.exists():
+        time.sleep(0.5)
+    with open(f"{options.output}-evaluations.txt", "a") as file:
+        file.write(f"{number} {total!r}\n")
+    marker.unlink()
+
+
 job = elastic.join(
     model, optimizer, dataset, global_batch_size=12, epochs=options.epochs, seed=5, logical_ranks=4, **keywords
 )
+if habit.startswith("evaluate"):
+    evaluate(-3)
 for step in job:
     if habit in ("break-between", "uneven"):
         # A first update, of which two habits make more, or less, than the other worker does.
@@ -160,6 +194,8 @@ for step in job:
         if habit == "break-one":
             optimizer.step()
             average.update_parameters(model)  # also in the update that nobody applies
+        if habit.startswith("evaluate"):
+            evaluate(step.number)
         if habit == "clip":
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         elif habit in EXPLICIT:
@@ -192,6 +228,8 @@ for step in job:
             optimizer.zero_grad()
         continue
     break
+if habit.startswith("evaluate"):
+    evaluate(job.step + 1)
 if habit == "exit":
     sys.exit(0)
 if habit == "exit-1":
