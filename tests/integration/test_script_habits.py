@@ -190,10 +190,12 @@ def test_leaving_the_loop_ends_the_job_with_the_same_state_in_all(
 
 
 @SLOW
-def test_sys_exit_is_an_ordinary_end(jobs: Jobs) -> None:
-    result = run(jobs, "exit", "exit").result()
+def test_sys_exit_is_an_ordinary_end_with_its_exit_functions(jobs: Jobs) -> None:
+    job = run(jobs, "exit", "exit")
 
-    assert (result["phase"], result["reason"]) == ("succeeded", "all steps are done")
+    assert (job.result()["phase"], job.result()["reason"]) == ("succeeded", "all steps are done")
+    job.wait_gone()
+    assert len(list(jobs.home.glob("exit-exited-worker-*"))) == 2
 
 
 def test_a_look_at_grad_where_it_is_not_whole_warns(tmp_path: Path) -> None:

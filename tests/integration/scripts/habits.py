@@ -7,6 +7,7 @@ exists each batch takes longer, so that a test has the time to disturb the job.
 from __future__ import annotations
 
 import argparse
+import atexit
 import multiprocessing
 import sys
 import time
@@ -231,6 +232,7 @@ for step in job:
 if habit.startswith("evaluate"):
     evaluate(job.step + 1)
 if habit == "exit":
+    atexit.register(Path(f"{options.output}-exited-{job.worker}").touch)
     sys.exit(0)
 if habit == "exit-1":
     sys.exit("no good")
