@@ -33,7 +33,10 @@ def die_with_parent() -> None:
 
 
 def on_terminate(leave: Callable[[str], None]) -> None:
-    """Call `leave` as soon as SIGTERM arrives. From the main thread only."""
+    """Call `leave` as soon as SIGTERM arrives. From the main thread only.
+
+    Processes that are forked from this one, such as those of a `multiprocessing.Pool`, end on SIGTERM as usual.
+    """
     receiving, sending = socket.socketpair()
     sending.setblocking(False)
     # Python's own handler would wait for the main thread to return from C code; the wake-up descriptor does not.
@@ -47,6 +50,13 @@ def on_terminate(leave: Callable[[str], None]) -> None:
 
     threading.Thread(target=listen, name="elasticdl-signals", daemon=True).start()
     _kept.append(sending)
+    os.register_at_fork(after_in_child=_forget_terminate)
+
+
+def _forget_terminate() -> None:
+    """In a forked process: it shares the wake-up descriptor, by which this process would hear of its SIGTERM."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 _kept: list[socket.socket] = []  # the wake-up descriptor must stay open

@@ -32,29 +32,34 @@ def start_script(
 
 
 def run_alone(home: Path, script: Path, habit: str) -> Tensors:
-    """What the script trains without ElasticDL's processes."""
+    """What the script trains without ElasticDL's processes, with as many threads: sums in float64 depend on it."""
     output = home / f"alone-{habit}"
     done = subprocess.run(
-        [sys.executable, str(script), habit, str(output)], capture_output=True, text=True, check=False
+        [sys.executable, str(script), habit, str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     return load_file(f"{output}-worker-0.safetensors")
 
 
-def replace_worker(job: Job) -> None:
-    """Kill a worker in the middle of the training; go on once another has taken its place."""
+def replace_worker(job: Job, *, is_hurried: bool = True) -> None:
+    """Kill a worker in the middle of the training; go on, as fast as it can, once another has taken its place."""
     pids = job.wait_members(2, step=9)
     os.kill(pids["worker-1"], signal.SIGKILL)
     job.wait_event("worker-lost")
     job.wait(lambda s: s.step >= 12 and len([w for w in s.workers if w.state == "member"]) == 2, "a replacement trains")
-    job.hurry()
+    if is_hurried:
+        job.hurry()
 
 
-def stop_and_resume(jobs: Jobs, job: Job) -> None:
+def stop_and_resume(jobs: Jobs, job: Job, step: int = 11) -> None:
     """Stop a job in the middle of its training, resume it, and wait for its end."""
-    job.wait_members(2, step=11)
+    job.wait_members(2, step=step)
     job.stop()
-    assert job.result()["step"] >= 11
+    assert job.result()["step"] >= step
     job.wait_gone()
     for path in jobs.home.glob(f"{job.name}-worker-*"):
         path.unlink()

@@ -22,7 +22,7 @@ PAGES = [
     "trackers",
     "tutorial/03-your-own-script",
 ]
-NEEDED = {"SummaryWriter": "tensorboard", "mlflow": "mlflow"}
+NEEDED = {"SummaryWriter": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 
 # What a page may take for granted.
 BEGINNING = """
@@ -73,11 +73,15 @@ def script_of(block: str, *, records: int = 40, slow: Path = Path("/nowhere")) -
 def test_the_code_of_a_page_trains_to_the_end(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_CONSOLE", "off")
     script = tmp_path / "script.py"
     script.write_text(script_of(block))
 
     assert runpy.run_path(str(script))["job"].step == 5
     torch._dynamo.reset()
+    if "wandb" in block:
+        pytest.importorskip("wandb").teardown()
 
 
 def tracked(jobs: Jobs, name: str, block: str) -> Job:
@@ -88,7 +92,9 @@ def tracked(jobs: Jobs, name: str, block: str) -> Job:
     script = jobs.home / f"{name}.py"
     script.write_text(text.replace("runs/", f"{jobs.home}/runs/").replace("mlflow.db", f"{jobs.home}/mlflow.db"))
     options = ["--detach", "--job_name", name, "--threads", "1", "--workers", "2:2"]
-    jobs.launch(job, ["run", *options, str(script)], MLFLOW_DISABLE_TELEMETRY="true")
+    # Weights & Biases writes to its file every 15 s, and nothing more once its worker is killed.
+    settings = {"WANDB_MODE": "offline", "WANDB_DIR": str(jobs.home), "WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "0.02"}
+    jobs.launch(job, ["run", *options, str(script)], MLFLOW_DISABLE_TELEMETRY="true", **settings)
     first = next(iter(job.wait_members(2, step=9).values()))
     os.kill(first, signal.SIGKILL)
     job.wait_event("worker-lost")
@@ -122,3 +128,38 @@ def test_a_job_is_one_run_of_mlflow_though_its_first_worker_is_killed(jobs: Jobs
 
     assert run.info.status == "FINISHED" and run.data.tags["job"] == "flowed"
     assert len(steps) >= 59 and max(steps) == 59
+
+
+@pytest.mark.slow
+def test_a_job_is_one_run_of_weights_and_biases_though_its_first_worker_is_killed(jobs: Jobs) -> None:
+    internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    tracked(jobs, "weighed", code_blocks("trackers")[2])
+
+    runs, points = set(), []
+    for path in sorted((jobs.home / "wandb").glob("offline-run-*/*.wandb")):
+        records = [internal.Record.FromString(content) for content in logged(path.read_bytes())]
+        runs |= {(record.run.project, record.run.run_id) for record in records if record.HasField("run")}
+        points.append([record.history.step.num for record in records if record.HasField("history")])
+
+    assert runs == {("digits", "weighed")}
+    assert len(points) == 2 and all(steps == list(range(steps[0], steps[-1] + 1)) for steps in points), points
+    before, after = points
+    # The worker that is killed has trained at least to step 9; its last points may be lost, and none is there twice.
+    assert before[0] == 0 and 7 <= before[-1] < after[0] <= before[-1] + 4 and after[-1] == 59, points
+
+
+def logged(content: bytes) -> list[bytes]:
+    """The records of a log in LevelDB's format, as Weights & Biases writes it; what is torn at the end is left out."""
+    records, parts, place = [], b"", 7  # behind the magic number
+    while place + 7 <= len(content):
+        if (1 << 15) - place % (1 << 15) < 7:
+            place += (1 << 15) - place % (1 << 15)  # no room for a header at the end of the block
+            continue
+        size, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
+        part, place = content[place + 7 : place + 7 + size], place + 7 + size
+        if not kind or len(part) < size:
+            break
+        parts = part if kind in (1, 2) else parts + part
+        if kind in (1, 4):
+            records.append(parts)
+    return records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -30,9 +31,12 @@ def trained(tmp_path: Path) -> Path:
 def test_bad_rows_are_skipped_or_marked_as_asked(trained: Path) -> None:
     words = (*MODEL, "--checkpoint_dir_for_init=trained", "--prediction_data=new.csv", "--id_column=user")
 
-    elasticdl(trained, "predict", *words, "--bad_rows=skip", "--output=skipped")
+    summary = elasticdl(trained, "predict", *words, "--bad_rows=skip", "--output=skipped", "--job_name=skipping")
     elasticdl(trained, "predict", *words, "--bad_rows=mark", "--output=marked")
 
+    told = "bad rows     2, named in elasticdl logs skipping"
+    assert told in summary and told in elasticdl(trained, "status", "skipping")
+    assert json.loads(elasticdl(trained, "status", "skipping", "--json"))["metrics"] == {"bad_rows": 2.0}
     skipped = pq.read_table(trained / "skipped")
     marked = pq.read_table(trained / "marked")
     assert skipped["user"].to_pylist() == [f"user-{number}" for number in (0, 1, 3, 4, 6, 7, 8, 9)]

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.framework import outcomes, replace_worker, run_alone, start_script
+from tests.integration.framework import outcomes, replace_worker, run_alone, start_script, stop_and_resume
 from tests.integration.job import Job, Jobs
+from tests.waiting import until
 
 SCRIPT = Path(__file__).parent / "scripts" / "habits.py"
 
@@ -37,6 +38,7 @@ def assert_same(job: Job, ended: dict[str, dict[str, torch.Tensor]], expected: d
 
 SLOW = pytest.mark.slow  # make test-scripts; tests/unit/torch has the same habits without processes
 MORE = ("own-scheduler", "own-schedule", "average", "clip", "explicit", "micro")
+ODD = ("complex", "tied", "mixed", "sparse")  # models
 
 
 @pytest.mark.parametrize("habit", ["scheduler", "scaler", *(pytest.param(habit, marks=SLOW) for habit in MORE)])
@@ -46,6 +48,46 @@ def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) ->
 
     job.result()
     assert_same(job, outcomes(jobs, habit), alone(jobs.home, habit))
+
+
+@SLOW
+@pytest.mark.parametrize("habit", ODD)
+def test_odd_models_have_the_bits_of_one_worker_after_a_kill_and_a_resume(jobs: Jobs, habit: str) -> None:
+    job = run(jobs, habit, habit, "1:2", "--guard_steps", "3", "--checkpoint_steps", "5", slow=True)
+    replace_worker(job, is_hurried=False)
+    stop_and_resume(jobs, job, step=15)
+
+    assert_same(job, outcomes(jobs, habit), alone(jobs.home, habit))
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("habit", "killed"),
+    [("evaluate-first", "worker-0"), ("evaluate-processes", "worker-0"), ("evaluate-all", "worker-1")],
+)
+def test_evaluation_in_the_loop_changes_no_bits_even_where_its_worker_is_killed(
+    jobs: Jobs, habit: str, killed: str
+) -> None:
+    job = run(jobs, habit, habit, "2:2", "--guard_steps", "4", slow=True)
+    pids = job.wait_members(2, step=7)
+    until("an evaluation", (jobs.home / f"{habit}-evaluating-{killed}").exists, tell=job.story)
+    os.kill(pids[killed], signal.SIGKILL)
+    job.wait_event("worker-lost")
+    job.wait(lambda s: s.step >= 12 and len([w for w in s.workers if w.state == "member"]) == 2, "a replacement trains")
+    job.hurry()
+
+    job.result()
+    job.wait_gone()
+    assert_same(job, outcomes(jobs, habit), alone(jobs.home, "evaluate-none"))
+    assert job.kinds().count("worker-lost") == 1 and "worker-leaving" not in job.kinds(), job.story()
+    lines = [line.split() for line in (jobs.home / f"{habit}-evaluations.txt").read_text().splitlines()]
+    steps = [int(step) for step, _ in lines]
+    assert len({tuple(line) for line in lines}) == len(set(steps)), "two workers saw different models"
+    missing = set(range(-3, 34, 3)) - set(steps)
+    if habit == "evaluate-all":
+        assert not missing, job.story()
+    else:
+        assert len(missing) <= 1 and len(steps) == len(set(steps)), (steps, job.story())
 
 
 def test_a_resumed_job_goes_on_with_the_rate_of_its_scheduler(jobs: Jobs) -> None:
@@ -89,6 +131,13 @@ def test_the_guard_names_tensor_step_and_workers_of_replicas_that_part(jobs: Job
 
     assert "before step 24" in reason and "2.bias" in reason
     assert "worker-0" in reason and "worker-1" in reason
+
+
+@SLOW
+def test_a_worker_that_stays_in_eval_after_an_evaluation_is_noticed(jobs: Jobs) -> None:
+    reason = failure(run(jobs, "forgetting", "evaluate-forgetting", "2:2", "--guard_steps", "4"))
+
+    assert "train() or eval() of 1, train() or eval() of 2" in reason and "call model.train()" in reason
 
 
 def test_a_worker_that_goes_through_a_step_once_more_is_named(jobs: Jobs) -> None:
@@ -141,10 +190,12 @@ def test_leaving_the_loop_ends_the_job_with_the_same_state_in_all(
 
 
 @SLOW
-def test_sys_exit_is_an_ordinary_end(jobs: Jobs) -> None:
-    result = run(jobs, "exit", "exit").result()
+def test_sys_exit_is_an_ordinary_end_with_its_exit_functions(jobs: Jobs) -> None:
+    job = run(jobs, "exit", "exit")
 
-    assert (result["phase"], result["reason"]) == ("succeeded", "all steps are done")
+    assert (job.result()["phase"], job.result()["reason"]) == ("succeeded", "all steps are done")
+    job.wait_gone()
+    assert len(list(jobs.home.glob("exit-exited-worker-*"))) == 2
 
 
 def test_a_look_at_grad_where_it_is_not_whole_warns(tmp_path: Path) -> None:

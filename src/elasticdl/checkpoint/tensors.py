@@ -1,13 +1,17 @@
-"""Tensors of torch in a safetensors file."""
+"""Tensors of torch in a safetensors file.
+
+The format has no complex128: such a tensor lies there as float64 with a last dimension of 2, and the metadata of the
+file names it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
 import torch
-from safetensors.torch import load_file
 
 from elasticdl.checkpoint import file
 from elasticdl.checkpoint.file import Described
@@ -34,17 +38,31 @@ DTYPES = {
 }
 
 
+_COMPLEX128 = "complex128"  # the key of the metadata
+
+
+def can_hold(dtype: torch.dtype) -> bool:
+    """Whether checkpoints can keep a tensor of this type."""
+    return dtype in DTYPES or dtype == torch.complex128
+
+
 def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> FileEntry:
     """Write and sync the file; returns what the manifest says of it."""
-    return file.write(path, {name: _described(name, tensor) for name, tensor in tensors.items()})
+    split = [name for name, tensor in tensors.items() if tensor.dtype == torch.complex128]
+    parts = {name: torch.view_as_real(t.resolve_conj()) if name in split else t for name, t in tensors.items()}
+    metadata = {_COMPLEX128: json.dumps(split)} if split else None
+    return file.write(path, {name: _described(name, tensor) for name, tensor in parts.items()}, metadata)
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file that was verified before."""
     try:
-        return dict(load_file(path))
+        with safetensors.safe_open(path, framework="pt") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+            split = json.loads((opened.metadata() or {}).get(_COMPLEX128, "[]"))
     except (OSError, safetensors.SafetensorError) as exc:
         raise CheckpointCorrupt(f"{path} is not a safetensors file: {exc}") from exc
+    return tensors | {name: torch.view_as_complex(tensors[name]) for name in split}
 
 
 def _described(name: str, tensor: torch.Tensor) -> Described:

@@ -23,7 +23,8 @@ def progress_line(status: pb.JobStatus) -> str:
     if status.loss_step > 0:
         parts.append(f"loss {status.loss:.4f}")
     if status.metrics:
-        parts.append(f"{words.metrics(status)} at step {status.metrics_step:,}")
+        step = "" if status.kind == "prediction" else f" at step {status.metrics_step:,}"
+        parts.append(words.metrics(status) + step)
     if status.records_per_s > 0:
         parts.append(f"{words.count(status.records_per_s)} records/s")
     living = len(words.living(status))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from elasticdl.cli import history, resumed, words
 from elasticdl.launcher.pod_template import STATE_PLACE
+from elasticdl.model.reduction import BAD_ROWS
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory
 
@@ -55,7 +56,10 @@ def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str
     is_training = status.kind in ("training", "script")
     is_early = status.phase != "succeeded" or (is_training and status.records < status.total_records)
     lines = [("why", status.reason)] if status.reason and is_early else []
-    if status.metrics:
+    if status.kind == "prediction":
+        if BAD_ROWS in status.metrics:
+            lines.append(("bad rows", f"{int(status.metrics[BAD_ROWS]):,}, named in elasticdl logs {status.name}"))
+    elif status.metrics:
         lines.append(("metrics", words.metrics(status) + (f" (step {status.metrics_step:,})" if is_training else "")))
     if status.best and is_training:
         lines.append(("best", status.best))

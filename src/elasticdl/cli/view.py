@@ -127,7 +127,8 @@ def figures(status: pb.JobStatus) -> Text:
     if status.HasField("epoch_loss"):
         parts.append((f"mean of epoch {status.epoch_loss.epoch}", f"{status.epoch_loss.loss:.4f}"))
     if status.metrics:
-        parts.append((f"evaluation of step {status.metrics_step:,}", words.metrics(status)))
+        label = "so far" if status.kind == "prediction" else f"evaluation of step {status.metrics_step:,}"
+        parts.append((label, words.metrics(status)))
     if status.records_per_s > 0:
         parts.append(("speed", f"{words.count(status.records_per_s)} records/s"))
     left_s = words.remaining_s(status)

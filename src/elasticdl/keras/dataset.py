@@ -7,6 +7,7 @@ traced; its stages run for every batch, in TensorFlow's own threads; and no iter
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -58,8 +59,8 @@ class KerasDataset(Dataset):
                 return None
             features, labels = _split(self.traced.run(given), self.mode)
         except tf.errors.OpError as exc:
-            places = f"{self.source.place(int(indices[0]))} … {self.source.place(int(indices[-1]))}"
-            raise DataError(f"{places}: dataset_fn failed: {_first_line(exc)}") from exc
+            places = [self.source.place(int(index)) for index in (indices[0], indices[-1])]
+            raise DataError(f"{' … '.join(dict.fromkeys(places))}: dataset_fn failed: {_reason(exc)}") from exc
         return Batch(features, labels, items)
 
     def _tensors(self, records: list[Record], indices: Indices) -> Any:
@@ -75,12 +76,33 @@ class KerasDataset(Dataset):
 
 def build(source: RecordSource, mode: Mode, function: DatasetFunction, metadata: Metadata) -> KerasDataset:
     """What `function` makes of the records of `source`; the first ones show what they are."""
-    shown = source.read(np.arange(min(_SHOWN, len(source))))
+    shown = _read_first(source, mode)
     telling = min(shown, key=_empty_lists)
     spec = tf.nest.map_structure(_spec, stacked([telling]))
     traced = _trace(spec, lambda dataset: function(dataset, mode, metadata))
     found = traced.found
     return KerasDataset(source, mode, is_shuffled=found.is_shuffled, window_records=found.window_records, traced=traced)
+
+
+def _read_first(source: RecordSource, mode: Mode) -> list[Record]:
+    """The first records. What predictions are asked for may have bad rows, so there the good ones among the first."""
+    first = np.arange(min(_SHOWN, len(source)))
+    try:
+        return source.read(first)
+    except DataError:
+        if mode is not Mode.PREDICTION:
+            raise
+        good = [record for index in first for record in _read_good(source, index)]
+        if not good:
+            raise
+        return good
+
+
+def _read_good(source: RecordSource, index: Any) -> list[Record]:
+    try:
+        return source.read(np.array([index]))
+    except DataError:
+        return []
 
 
 def stacked(records: Sequence[Record]) -> Any:
@@ -174,6 +196,12 @@ def _numbers(values: list[Any]) -> Any:
 def _is_list(values: Sequence[Any]) -> bool:
     """Lists may differ in length from record to record: they become ragged tensors."""
     return isinstance(values[0], list)
+
+
+def _reason(exc: Any) -> str:
+    """What went wrong in a graph: the one line of TensorFlow's message that is not about the graph."""
+    lines = [line for line in exc.message.splitlines() if line.strip() and "[[" not in line]
+    return re.sub(r"^Error in user-defined function .*? with iterator: \S+: ", "", lines[-1])[:500]
 
 
 def _first_line(exc: BaseException) -> str:

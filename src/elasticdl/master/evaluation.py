@@ -137,7 +137,7 @@ _SMALL_IS_GOOD = ("loss", "error", "mse", "mae", "rmse", "perplexity")
 
 def usual_metric(metrics: dict[str, float]) -> str:
     """The metric people ask for first: the accuracy, else the first by name."""
-    return "accuracy" if "accuracy" in metrics else min(metrics, default="")
+    return "accuracy" if "accuracy" in metrics else min(metrics.keys() - {reduction.BAD_ROWS}, default="")
 
 
 def is_small_good(metric: str) -> bool:

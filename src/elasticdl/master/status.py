@@ -10,6 +10,7 @@ from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.phase import Over
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind
 
 # Workers that are gone are told of for so long; the event log has them for ever.
 _SHOWN_GONE = 20
@@ -71,6 +72,8 @@ def status(job: Job, now: float) -> pb.JobStatus:
         done.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
     for evaluation in ledger.evaluations.open.values():
         done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shards
+        if job.spec.kind is JobKind.PREDICTION:  # bad rows so far
+            done.metrics.update(evaluation.metrics())
     if not job.trains and ledger.evaluations.results and plan is not None:
         done.shards = done.shards_done = -(-plan.total_records // job.spec.data.shard_records)
     return done

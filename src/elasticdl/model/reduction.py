@@ -15,6 +15,7 @@ Part: TypeAlias = tuple[Sequence[float], float]
 
 SEPARATOR = "|"
 MEAN = "mean"
+BAD_ROWS = "bad_rows"  # so is called what a prediction job counts: rows that were skipped or marked
 
 
 def mean(values: Sequence[float], weight: float) -> float:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
 
+from elasticdl.checkpoint import tensors
 from elasticdl.errors import SpecError
 from elasticdl.worker.user_state import UserState
 
@@ -48,6 +49,12 @@ def check_model(model: nn.Module) -> None:
     sharded = [name for name, p in model.named_parameters() if type(p).__name__ == "DTensor" or p.is_sparse]
     if sharded:
         raise SpecError(f"join: {sharded[0]} is a distributed or sparse tensor; expected plain dense parameters")
+    for name, value in model.state_dict().items():
+        if isinstance(value, torch.Tensor) and not tensors.can_hold(value.dtype):
+            raise SpecError(
+                f"join: {name} is of {value.dtype}, which neither checkpoints nor new workers can be given; keep it in "
+                "another type, such as torch.uint8"
+            )
 
 
 def warn_of_cold_compile(models: Iterable[nn.Module]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import logging
 import os
 import sys
+import threading
 import traceback
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ from elasticdl.spec.env import WorkerEnv
 
 if TYPE_CHECKING:
     from elasticdl.worker.assembly import Line
+
+_EXIT_FUNCTIONS_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +64,8 @@ def _work(env: WorkerEnv, spec: JobSpec) -> int:
         return _failed(line, f"{type(exc).__name__}: {exc}{notes}", wrong_job=False, permanent=False)
     _log.info("farewell: %s", farewell)
     line.close(farewell)
+    if spec.kind is JobKind.SCRIPT:
+        _run_exit_functions()
     return 0
 
 
@@ -68,6 +74,15 @@ def _failed(line: Line, message: str, *, wrong_job: bool, permanent: bool) -> in
     line.link.failure(message, wrong_job=wrong_job, permanent=permanent)
     line.close(message)
     return 2 if wrong_job else 1
+
+
+def _run_exit_functions() -> None:
+    """Run what a script registered with `atexit`, trackers for example; for a limited time, as others may hang."""
+    watch = threading.Timer(_EXIT_FUNCTIONS_S, os._exit, (0,))
+    watch.daemon = True
+    watch.start()
+    atexit._run_exitfuncs()
+    watch.cancel()
 
 
 if __name__ == "__main__":

@@ -102,14 +102,12 @@ def keep_delivery(delivery: Delivery) -> Delivery:
 
 @dataclass(frozen=True)
 class ProcessSetup:
-    """Runs first in every loader process: detaches it from the signals of its worker and binds its life to it."""
+    """Runs first in every loader process: says what SIGTERM is to it and binds its life to that of its worker."""
 
     ignores_terminate: bool
     worker_init_fn: Callable[[int], None] | None
 
     def __call__(self, number: int) -> None:
-        # A forked process inherits the descriptor by which the worker hears of SIGTERM: it must not write to it.
-        signal.set_wakeup_fd(-1)
         if self.ignores_terminate:
             # A preemption notice may reach the whole process group. The worker still needs batches in its grace.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,8 +1,9 @@
 """The guard against replicas that part: workers compare digests of their state.
 
-Learning rates are compared in every step; all hyperparameters, weights, optimizer slots and the user's state every so
-many steps and before a checkpoint. A digest travels in the tail of a step, so an ordinary comparison costs no message.
-Where digests differ, all members exchange one for each tensor, and the error names what differs, where and when.
+Learning rates are compared in every step; all hyperparameters, weights, optimizer slots, the modules' modes and the
+user's state every so many steps and before a checkpoint. A digest travels in the tail of a step, so an ordinary
+comparison costs no message. Where digests differ, all members exchange one for each tensor, and the error names what
+differs, where and when.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from elasticdl.checkpoint import values
 from elasticdl.collective.group import Group
@@ -26,6 +30,9 @@ _ROW = 64  # words
 _FACTOR = -7046029254386353131  # an odd number with bits all over
 _SMALL = 1 << 13  # elements
 _NAMED = 3  # tensors in the error
+_WITH_MODE = (  # modules of torch that compute something else in eval()
+    _NormBase, _DropoutNd, nn.RNNBase, nn.MultiheadAttention, nn.RReLU,
+)  # fmt: skip
 _POSITION = "the number of updates so far"
 
 
@@ -46,7 +53,7 @@ class Guard:
     def digest(self, training: Training, *, is_whole: bool) -> int:
         """A number that is the same in all workers, and fits into the tail."""
         if is_whole:
-            return _fold(repr((hyperparameter_entries(training), whole_digest(training))))
+            return _fold(repr((hyperparameter_entries(training), mode_entries(training), whole_digest(training))))
         if not self._groups:
             self._groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
         rates = [group["lr"] for group in self._groups]
@@ -61,7 +68,9 @@ class Guard:
         """Raise ReplicasDiffer where `digests`, by rank, are not all the same. Called by all members or by none."""
         if len(set(digests)) <= 1:
             return
-        entries = hyperparameter_entries(training) + (whole_entries(training) if is_whole else [])
+        entries = hyperparameter_entries(training)
+        if is_whole:
+            entries += mode_entries(training) + whole_entries(training)
         table = _exchange(entries, group)
         raise ReplicasDiffer(_difference([name for name, _ in entries], table, workers, training.step))
 
@@ -93,6 +102,15 @@ def hyperparameter_entries(training: Training) -> list[tuple[str, int]]:
         )
         for number, optimizer in enumerate(training.optimizers)
         for place, group in enumerate(hyperparameters(optimizer))
+    ]
+
+
+def mode_entries(training: Training) -> list[tuple[str, int]]:
+    """Which modules are in train() and which in eval(): a worker that evaluates may have forgotten to go back."""
+    return [
+        (f"train() or eval() of {name or 'the model'}", int(module.training))
+        for name, module in training.model.named_modules()
+        if isinstance(module, _WITH_MODE) or not type(module).__module__.startswith("torch.nn.modules.")
     ]
 
 
@@ -217,5 +235,6 @@ def _difference(names: Sequence[str], table: Sequence[Sequence[int]], workers: S
     return (
         f"before step {step} the workers do not hold the same state: {', '.join(named)}{more} "
         f"differ ({parties}). Something in the script changes the state in one worker and not in the others, or at a "
-        "place where a newcomer does not see it: pass it to join as schedulers=, state= or after_update="
+        "place where a newcomer does not see it: pass it to join as schedulers=, state= or after_update=; after an "
+        "evaluation call model.train()"
     )

@@ -14,6 +14,7 @@ from elasticdl.data.dataset import Dataset
 from elasticdl.data.header import check_id_column
 from elasticdl.data.mode import Mode
 from elasticdl.errors import SpecError
+from elasticdl.model import reduction
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_batches, predict_records
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -95,6 +96,7 @@ def _prediction(
     def run(lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, Part]]]:
         # A shard's file appears whole or not at all; whoever takes the shard again writes the same.
         file = PredictionFile(output, lease.shard, dataset.source, asked.id_column, marks_bad_rows=marks)
+        bad = 0
         for predicted in predict_records(
             model, dataset, lease.start, lease.stop, minibatch, device, tolerates_bad_rows=tolerates
         ):
@@ -105,12 +107,15 @@ def _prediction(
                     file.add(predicted.records, predicted.predictions)
             for record, why in predicted.bad.items():
                 _log.warning("record %d is bad, %s: %s", record, "marked" if marks else "skipped", why)
+            bad += len(predicted.bad)
             if marks:
                 file.add_bad(predicted.bad)
             if predicted.past < lease.stop:
                 yield lease.start, {}
         if processor is None:
             file.write()
-        yield lease.stop, {}
+        # Counted with the whole shard: whoever takes it again counts its rows again.
+        counted = {reduction.key(reduction.BAD_ROWS, "total"): ([float(bad)], float(lease.stop - lease.start))}
+        yield lease.stop, counted if tolerates else {}
 
     return run

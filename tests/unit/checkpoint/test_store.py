@@ -315,7 +315,21 @@ def test_a_state_that_no_checkpoint_can_hold_is_named() -> None:
     with pytest.raises(CheckpointFailed, match="slot: cannot keep a set in a checkpoint"):
         values.pack({1, 2}, "slot", {})
     with pytest.raises(CheckpointFailed, match="model/x: safetensors cannot hold"):
-        tensors.write(Path("/dev/null"), {"model/x": torch.zeros(1, dtype=torch.complex128)})
+        tensors.write(Path("/dev/null"), {"model/x": torch.zeros(1, dtype=torch.float8_e4m3fnuz)})
+
+
+def test_complex_numbers_of_both_precisions_come_back(tmp_path: Path) -> None:
+    """The format has no complex128: it is there as pairs of real numbers, for whoever reads it without us."""
+    written = {f"model/{dtype}": torch.randn(3, 2, dtype=dtype) for dtype in (torch.complex64, torch.complex128)}
+
+    path = store.write(tmp_path, Image(1, 2, written, {}), {}, keep=1)
+
+    found = store.read(path)[0].tensors
+    assert all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in written.items()
+    )
+    pairs = load_file(path / "model.safetensors")["torch.complex128"]
+    assert torch.equal(pairs, torch.view_as_real(written["model/torch.complex128"]))
 
 
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.mapped import MappedSource
@@ -14,6 +16,7 @@ from elasticdl.data.mode import Mode
 from elasticdl.errors import DataError, ModelError
 from elasticdl.keras.dataset import KerasDataset, build
 from elasticdl.keras.runtime import tf
+from elasticdl.model.evaluation import predict_records
 
 NUMBERS = [{"x": float(n), "word": f"w{n}", "ids": list(range(n % 3))} for n in range(20)]
 
@@ -147,3 +150,29 @@ def test_a_record_of_another_type_than_the_first_is_named() -> None:
 
     with pytest.raises(DataError, match="item 1 and those after it"):
         dataset.batch(np.array([1]))
+
+
+class TornSource(MappedSource):
+    """Its second record cannot be read."""
+
+    def read(self, indices: Any) -> list[Any]:
+        if 1 in indices:
+            raise DataError("line 3 is torn")
+        return super().read(indices)
+
+
+def parsed(dataset: Any) -> Any:
+    return dataset.map(lambda record: tf.strings.to_number(record["x"]))
+
+
+def test_predictions_begin_though_one_of_the_first_records_is_torn() -> None:
+    source = TornSource([{"x": "1"}, {"x": "2"}, {"x": "three"}, {"x": "4"}], "torn")
+
+    dataset = build(source, Mode.PREDICTION, lambda dataset, *_: parsed(dataset), Dataset(source).metadata)
+    first, second = predict_records(nn.Identity(), dataset, 0, 4, 3, torch.device("cpu"), tolerates_bad_rows=True)
+
+    assert (first.records.tolist(), second.records.tolist()) == ([0], [3])
+    assert first.bad[1] == "line 3 is torn"
+    assert first.bad[2].endswith("dataset_fn failed: StringToNumberOp could not correctly convert string: three")
+    with pytest.raises(DataError, match="line 3 is torn"):
+        build(source, Mode.TRAINING, lambda dataset, *_: parsed(dataset), Dataset(source).metadata)

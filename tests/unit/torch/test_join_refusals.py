@@ -34,6 +34,12 @@ class DistributedDataParallel(nn.Module):
         self.module = module
 
 
+def with_buffer(buffer: torch.Tensor) -> nn.Module:
+    model = nn.Linear(6, 2)
+    model.register_buffer("scale", buffer)
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
@@ -41,6 +47,7 @@ class DistributedDataParallel(nn.Module):
         (lambda: DistributedDataParallel(small_model()), "without DDP"),
         (lambda: nn.DataParallel(small_model()), "without DataParallel"),
         (lambda: nn.Linear(6, 2).requires_grad_(False), "nothing to train"),
+        (lambda: with_buffer(torch.zeros(2, dtype=torch.float8_e4m3fnuz)), "scale is of torch.float8_e4m3fnuz"),
     ],
 )
 def test_models_that_workers_cannot_each_hold_are_refused(model: Callable[[], nn.Module], expected: str) -> None:

@@ -17,6 +17,7 @@ from elasticdl.worker.guard import (
     checksum,
     hyperparameter_entries,
     hyperparameters,
+    mode_entries,
     set_hyperparameters,
     whole_entries,
 )
@@ -97,6 +98,20 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
     assert hyperparameters(newcomer.optimizer)[0]["lr"] == 0.3
     assert hyperparameter_entries(newcomer) == hyperparameter_entries(training)
+
+
+def test_a_worker_that_stays_in_eval_is_named_where_that_matters() -> None:
+    """Linear layers compute the same in both modes: to forget model.train() harms nobody there."""
+    plain, dropping = new_training(), new_training()
+    assert isinstance(dropping.model, nn.Sequential)
+    dropping.model.append(nn.Dropout())
+    digests = [Guard(1).digest(training, is_whole=True) for training in (plain, dropping)]
+    for training in (plain, dropping):
+        training.model.eval()
+
+    assert Guard(1).digest(plain, is_whole=True) == digests[0]
+    assert Guard(1).digest(dropping, is_whole=True) != digests[1]
+    assert [name for name, is_training in mode_entries(dropping) if not is_training] == ["train() or eval() of 3"]
 
 
 def test_workers_in_different_updates_have_different_digests() -> None:
