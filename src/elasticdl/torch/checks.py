@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
 
 from elasticdl.errors import SpecError
+from elasticdl.model.compiled import is_compiled
 from elasticdl.worker.user_state import UserState
 
 _WRAPPERS = {
@@ -52,8 +53,7 @@ def check_model(model: nn.Module) -> None:
 
 def warn_of_cold_compile(models: Iterable[nn.Module]) -> None:
     """Warn where torch.compile would compile in the first step, in which the other workers wait."""
-    parts = [part for model in models for part in model.modules()]
-    if any(hasattr(part, "_orig_mod") or part._compiled_call_impl is not None for part in parts):
+    if any(is_compiled(model) for model in models):
         warnings.warn(
             "join: the model is compiled, and is so in the first step of every worker, while all others wait; write "
             "join(…, warm_up=lambda features, labels: loss), with the loss as the loop computes it, and a worker "
