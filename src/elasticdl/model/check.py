@@ -34,6 +34,7 @@ def check(spec: JobSpec) -> list[str]:
     problems = [
         *_missing(found.function, spec.kind, bound if is_complete else None, framework),
         *_signature_problems(found.function, bound, framework),
+        *_several_problems(found.function, bound, framework),
         *_keyword_problems(found.function, spec, bound, framework),
         *_reader_problems(spec, bound, is_complete=is_complete),
     ]
@@ -84,6 +85,17 @@ def _process_problems(node: ast.ClassDef) -> Iterator[str]:
             yield f"{where}; found process({found.text}), which {problem}"
     elif not node.bases:
         yield f"{where}; found none{terms.nearest('process', methods)}"
+
+
+def _several_problems(function: str, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
+    if framework is not Framework.TORCH:
+        return
+    for name, what in ((function, "models"), (terms.OPTIMIZER.name, "optimizers")):
+        binding = bound.get(name)
+        for value in source.returned(binding.node) if binding is not None else ():
+            if isinstance(value, ast.Tuple | ast.List | ast.Dict):
+                yield f"line {value.lineno}, {name} {terms.several_problem(what)}"
+                break
 
 
 def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
