@@ -87,15 +87,6 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
                 )
 
 
-def check_scalers(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
-    """Raise SpecError where an optimizer would unscale gradients in its own step, which new workers repeat."""
-    if state.scalers and any(group.get("fused") for optimizer in optimizers for group in optimizer.param_groups):
-        raise SpecError(
-            "join: a fused optimizer with a GradScaler unscales gradients inside of its step, which a new worker "
-            "cannot repeat; build the optimizer with fused=False"
-        )
-
-
 def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
     """Raise SpecError for an LR scheduler or GradScaler in use that join was not told of."""
     if _unknown_state(optimizers, state):

@@ -24,7 +24,7 @@ from elasticdl.worker.script import current_line, keep_assembly
 from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables, local_tables, open_tables
 from elasticdl.worker.training import Training
-from elasticdl.worker.user_state import UserState
+from elasticdl.worker.user_state import UserState, check_scalers
 from elasticdl.worker.warm_up import warm_up_model
 
 Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
@@ -211,10 +211,11 @@ def join(
     given = list(schedulers) if isinstance(schedulers, Sequence) else [schedulers]
     user_state = UserState(given, state, after_update)
     user_state.check()
-    checks.check_scalers(optimizers, user_state)
+    check_scalers(optimizers, user_state, "join")
     if learning_rate is not None and user_state.schedulers:
         raise SpecError("join: learning_rate= and schedulers= both set the learning rate; give one of them")
     device = next(module.parameters()).device
+    user_state.start_scalers(device)
     feed = open_data(
         reading, global_batch_size=global_batch_size, logical_ranks=ranks, epochs=epochs, seed=seed,
         max_steps=max_steps, records_per_epoch=records_per_epoch, device=device,
