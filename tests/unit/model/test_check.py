@@ -291,3 +291,19 @@ def test_checking_needs_no_framework() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (PlanSpec(precision="bf16"), "plan.precision: bf16: torch.autocast does not reach a model of Keras"),
+        (PlanSpec(micro_batch_size=4), "plan.micro_batch_size: 4: batches of a Keras model are not split"),
+    ],
+)
+def test_options_of_torch_are_refused_for_keras(tmp_path: Path, plan: PlanSpec, expected: str) -> None:
+    write(tmp_path, head="import keras", optimizer="def optimizer(lr=0.1):\n    return None")
+
+    check(job(tmp_path))
+    with pytest.raises(SpecError, match=expected):
+        check(job(tmp_path, plan=plan))
+    check(job(tmp_path, JobKind.EVALUATION, plan=plan))  # in which nothing is trained
