@@ -224,18 +224,14 @@ def join(
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan
     rate = learning_rate or (lambda step: None)
-    if warm_up is not None:
+    tables = _open_tables(line, module, optimizers[0], plan)
+    if warm_up is not None:  # with the tables: the model looks its rows up there
         warm_up_model(module, plan, feed.sample, lambda batch: [warm_up(*_arguments(batch))])
     elif line is not None:
         checks.warn_of_cold_compile(_modules(model))
     if line is None:
-        tables = local_tables(module, optimizers[0], seed)
         alone = Alone(module, optimizers, feed, plan, callbacks, rate, device, tables, user_state)
         return Job(plan, alone, None, tables, user_state)
-    spec = line.spec
-    tables = open_tables(
-        spec, line.link, module, optimizers[0], lambda step: is_due(spec, step) or step >= plan.total_steps
-    )
     assembly = assemble(
         line, module, optimizers, feed, plan, user_state=user_state, callbacks=callbacks, learning_rate=rate,
         tables=tables, device=device,
@@ -265,6 +261,13 @@ def _one_module(model: Models) -> nn.Module:
     if isinstance(model, Mapping):
         return nn.ModuleDict({name: _one_module(part) for name, part in model.items()})
     return nn.ModuleList([_one_module(part) for part in model])
+
+
+def _open_tables(line: Line | None, model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan) -> NoTables:
+    if line is None:
+        return local_tables(model, optimizer, plan.seed)
+    spec = line.spec
+    return open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
 
 
 def _arguments(batch: Batch) -> Sequence[Any]:

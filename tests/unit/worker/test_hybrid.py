@@ -161,3 +161,23 @@ def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(t
     assert torch.allclose(program(sample), expected, atol=1e-6)
     assert torch.allclose(again(sample), expected, atol=1e-6)
     assert set(model.state_dict()) == {"head.weight", "head.bias"}, "the rows are in the tables again"
+
+
+def test_a_warm_up_looks_rows_up_and_trains_none() -> None:
+    def train(is_warm: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = Growing()
+
+        def batch_loss(features: Any, labels: Tensor) -> Tensor:
+            return (model(features) - labels).square().mean()
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        warm_up = batch_loss if is_warm else None
+        losses = []
+        for step in elastic.join(model, optimizer, Records(), global_batch_size=24, warm_up=warm_up):
+            for features, labels in step:
+                step.backward(batch_loss(features, labels))
+            losses.append(step.loss)
+        return losses
+
+    assert train(is_warm=True) == train(is_warm=False)
