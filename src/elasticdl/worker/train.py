@@ -19,7 +19,7 @@ from elasticdl.worker.assembly import Line, assemble, device_of, is_due
 from elasticdl.worker.ending import finish, give_up, keep_state
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.framework import load_contract
-from elasticdl.worker.passes import Passes
+from elasticdl.worker.model_loop import ModelLoop
 from elasticdl.worker.tables import NoTables, open_tables
 from elasticdl.worker.training import fix_numerics, seed_everything
 from elasticdl.worker.warm_up import warm_up_model
@@ -41,8 +41,8 @@ def train(line: Line) -> str:
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
     tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
     evaluator = _evaluator(line, contract, tables, device)
-    passes = Passes(contract, built, spec.plan, device)
-    passes.check(optimizer)
+    loop = ModelLoop(contract, built, spec.plan, device)
+    loop.check(optimizer)
     if tables.has_rows:
         check_compiles_parts(built)
     built.train()
@@ -50,10 +50,10 @@ def train(line: Line) -> str:
         model,
         plan,
         lambda step, rank: _sample(dataset, plan.slice_of(step, rank), device),
-        lambda batch: (each.loss for each in passes.of(batch.features, batch.labels)),
+        lambda batch: (micro.loss for micro in loop.micro_batches(batch.features, batch.labels)),
     )
     assembly = assemble(
-        line, model, [optimizer], dataset, plan, user_state=passes.user_state,
+        line, model, [optimizer], dataset, plan, user_state=loop.user_state,
         callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
         tables=tables,
         device=device,
@@ -63,8 +63,8 @@ def train(line: Line) -> str:
     line.link.ready()
     try:
         for step in engine.steps():
-            passes.compute(step)
-            passes.update(optimizer, is_explicit=engine.training.is_explicit)
+            loop.compute(step)
+            loop.update(optimizer, is_explicit=engine.training.is_explicit)
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"

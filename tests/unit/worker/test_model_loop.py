@@ -18,7 +18,7 @@ from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.spec import PlanSpec
 from elasticdl.worker.alone import Alone
-from elasticdl.worker.passes import Passes
+from elasticdl.worker.model_loop import ModelLoop
 from elasticdl.worker.tables import NoTables
 from elasticdl.worker.warm_up import warm_up_model
 
@@ -53,7 +53,7 @@ class Plain(Net):
 
 
 class Losses:
-    """As much of a contract as passes need. Labels are a pair, of which the second scales the loss."""
+    """As much of a contract as the loop needs. Labels are a pair, of which the second scales the loss."""
 
     def batch_loss(self, model: nn.Module, features: Any, labels: Any) -> Tensor:
         wanted, scale = labels
@@ -86,17 +86,17 @@ class Run:
         self.data = data or dataset()
         self.plan = Plan(RECORDS, BATCH, ranks, epochs=2)
         model = torch.compile(self.model, backend="aot_eager") if compiles else self.model
-        self.passes = Passes(Losses(), model, PlanSpec(**plan), CPU)  # type: ignore[arg-type]
-        self.passes.check(self.optimizer)
+        self.loop = ModelLoop(Losses(), model, PlanSpec(**plan), CPU)  # type: ignore[arg-type]
+        self.loop.check(self.optimizer)
         self.alone = Alone(
             self.model, [self.optimizer], self.data, self.plan, [self.watch], lambda step: None, CPU, NoTables(),
-            self.passes.user_state,
+            self.loop.user_state,
         )  # fmt: skip
 
     def steps(self) -> Iterator[float]:
         for step in self.alone.steps():
-            self.passes.compute(step)
-            self.passes.update(self.optimizer, is_explicit=self.alone.training.is_explicit)
+            self.loop.compute(step)
+            self.loop.update(self.optimizer, is_explicit=self.alone.training.is_explicit)
             yield step.loss
 
     def all(self) -> list[float]:
@@ -104,8 +104,8 @@ class Run:
 
     @property
     def scale(self) -> float:
-        assert self.passes.user_state is not None
-        return float(self.passes.user_state.scalers[0].get_scale())
+        assert self.loop.user_state is not None
+        return float(self.loop.user_state.scalers[0].get_scale())
 
     def weights(self) -> Tensor:
         return nn.utils.parameters_to_vector(self.model.parameters()).detach()
@@ -132,9 +132,9 @@ def test_a_loss_in_half_precision_is_reported_in_float32(precision: str) -> None
             found: Tensor = model(features).mean()
             return found
 
-    passes = Passes(Short(), Net(), PlanSpec(precision=precision), CPU)  # type: ignore[arg-type]
+    loop = ModelLoop(Short(), Net(), PlanSpec(precision=precision), CPU)  # type: ignore[arg-type]
 
-    (found,) = passes.of({"x": torch.ones(4, 3)}, None)
+    (found,) = loop.micro_batches({"x": torch.ones(4, 3)}, None)
 
     assert found.loss.dtype == torch.float32
 
@@ -217,11 +217,11 @@ def test_steps_without_any_record_are_skipped() -> None:
 def test_a_fused_optimizer_is_refused_with_fp16() -> None:
     model = Net()
     fused = torch.optim.AdamW(model.parameters(), fused=True)
-    passes = partial(Passes, Losses(), model, device=CPU)  # type: ignore[arg-type]
+    loop = partial(ModelLoop, Losses(), model, device=CPU)  # type: ignore[arg-type]
 
-    passes(PlanSpec(precision="bf16")).check(fused)
+    loop(PlanSpec(precision="bf16")).check(fused)
     with pytest.raises(SpecError, match=r"plan.precision: fp16: a fused optimizer .* fused=False"):
-        passes(PlanSpec(precision="fp16")).check(fused)
+        loop(PlanSpec(precision="fp16")).check(fused)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -233,7 +233,7 @@ def test_a_warm_up_leaves_nothing_to_compile(precision: str) -> None:
         run.model,
         run.plan,
         lambda step, rank: run.data.batch(run.plan.slice_of(step, rank)),
-        lambda batch: (found.loss for found in run.passes.of(batch.features, batch.labels)),
+        lambda batch: (micro.loss for micro in run.loop.micro_batches(batch.features, batch.labels)),
     )
     with torch.compiler.set_stance("fail_on_recompile"):
         losses = run.all()

@@ -1,4 +1,4 @@
-"""The passes over a batch of a model file: in which precision its loss is computed, and in which micro-batches."""
+"""The body of a model file's training loop: in which precision a loss is computed, and in which micro-batches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from elasticdl.worker.user_state import UserState, check_scalers
 _TYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 
-class Pass(NamedTuple):
-    """A forward pass, to call backward with before the next one is made."""
+class MicroBatch(NamedTuple):
+    """A part of a batch, or all of it, whose forward pass is done."""
 
     loss: torch.Tensor  # the mean over its records
     records: int | None  # None: all of the batch
 
 
-class Passes:
+class ModelLoop:
     """How the batches of a job's plan are computed. With fp16 the `GradScaler` is part of the training state."""
 
     def __init__(self, contract: Contract, model: nn.Module, plan: PlanSpec, device: torch.device) -> None:
@@ -46,21 +46,21 @@ class Passes:
         if self.user_state is not None:
             check_scalers([optimizer], self.user_state, "plan.precision: fp16")
 
-    def of(self, features: Any, labels: Any) -> Iterator[Pass]:
-        """The passes over a batch, one after another in the order of its records."""
+    def micro_batches(self, features: Any, labels: Any) -> Iterator[MicroBatch]:
+        """Those of a batch, in the order of its records. Each is computed when it is asked for."""
         records = tensors.batch_size(features) if self._micro_batch else 0
         if records <= self._micro_batch:
-            yield Pass(self._loss(features, labels), None)
+            yield MicroBatch(self._loss(features, labels), None)
             return
         for start in range(0, records, self._micro_batch):
             stop = min(start + self._micro_batch, records)
             part = tensors.rows(features, start, stop), tensors.rows(labels, start, stop)
-            yield Pass(self._loss(*part), stop - start)
+            yield MicroBatch(self._loss(*part), stop - start)
 
     def compute(self, step: Step) -> None:
         """All batches of a step; its gradients are whole afterwards."""
         for features, labels in step:
-            for loss, records in self.of(features, labels):
+            for loss, records in self.micro_batches(features, labels):
                 step.backward(loss, records=records, scaler=self._scaler)
 
     def update(self, optimizer: torch.optim.Optimizer, *, is_explicit: bool) -> None:
