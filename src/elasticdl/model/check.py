@@ -14,7 +14,7 @@ from elasticdl.errors import SpecError
 from elasticdl.model import definition, port_advice, script_source, signature, source, terms
 from elasticdl.model.script_source import ScriptSource
 from elasticdl.model.source import Bound, Framework
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec import JobKind, JobSpec, Precision
 
 NEAR = 0.85
 
@@ -31,15 +31,33 @@ def check(spec: JobSpec) -> list[str]:
     tree = source.parse(found.file)
     bound, is_complete = source.bindings(tree)
     framework = source.framework(tree)
+    check_computing(spec, framework)
     problems = [
         *_missing(found.function, spec.kind, bound if is_complete else None, framework),
         *_signature_problems(found.function, bound, framework),
+        *_several_problems(found.function, bound, framework),
         *_keyword_problems(found.function, spec, bound, framework),
         *_reader_problems(spec, bound, is_complete=is_complete),
     ]
     if problems:
         raise definition.report(found.file, problems)
     return list(_remarks(found.function, bound))
+
+
+def check_computing(spec: JobSpec, framework: Framework) -> None:
+    """Raise SpecError for options of torch in a training job of another framework."""
+    if framework is Framework.TORCH or spec.kind is not JobKind.TRAINING:
+        return
+    if spec.plan.precision is not Precision.FP32:
+        raise SpecError(
+            f"plan.precision: {spec.plan.precision}: torch.autocast does not reach a model of Keras; "
+            "leave out --precision"
+        )
+    if spec.plan.micro_batch_size:
+        raise SpecError(
+            f"plan.micro_batch_size: {spec.plan.micro_batch_size}: batches of a Keras model are not split; leave out "
+            "--micro_batch_size and use more --logical_ranks, each a smaller slice"
+        )
 
 
 def _check_script(script: ScriptSource, *, is_unmodified: bool) -> list[str]:
@@ -84,6 +102,17 @@ def _process_problems(node: ast.ClassDef) -> Iterator[str]:
             yield f"{where}; found process({found.text}), which {problem}"
     elif not node.bases:
         yield f"{where}; found none{terms.nearest('process', methods)}"
+
+
+def _several_problems(function: str, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
+    if framework is not Framework.TORCH:
+        return
+    for name, what in ((function, "models"), (terms.OPTIMIZER.name, "optimizers")):
+        binding = bound.get(name)
+        for value in source.returned(binding.node) if binding is not None else ():
+            if isinstance(value, ast.Tuple | ast.List | ast.Dict):
+                yield f"line {value.lineno}, {name} {terms.several_problem(what)}"
+                break
 
 
 def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:

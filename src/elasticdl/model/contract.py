@@ -53,6 +53,9 @@ class Contract:
         """A new module; its weights come from torch's random numbers, so seed those first."""
         term = terms.model_term(self.place.function, self.framework)
         built = self._call(term, **self.model_params)
+        self._check_one(term, built, nn.Module, "models")
+        if isinstance(built, nn.ModuleList | nn.ModuleDict):
+            raise ModelError(f"{self.place.file}: {term.name} {terms.several_problem('models')}")
         if not isinstance(built, nn.Module):
             raise self._wrong(term, built)
         return built
@@ -60,9 +63,16 @@ class Contract:
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
         """The optimizer of `module`. `lr` is the job's learning rate; without it learning_rate(0) or its default."""
         built = self._call(terms.OPTIMIZER, list(module.parameters()), **self._optimizer_keywords(lr))
+        self._check_one(terms.OPTIMIZER, built, torch.optim.Optimizer, "optimizers")
         if not isinstance(built, torch.optim.Optimizer):
             raise self._wrong(terms.OPTIMIZER, built)
         return built
+
+    def _check_one(self, term: Term, built: object, kind: type, what: str) -> None:
+        """Raise ModelError where `built` holds some of `kind` and is none itself."""
+        parts = built.values() if isinstance(built, dict) else built if isinstance(built, list | tuple) else ()
+        if any(isinstance(part, kind) for part in parts):
+            raise ModelError(f"{self.place.file}: {term.name} {terms.several_problem(what)}")
 
     def _optimizer_keywords(self, lr: float | None) -> dict[str, Any]:
         params = dict(self.optimizer_params)

@@ -68,6 +68,14 @@ def bindings(tree: ast.Module) -> tuple[dict[str, Bound], bool]:
     return bound, is_complete
 
 
+def returned(function: ast.stmt) -> Iterator[ast.expr]:
+    """What a plain function returns, as it is written there; not what functions inside of it return."""
+    if isinstance(function, ast.FunctionDef) and not function.decorator_list:
+        for statement in _statements(function.body):
+            if isinstance(statement, ast.Return) and statement.value is not None:
+                yield statement.value
+
+
 def framework(tree: ast.Module) -> Framework:
     """By what the file imports: Keras where TensorFlow or Keras is among it, anywhere in the file."""
     names: set[str] = set()

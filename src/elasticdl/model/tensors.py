@@ -42,6 +42,11 @@ def batch_size(value: Any) -> int:
     return leading(value, "the batch")
 
 
+def rows(value: Any, start: int, stop: int) -> Any:
+    """The same structure with the records [start, stop) of a batch."""
+    return _each(value, lambda leaf: _rows(leaf, start, stop))
+
+
 def describe(value: Any) -> str:
     """The structure of a batch for messages: `{image: float32[64, 1, 8, 8]}`."""
     if isinstance(value, Tensor):
@@ -60,6 +65,17 @@ def _each(value: Any, function: Callable[[Any], Any]) -> Any:
         items = [_each(item, function) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return function(value)
+
+
+def _rows(leaf: Any, start: int, stop: int) -> Any:
+    if isinstance(leaf, Tensor) and leaf.is_nested:
+        offsets: Tensor = leaf.offsets()  # type: ignore[attr-defined]
+        bounds = offsets[start : stop + 1]
+        first, last = int(bounds[0]), int(bounds[-1])
+        return torch.nested.nested_tensor_from_jagged(leaf.values()[first:last], bounds - first)
+    if isinstance(leaf, Tensor) and leaf.layout is torch.sparse_coo:
+        return leaf.narrow_copy(0, start, stop - start)
+    return leaf[start:stop]
 
 
 def _to_tensor(leaf: Any) -> Any:

@@ -39,6 +39,14 @@ class Term:
         return f"{self.name}({inside}) -> {self.returns}"
 
 
+def several_problem(what: str) -> str:
+    """Of a function that returns several models, or several optimizers."""
+    return (
+        f"returns several {what}; a model file trains one model with one optimizer. For more write a script with "
+        "elasticdl.torch.join, which takes lists of both, as examples/12-gan does"
+    )
+
+
 def model_term(name: str, framework: Framework) -> Term:
     """The function in --model_def: it may have any name."""
     returns = "keras.Model" if framework is Framework.KERAS else "torch.nn.Module"

@@ -17,7 +17,7 @@ from elasticdl.spec.job import (
     TimingSpec,
     WorkersSpec,
 )
-from elasticdl.spec.plan import BatchRule, PlanSpec
+from elasticdl.spec.plan import BatchRule, PlanSpec, Precision
 
 __all__ = [
     "BadRows",
@@ -31,6 +31,7 @@ __all__ = [
     "JobSpec",
     "ModelSpec",
     "PlanSpec",
+    "Precision",
     "PredictionSpec",
     "PsId",
     "PsMode",

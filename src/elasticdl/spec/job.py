@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
 from elasticdl.spec.data import DataSpec, PredictionSpec
 from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, size_of
-from elasticdl.spec.plan import BatchRule, PlanSpec, fill_in_plan
+from elasticdl.spec.plan import BatchRule, PlanSpec, Precision, fill_in_plan
 from elasticdl.storage.schemes import describe_problem, has_password, is_in_store, strip_file_scheme
 
 # A job's name becomes a directory, a label and a pod name: the rules of a DNS label.
@@ -267,6 +267,7 @@ class JobSpec(Part):
                 f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
                 "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
             )
+        _check_computing(self)
         if self.kind is JobKind.SCRIPT:
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")
@@ -274,6 +275,55 @@ class JobSpec(Part):
         elif self.model is None:
             raise ValueError(f"model: a {self.kind} job needs model.definition (--model_def)")
         return self
+
+
+def _check_computing(spec: JobSpec) -> None:
+    """Refuse precisions and micro-batches that would be ignored, or train something else."""
+    plan, precision = spec.plan, spec.plan.precision
+    if spec.kind is JobKind.SCRIPT:
+        if precision is not Precision.FP32:
+            raise ValueError(f"plan.precision: {precision}: a script decides it, with torch.autocast; leave it out")
+        if plan.micro_batch_size:
+            raise ValueError(
+                f"plan.micro_batch_size: {plan.micro_batch_size}: a script decides it, with "
+                "step.backward(loss, records=n); leave it out"
+            )
+    if spec.kind is not JobKind.TRAINING:
+        return  # others compute in float32 and make no updates, whatever the plan of the training was
+    if precision is Precision.FP16 and (plan.batch_rule is BatchRule.ADASCALE or _needs_noise(plan)):
+        raise ValueError(
+            f"plan.precision: fp16 with plan.batch_rule {plan.batch_rule}: the noise of scaled gradients is not "
+            "measured, and nothing else says how large the batch should be; use --precision=bf16, or "
+            "--adaptive_batch=sqrt or linear with a --batch_schedule"
+        )
+    if spec.strategy is Strategy.PS:
+        _check_computing_with_ps(spec)
+
+
+def _needs_noise(plan: PlanSpec) -> bool:
+    return plan.batch_rule is not BatchRule.NONE and not plan.batch_schedule
+
+
+def _check_computing_with_ps(spec: JobSpec) -> None:
+    precision, mode = spec.plan.precision, spec.ps.mode
+    if precision is not Precision.FP32 and spec.trains_by_leases:
+        raise ValueError(
+            f"plan.precision: {precision} with ps.mode {mode}, which computes in float32: leave out --precision, or "
+            "use --precision=bf16 with --ps_mode=hybrid or --distribution_strategy=AllreduceStrategy"
+        )
+    if precision is Precision.FP16:
+        raise ValueError(
+            f"plan.precision: fp16 with {spec.strategy}: ps apply the gradients of rows as they come, which would be "
+            "scaled ones; use --precision=bf16, or --distribution_strategy=AllreduceStrategy"
+        )
+    if spec.plan.micro_batch_size:
+        instead = (
+            "a smaller --minibatch_size" if spec.trains_by_leases else "more --logical_ranks, each a smaller slice"
+        )
+        raise ValueError(
+            f"plan.micro_batch_size: {spec.plan.micro_batch_size} with {spec.strategy}: rows are pushed once for a "
+            f"batch; use {instead}"
+        )
 
 
 def _check_compat(spec: JobSpec) -> None:

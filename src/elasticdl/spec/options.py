@@ -106,6 +106,22 @@ OPTIONS: tuple[Option, ...] = (
         metavar="N",
     ),
     Option(
+        "precision",
+        "plan.precision",
+        _PLAN,
+        "What the loss is computed in: fp32 (default), bf16 or fp16, under torch.autocast.",
+        (TRAIN,),
+        metavar="TYPE",
+    ),
+    Option(
+        "micro_batch_size",
+        "plan.micro_batch_size",
+        _PLAN,
+        "Records of one backward pass at most; several make one update. Default: all of a logical rank at once.",
+        (TRAIN,),
+        metavar="N",
+    ),
+    Option(
         "guard_steps",
         "plan.guard_steps",
         _SYSTEM,

@@ -18,6 +18,14 @@ class BatchRule(StrEnum):
     LINEAR = "linear"  # times S
 
 
+class Precision(StrEnum):
+    """What the loss of a model file is computed in. Weights, sums of gradients and evaluations are float32 in each."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"  # under torch.autocast
+    FP16 = "fp16"  # the same, and the loss is scaled by a GradScaler
+
+
 class PlanSpec(Part):
     """The deterministic plan: which records each step trains, for any number of workers."""
 
@@ -34,6 +42,8 @@ class PlanSpec(Part):
     batch_rule: BatchRule = BatchRule.NONE  # anything else: the batch may be scaled while the job runs
     batch_schedule: dict[int, Positive] = {}  # scales of the batch, by the step from which on they hold
     max_batch_size: NotNegative = 0  # records of an update, however it is scaled; 0: 32 global batches
+    precision: Precision = Precision.FP32  # of a model file
+    micro_batch_size: NotNegative = 0  # records of one backward pass at most, of a model file; 0: a rank's whole slice
     guard_steps: NotNegative = 200  # workers compare their whole state every N steps; 0: never
 
     def most_scale(self, global_batch: int) -> int:

@@ -17,6 +17,8 @@ REFUSED_BY_RUN: dict[str, str] = {
             "learning_rate": "learning_rate",
         }.items()
     },
+    "precision": "the script decides it, with torch.autocast and step.backward(loss, scaler=…)",
+    "micro_batch_size": "the script decides it, with step.backward(loss, records=n) for each micro-batch",
     "output": "the script saves its result itself, where job.is_first",
     "num_workers": "use --workers N",
     "min_workers": "use --workers MIN:MAX",

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from elasticdl.checkpoint import tensors
 from elasticdl.errors import SpecError
+from elasticdl.model.compiled import is_compiled
 from elasticdl.worker.user_state import UserState
 
 _WRAPPERS = {
@@ -59,8 +60,7 @@ def check_model(model: nn.Module) -> None:
 
 def warn_of_cold_compile(models: Iterable[nn.Module]) -> None:
     """Warn where torch.compile would compile in the first step, in which the other workers wait."""
-    parts = [part for model in models for part in model.modules()]
-    if any(hasattr(part, "_orig_mod") or part._compiled_call_impl is not None for part in parts):
+    if any(is_compiled(model) for model in models):
         warnings.warn(
             "join: the model is compiled, and is so in the first step of every worker, while all others wait; write "
             "join(…, warm_up=lambda features, labels: loss), with the loss as the loop computes it, and a worker "
@@ -92,15 +92,6 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
                     f"join: optimizer {number} has parameters that are not in the model, so their gradients would stay "
                     "in each worker; pass all modules that are trained: join([model, criterion], optimizer, …)"
                 )
-
-
-def check_scalers(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
-    """Raise SpecError where an optimizer would unscale gradients in its own step, which new workers repeat."""
-    if state.scalers and any(group.get("fused") for optimizer in optimizers for group in optimizer.param_groups):
-        raise SpecError(
-            "join: a fused optimizer with a GradScaler unscales gradients inside of its step, which a new worker "
-            "cannot repeat; build the optimizer with fused=False"
-        )
 
 
 def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:

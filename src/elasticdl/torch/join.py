@@ -10,21 +10,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from elasticdl.data.dataset import Batch
 from elasticdl.data.plan import Plan
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.model.callbacks import Callback
+from elasticdl.model.compiled import original
 from elasticdl.torch import checks
 from elasticdl.torch.data import Data, describe_reading, open_data
 from elasticdl.worker.alone import Alone
 from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
 from elasticdl.worker.engine import Engine
-from elasticdl.worker.fetch import preserve_random_state
-from elasticdl.worker.loading import LoadedFeed
 from elasticdl.worker.script import current_line, keep_assembly
 from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables, local_tables, open_tables
 from elasticdl.worker.training import Training
-from elasticdl.worker.user_state import UserState
+from elasticdl.worker.user_state import UserState, check_scalers
+from elasticdl.worker.warm_up import warm_up_model
 
 Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
@@ -211,10 +212,11 @@ def join(
     given = list(schedulers) if isinstance(schedulers, Sequence) else [schedulers]
     user_state = UserState(given, state, after_update)
     user_state.check()
-    checks.check_scalers(optimizers, user_state)
+    check_scalers(optimizers, user_state, "join")
     if learning_rate is not None and user_state.schedulers:
         raise SpecError("join: learning_rate= and schedulers= both set the learning rate; give one of them")
     device = next(module.parameters()).device
+    user_state.start_scalers(device)
     feed = open_data(
         reading, global_batch_size=global_batch_size, logical_ranks=ranks, epochs=epochs, seed=seed,
         max_steps=max_steps, records_per_epoch=records_per_epoch, device=device,
@@ -223,18 +225,14 @@ def join(
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan
     rate = learning_rate or (lambda step: None)
-    if warm_up is not None:
-        _warm_up(warm_up, module, feed)
+    tables = _open_tables(line, module, optimizers[0], plan)
+    if warm_up is not None:  # with the tables: the model looks its rows up there
+        warm_up_model(module, plan, feed.sample, lambda batch: [warm_up(*_arguments(batch))])
     elif line is not None:
         checks.warn_of_cold_compile(_modules(model))
     if line is None:
-        tables = local_tables(module, optimizers[0], seed)
         alone = Alone(module, optimizers, feed, plan, callbacks, rate, device, tables, user_state)
         return Job(plan, alone, None, tables, user_state)
-    spec = line.spec
-    tables = open_tables(
-        spec, line.link, module, optimizers[0], lambda step: is_due(spec, step) or step >= plan.total_steps
-    )
     assembly = assemble(
         line, module, optimizers, feed, plan, user_state=user_state, callbacks=callbacks, learning_rate=rate,
         tables=tables, device=device,
@@ -260,36 +258,19 @@ def current_worker() -> str:
 def _one_module(model: Models) -> nn.Module:
     """Several models as one; that of torch.compile as what it was made of, whose names have no prefix."""
     if isinstance(model, nn.Module):
-        original = getattr(model, "_orig_mod", model)
-        assert isinstance(original, nn.Module)
-        return original
+        return original(model)
     if isinstance(model, Mapping):
         return nn.ModuleDict({name: _one_module(part) for name, part in model.items()})
     return nn.ModuleList([_one_module(part) for part in model])
 
 
-def _warm_up(compute: Callable[..., torch.Tensor], model: nn.Module, feed: LoadedFeed) -> None:
-    """Forward and backward passes that are thrown away: random numbers, buffers and gradients are as before."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    device = next(model.parameters()).device
-    with preserve_random_state(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        for step, rank in _batch_sizes(feed.plan).values():
-            batch = feed.sample(step, rank)
-            if batch is not None:
-                arguments = batch.value if isinstance(batch.value, tuple | list) else (batch.value,)
-                compute(*arguments).backward()  # type: ignore[no-untyped-call]
-    model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
+def _open_tables(line: Line | None, model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan) -> NoTables:
+    if line is None:
+        return local_tables(model, optimizer, plan.seed)
+    spec = line.spec
+    return open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
 
 
-def _batch_sizes(plan: Plan) -> dict[int, tuple[int, int]]:
-    """Each number of records that a logical rank may have, with a step and a rank that have it."""
-    last = min(plan.steps_per_epoch, plan.total_steps) - 1
-    places = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
-    sizes: dict[int, tuple[int, int]] = {}
-    for step, rank in places:
-        sizes.setdefault(len(plan.slice_of(step, rank)), (step, rank))
-    sizes.pop(0, None)
-    return sizes
+def _arguments(batch: Batch) -> Sequence[Any]:
+    """What `warm_up=` of the user is called with."""
+    return batch.value if isinstance(batch.value, tuple | list) else (batch.value,)

@@ -218,6 +218,8 @@ def described(spec: JobSpec, plan: Plan, run: str) -> dict[str, Any]:
         "global_batch_size": plan.global_batch,
         "logical_ranks": plan.logical_ranks,
         "reproducible": spec.plan.reproducible,
+        "precision": spec.plan.precision,
+        "micro_batch_size": spec.plan.micro_batch_size,
         "threads": spec.workers.threads,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
@@ -231,6 +233,8 @@ def _warn_of_other_bits(extra: dict[str, Any], spec: JobSpec) -> None:
     now = {
         "seed": spec.plan.seed,
         "logical_ranks": spec.plan.logical_ranks,
+        "precision": spec.plan.precision,
+        "micro_batch_size": spec.plan.micro_batch_size,
         "threads": spec.workers.threads,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,

@@ -17,6 +17,7 @@ from elasticdl.checkpoint.export import Program, export_with, find_weights
 from elasticdl.data.dataset import Batch
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import BestMetric, Callback
+from elasticdl.model.compiled import make_eager
 from elasticdl.model.contract import Contract
 from elasticdl.spec import JobSpec
 from elasticdl.storage.place import Place
@@ -58,7 +59,7 @@ def export(
         export_with(shards, trained.model, path, extra, contract.model_files())
         return
     with trained.tables.whole():
-        contract.export(trained.model, sample, path, extra)
+        contract.export(make_eager(trained.model), sample, path, extra)
 
 
 def best_checkpoint(callbacks: Sequence[Callback], directory: Place, last: int) -> Place | None:
@@ -88,7 +89,7 @@ def _export_checkpoint(
     sample: Any,
     device: torch.device,
 ) -> None:
-    model = contract.build_model()
+    model = make_eager(contract.build_model())
     shards = tables.shards(checkpoint)
     found, place = find_weights(checkpoint)
     if shards is None:

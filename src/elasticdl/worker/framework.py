@@ -5,6 +5,7 @@ from __future__ import annotations
 from elasticdl.errors import SpecError
 from elasticdl.model import contract as contracts
 from elasticdl.model import definition, source
+from elasticdl.model.check import check_computing
 from elasticdl.model.contract import Contract
 from elasticdl.model.source import Framework
 from elasticdl.spec import JobKind, JobSpec, Strategy
@@ -18,6 +19,7 @@ def load_contract(spec: JobSpec) -> Contract:
         return contracts.load(spec.model, spec.kind)
     if spec.workers.device != "cpu":
         raise SpecError(f"workers.device: {spec.workers.device}: Keras models train on the processor; use --device=cpu")
+    check_computing(spec, Framework.KERAS)
     from elasticdl.keras import contract as keras_contracts
     from elasticdl.keras import runtime
     from elasticdl.keras.placing import Placing

@@ -10,6 +10,7 @@ from torch import nn
 
 from elasticdl.data.mode import Mode
 from elasticdl.embedding.source import Looked
+from elasticdl.model.compiled import make_eager
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_batches
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -40,7 +41,7 @@ class LeaseEvaluation:
         self._dataset = contract.dataset(source, Mode.EVALUATION)
         self.records = len(self._dataset.source)
         self._metrics = contract.metrics()
-        self._model = contract.build_model().to(device)
+        self._model = make_eager(contract.build_model()).to(device)
         client = clients.open()
         client.declare(attached.specs)
         attached.like(self._model).attach(Looked(client))

@@ -15,6 +15,7 @@ from elasticdl.data.header import check_id_column
 from elasticdl.data.mode import Mode
 from elasticdl.errors import SpecError
 from elasticdl.model import reduction
+from elasticdl.model.compiled import make_eager
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_batches, predict_records
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -39,7 +40,7 @@ def serve(line: Line) -> str:
     evaluates = spec.kind is JobKind.EVALUATION
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
     dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
-    model = contract.build_model()
+    model = make_eager(contract.build_model())
     image = hold_rows(model, *find_weights(open_place(spec.checkpoint.initial, spec.timing.store_s)))
     images.restore(image, model.to(device), None)
     line.link.planned(image.step, len(dataset.source), 0, 0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from elasticdl.data.dataset import Dataset
-from elasticdl.data.interface import RecordSource
+from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.interface import Indices, RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
-from elasticdl.data.plan import Plan, plan_of
+from elasticdl.data.plan import plan_of
 from elasticdl.errors import DataUnavailable, LossNotFinite, SpecError
 from elasticdl.model import tensors
+from elasticdl.model.compiled import check_compiles_parts, make_eager, original
 from elasticdl.model.contract import Contract
 from elasticdl.storage.place import open_place
 from elasticdl.worker import exporting
@@ -18,8 +19,10 @@ from elasticdl.worker.assembly import Line, assemble, device_of, is_due
 from elasticdl.worker.ending import finish, give_up, keep_state
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.framework import load_contract
+from elasticdl.worker.model_loop import ModelLoop
 from elasticdl.worker.tables import NoTables, open_tables
 from elasticdl.worker.training import fix_numerics, seed_everything
+from elasticdl.worker.warm_up import warm_up_model
 
 
 def train(line: Line) -> str:
@@ -33,25 +36,35 @@ def train(line: Line) -> str:
     dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
     seed_everything(spec.plan.seed)
-    model = contract.build_model().to(device)
+    built = contract.build_model().to(device)
+    model = original(built)  # whose names have no prefix, where the file has compiled it
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
     tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
     evaluator = _evaluator(line, contract, tables, device)
-    _warm_up(model, contract, dataset, plan, device)
+    loop = ModelLoop(contract, built, spec.plan, device)
+    loop.check(optimizer)
+    if tables.has_rows:
+        check_compiles_parts(built)
+    built.train()
+    warm_up_model(
+        model,
+        plan,
+        lambda step, rank: _sample(dataset, plan.slice_of(step, rank), device),
+        lambda batch: (micro.loss for micro in loop.micro_batches(batch.features, batch.labels)),
+    )
     assembly = assemble(
-        line, model, [optimizer], dataset, plan,
+        line, model, [optimizer], dataset, plan, user_state=loop.user_state,
         callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
         tables=tables,
         device=device,
         files=contract.model_files(),
     )  # fmt: skip
     engine = assembly.engine
-    model.train()
     line.link.ready()
     try:
         for step in engine.steps():
-            for features, labels in step:
-                step.backward(contract.batch_loss(model, features, labels))
+            loop.compute(step)
+            loop.update(optimizer, is_explicit=engine.training.is_explicit)
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
@@ -102,20 +115,11 @@ def _evaluator(line: Line, contract: Contract, tables: NoTables, device: torch.d
     if not line.spec.data.validation:
         return None
     dataset = contract.dataset(source_of(line, contract, line.spec.data.validation, "validation"), Mode.EVALUATION)
-    model = contract.build_model().to(device)
+    model = make_eager(contract.build_model()).to(device)
     tables.attach(model)
     return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
 
 
-def _warm_up(model: torch.nn.Module, contract: Contract, dataset: Dataset, plan: Plan, device: torch.device) -> None:
-    """One pass that is thrown away, so that the first step in a round is as fast as any other."""
-    batch = dataset.batch(plan.slice_of(0, 0))
-    if batch is None:
-        return
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    batch = tensors.on_device(batch, device)
-    contract.batch_loss(model, batch.features, batch.labels).backward()  # type: ignore[no-untyped-call]
-    model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(before[name])
+def _sample(dataset: Dataset, records: Indices, device: torch.device) -> Batch | None:
+    batch = dataset.batch(records)
+    return tensors.on_device(batch, device) if batch is not None else None

@@ -17,6 +17,7 @@ from elasticdl.data.plan import Plan, plan_of
 from elasticdl.embedding.source import Trained
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import BestMetric, Callback
+from elasticdl.model.compiled import check_compiles_parts
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
 from elasticdl.ps.dense import Layout
@@ -47,6 +48,7 @@ def train_by_leases(line: Line) -> str:
     feed = LeaseFeed(dataset, plan, spec.plan.minibatch_size)
     seed_everything(spec.plan.seed)
     model = contract.build_model().to(device)
+    check_compiles_parts(model)
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
     callbacks = contract.callbacks(plan.steps_per_epoch)
     attached = attached_of(spec, model, optimizer)

@@ -71,6 +71,14 @@ class UserState:
             if not callable(getattr(scheduler, "step", None)):
                 raise SpecError(f"join: schedulers: expected objects with step(); received {type(scheduler).__name__}")
 
+    def start_scalers(self, device: torch.device) -> None:
+        """Let scalers have their scale from here on; by themselves they have none before the first loss.
+
+        A worker may have no record in its first step, and steps its optimizer all the same.
+        """
+        for scaler in self.scalers:
+            scaler.scale(torch.zeros((), device=device))
+
     def has(self, item: object) -> bool:
         return any(known is item for known in self.objects.values())
 
@@ -112,6 +120,15 @@ class UserState:
                 item.load_state_dict(values.unpack(captured[name], tensors))
         self.remember()
         return [name for name in self.objects if name not in captured]
+
+
+def check_scalers(optimizers: Sequence[torch.optim.Optimizer], state: UserState, where: str) -> None:
+    """Raise SpecError where an optimizer would unscale gradients in its own step, which new workers repeat."""
+    if state.scalers and any(group.get("fused") for optimizer in optimizers for group in optimizer.param_groups):
+        raise SpecError(
+            f"{where}: a fused optimizer with a GradScaler unscales gradients inside of its step, which a new worker "
+            "cannot repeat; build the optimizer with fused=False"
+        )
 
 
 def _position(scheduler: Any) -> Any:

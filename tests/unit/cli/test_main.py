@@ -126,3 +126,21 @@ main.main()
 
     assert (done.returncode, done.stdout) == (2, "said")
     assert "no such command 'nonsense'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "--precision=bf16", "train.py"], "the script decides it, with torch.autocast"),
+        (["run", "--micro_batch_size=2", "train.py"], "the script decides it, with step.backward(loss, records=n)"),
+        (["train", "--model_def=a.b", "--precision=half"], "plan.precision (--precision)"),
+        (["train", "--model_def=a.b", "--precision=fp16", "--num_ps_pods=1"], "use --precision=bf16"),
+        (["train", "--model_def=a.b", "--micro_batch_size=2", "--num_ps_pods=1"], "rows are pushed once for a batch"),
+    ],
+)
+def test_precisions_and_micro_batches_that_cannot_be_are_refused_at_once(
+    elasticdl: Run, words: list[str], expected: str
+) -> None:
+    result = elasticdl(*words)
+
+    assert result.exit_code == 2 and expected in result.stderr

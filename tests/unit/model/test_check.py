@@ -45,6 +45,12 @@ def test_a_file_that_keeps_the_contract_passes_without_remarks(tmp_path: Path) -
     assert check(job(tmp_path, params={"hidden": 16, "lr": 0.5})) == []
 
 
+def test_what_functions_inside_of_the_model_function_return_is_their_own(tmp_path: Path) -> None:
+    write(tmp_path, forward="def forward():\n    def pair():\n        return 1, 2\n    return pair")
+
+    assert check(job(tmp_path)) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -56,6 +62,15 @@ def test_a_file_that_keeps_the_contract_passes_without_remarks(tmp_path: Path) -
         ({"loss": "def loss(labels, predictions, weight): ..."}, "also requires weight"),
         ({"loss": "def loss(labels, predictions, *, weight): ..."}, "also requires weight"),
         ({"loss": "async def loss(labels, predictions): ..."}, "found async def: write a plain def"),
+        (
+            {"optimizer": "def optimizer(parameters):\n    if parameters:\n        return [1, 2]"},
+            "optimizer returns several optimizers; a model file trains one model with one optimizer",
+        ),
+        ({"forward": "def forward():\n    return {'generator': 1}"}, "forward returns several models"),
+        (
+            {"forward": "def forward():\n    return 1, 2"},
+            "elasticdl.torch.join, which takes lists of both, as examples/12",
+        ),
         ({"optimizer": ""}, "optimizer: expected optimizer(parameters, lr=…) -> torch.optim.Optimizer"),
         ({"optimizer": "def optimizer(): ..."}, "found optimizer(), which takes 0 of the 1 arguments"),
         (
@@ -276,3 +291,19 @@ def test_checking_needs_no_framework() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (PlanSpec(precision="bf16"), "plan.precision: bf16: torch.autocast does not reach a model of Keras"),
+        (PlanSpec(micro_batch_size=4), "plan.micro_batch_size: 4: batches of a Keras model are not split"),
+    ],
+)
+def test_options_of_torch_are_refused_for_keras(tmp_path: Path, plan: PlanSpec, expected: str) -> None:
+    write(tmp_path, head="import keras", optimizer="def optimizer(lr=0.1):\n    return None")
+
+    check(job(tmp_path))
+    with pytest.raises(SpecError, match=expected):
+        check(job(tmp_path, plan=plan))
+    check(job(tmp_path, JobKind.EVALUATION, plan=plan))  # in which nothing is trained

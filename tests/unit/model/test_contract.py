@@ -128,6 +128,16 @@ def test_a_parameter_nobody_takes_does_not_load(tmp_path: Path) -> None:
         ({"forward": "def forward(): return 3"}, "forward: expected .*Module. Received: 3"),
         ({"forward": "def forward(): return nn.Linear(2)"}, r"forward failed: TypeError: .*\(line \d+\)"),
         ({"optimizer": "def optimizer(parameters, lr=1): return parameters"}, "expected .*Optimizer. Received:"),
+        (
+            {"forward": "def forward(): return nn.Linear(2, 3), nn.Linear(2, 3)"},
+            "forward returns several models; .*12-gan",
+        ),
+        ({"forward": "def forward(): return {'a': nn.Linear(2, 3)}"}, "forward returns several models"),
+        ({"forward": "def forward(): return nn.ModuleList([nn.Linear(2, 3)])"}, "forward returns several models"),
+        (
+            {"optimizer": "def optimizer(parameters): return [torch.optim.SGD(parameters, 1.0)] * 2"},
+            "optimizer returns several optimizers; .*join, which takes lists of both",
+        ),
         ({"x": "def learning_rate(step): return '0.1'"}, "learning_rate.* -> float. Received: '0.1'"),
         ({"x": "def eval_metrics_fn(): return [1]"}, "eval_metrics_fn.*Received: "),
         ({"x": "def eval_metrics_fn(): return {'a': Accuracy}"}, "eval_metrics_fn.*Received: "),

@@ -67,3 +67,24 @@ def test_no_labels_stay_none() -> None:
 def test_parts_that_disagree_are_refused() -> None:
     with pytest.raises(DataError, match="different numbers"):
         tensors.batch_size({"a": torch.zeros(2), "b": torch.zeros(3)})
+
+
+def test_the_rows_of_a_batch_keep_its_structure() -> None:
+    batch = {"pair": Pair(torch.arange(5), ["a", "b", "c", "d", "e"]), "flat": (torch.ones(5, 2),)}
+
+    found = tensors.rows(batch, 3, 5)
+
+    assert isinstance(found["pair"], Pair) and found["pair"].right == ["d", "e"]
+    assert torch.equal(found["pair"].left, torch.tensor([3, 4]))  # type: ignore[arg-type]
+    assert found["flat"][0].shape == (2, 2)
+
+
+def test_the_rows_of_jagged_and_sparse_tensors_are_what_they_were() -> None:
+    parts = [torch.tensor([1.0, 2.0]), torch.tensor([]), torch.tensor([3.0]), torch.tensor([4.0, 5.0, 6.0])]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    dense = torch.eye(4)[[2, 0, 3, 1]]
+
+    rows = tensors.rows((jagged, dense.to_sparse()), 1, 4)
+
+    assert [part.tolist() for part in rows[0].unbind()] == [[], [3.0], [4.0, 5.0, 6.0]]
+    assert torch.equal(rows[1].to_dense(), dense[1:4])

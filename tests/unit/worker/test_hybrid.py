@@ -58,7 +58,9 @@ class Records:
         return {"words": self._words[number], "items": self._items[number]}, self._labels[number]
 
 
-def trained(kind: Any, ps: Ps | None, *, ranks: int = 1, depth: int = 0) -> tuple[Model, NoTables]:
+def trained(
+    kind: Any, ps: Ps | None, *, ranks: int = 1, depth: int = 0, precision: torch.dtype | None = None
+) -> tuple[Model, NoTables]:
     """A model after two epochs, its embedding layers on `ps` where there are some."""
     torch.manual_seed(3)
     model = Model()
@@ -82,7 +84,9 @@ def trained(kind: Any, ps: Ps | None, *, ranks: int = 1, depth: int = 0) -> tupl
     alone = Alone(model, [optimizer], dataset, plan, [], lambda step: 0.2 / (1 + step), torch.device("cpu"), tables)
     for step in alone.steps():
         for features, labels in step:
-            step.backward((model(features) - labels).square().mean())
+            with torch.autocast("cpu", precision, enabled=precision is not None):
+                loss = (model(features) - labels).square().mean()
+            step.backward(loss)
     tables.settle()
     return model, tables
 
@@ -100,6 +104,15 @@ def test_moved_layers_train_as_plain_ones_do(kind: Any) -> None:
     plain, _ = trained(kind, None)
     moved, tables = trained(kind, Here(Local(seed=0)))
 
+    assert_same(plain, moved, tables)
+
+
+def test_moved_layers_train_as_plain_ones_do_in_bf16() -> None:
+    plain, _ = trained(torch.optim.SGD, None, precision=torch.bfloat16)
+    exact, _ = trained(torch.optim.SGD, None)
+    moved, tables = trained(torch.optim.SGD, Here(Local(seed=0)), precision=torch.bfloat16)
+
+    assert not torch.equal(plain.head.weight, exact.head.weight)
     assert_same(plain, moved, tables)
 
 
@@ -148,3 +161,23 @@ def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(t
     assert torch.allclose(program(sample), expected, atol=1e-6)
     assert torch.allclose(again(sample), expected, atol=1e-6)
     assert set(model.state_dict()) == {"head.weight", "head.bias"}, "the rows are in the tables again"
+
+
+def test_a_warm_up_looks_rows_up_and_trains_none() -> None:
+    def train(is_warm: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = Growing()
+
+        def batch_loss(features: Any, labels: Tensor) -> Tensor:
+            return (model(features) - labels).square().mean()
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        warm_up = batch_loss if is_warm else None
+        losses = []
+        for step in elastic.join(model, optimizer, Records(), global_batch_size=24, warm_up=warm_up):
+            for features, labels in step:
+                step.backward(batch_loss(features, labels))
+            losses.append(step.loss)
+        return losses
+
+    assert train(is_warm=True) == train(is_warm=False)

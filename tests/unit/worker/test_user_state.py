@@ -91,3 +91,17 @@ def test_scalers_that_are_disabled_are_not_in_use() -> None:
 def test_an_object_without_a_step_is_no_scheduler() -> None:
     with pytest.raises(SpecError, match=r"expected objects with step\(\)"):
         UserState([nn.Linear(1, 1)]).check()
+
+
+def test_a_worker_without_a_record_in_its_first_step_may_unscale() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with pytest.raises(AssertionError, match="_scale is None"):
+        scaler.unscale_(optimizer)
+
+    UserState(objects={"scaler": scaler}).start_scalers(torch.device("cpu"))
+
+    scaler.unscale_(optimizer)
+    assert parameter.grad.tolist() == [0.25, 0.25]

@@ -1,0 +1,47 @@
+"""Passes that are thrown away before a worker says that it is ready: what compiles or is tuned, does so there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from elasticdl.data.dataset import Batch
+from elasticdl.data.plan import Plan
+from elasticdl.worker.fetch import preserve_random_state
+
+
+def warm_up_model(
+    model: nn.Module,
+    plan: Plan,
+    sample: Callable[[int, int], Batch | None],
+    losses: Callable[[Batch], Iterable[torch.Tensor]],
+) -> None:
+    """Forward and backward passes over a batch of each size there may be; the first step is as fast as any other then.
+
+    `sample(step, logical_rank)` reads a batch; `losses` computes what the training loop would call backward with, one
+    after another. Afterwards random numbers, buffers and gradients are as before.
+    """
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    device = next(model.parameters()).device
+    with preserve_random_state(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for step, rank in places_by_size(plan).values():
+            batch = sample(step, rank)
+            for loss in losses(batch) if batch is not None else ():
+                loss.backward()  # type: ignore[no-untyped-call]
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
+def places_by_size(plan: Plan) -> dict[int, tuple[int, int]]:
+    """Each number of records that a logical rank may have, with a step and a rank that have it."""
+    last = min(plan.steps_per_epoch, plan.total_steps) - 1
+    places = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
+    sizes: dict[int, tuple[int, int]] = {}
+    for step, rank in places:
+        sizes.setdefault(len(plan.slice_of(step, rank)), (step, rank))
+    sizes.pop(0, None)
+    return sizes
