@@ -43,7 +43,7 @@ chaos: setup
 # Scripts with `join` in real jobs: those of their habits that `make test` leaves to unit tests, compiling, trackers.
 test-scripts: setup
 	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_pages.py \
-		tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
+		tests/integration/test_script_streams.py tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
 
 convergence: setup
 	$(BIN)/python -m pytest -m slow -s tests/convergence

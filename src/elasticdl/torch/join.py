@@ -22,6 +22,7 @@ from elasticdl.worker.fetch import preserve_random_state
 from elasticdl.worker.loading import LoadedFeed
 from elasticdl.worker.script import current_line, keep_assembly
 from elasticdl.worker.step import Step
+from elasticdl.worker.stream_requests import StreamRequests
 from elasticdl.worker.tables import NoTables, local_tables, open_tables
 from elasticdl.worker.training import Training
 from elasticdl.worker.user_state import UserState
@@ -221,6 +222,8 @@ def join(
     )  # fmt: skip
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan
+    if isinstance(feed.requests, StreamRequests):
+        user_state.streams = feed.requests.positions
     rate = learning_rate or (lambda step: None)
     if warm_up is not None:
         _warm_up(warm_up, module, feed)
