@@ -42,8 +42,8 @@ chaos: setup
 
 # Scripts with `join` in real jobs: those of their habits that `make test` leaves to unit tests, compiling, trackers.
 test-scripts: setup
-	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_model_file.py tests/integration/test_pages.py \
-		tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
+	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_script_streams.py \
+		tests/integration/test_model_file.py tests/integration/test_pages.py tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
 
 # Scripts on a CUDA device, shared by two workers; with a torch that finds it.
 test-gpu: setup

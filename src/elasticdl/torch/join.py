@@ -22,6 +22,7 @@ from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
 from elasticdl.worker.engine import Engine
 from elasticdl.worker.script import current_line, keep_assembly
 from elasticdl.worker.step import Step
+from elasticdl.worker.stream_requests import StreamRequests
 from elasticdl.worker.tables import NoTables, local_tables, open_tables
 from elasticdl.worker.training import Training
 from elasticdl.worker.user_state import UserState, check_scalers
@@ -224,6 +225,8 @@ def join(
     )  # fmt: skip
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan
+    if isinstance(feed.requests, StreamRequests):
+        user_state.streams = feed.requests.positions
     rate = learning_rate or (lambda step: None)
     tables = _open_tables(line, module, optimizers[0], plan)
     if warm_up is not None:  # with the tables: the model looks its rows up there

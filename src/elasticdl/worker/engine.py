@@ -33,6 +33,7 @@ from elasticdl.worker.pace import Pace
 from elasticdl.worker.rounds import Rounds, Seat
 from elasticdl.worker.settle import settle
 from elasticdl.worker.step import Step
+from elasticdl.worker.stream_sharing import SHARE_STEPS, share_positions
 from elasticdl.worker.tables import NoTables
 from elasticdl.worker.tail import LEFT, Heard, Tail
 from elasticdl.worker.training import Training
@@ -241,6 +242,7 @@ class Engine:
         self._faults.strike(step.number, "reduced")
         heard = tail.read(training.gradients.tail(reduced))
         step.averages = gather_measurements(measured, heard.measured_bytes, seat.group).averages()
+        self._share_streams(step, seat, heard)
         if not heard.leavers:  # they may have left between two updates of a step
             self._guard.compare(heard.digests[: seat.group.size], seat.workers, seat.group, training, is_whole=is_whole)
         if self._tables.after_reduce(step.number, is_last=heard.stop):
@@ -257,6 +259,13 @@ class Engine:
         training.open(reduced, update, buffers, heard.touched)
         step.is_reduced = True
         self._reduction = _Reduction(seat, heard, update, buffers, is_scaled)
+
+    def _share_streams(self, step: Step, seat: Seat, heard: Heard) -> None:
+        """Tell all members where streams stand: before they change hands or are saved, and now and then."""
+        streams = self.training.user_state.streams
+        is_saved = heard.stop or self._is_saved(step.number + step.passes, step.number)
+        if streams is not None and (is_saved or heard.agreed(seat.group.size) or step.number % SHARE_STEPS == 0):
+            share_positions(streams, seat.share, seat.group)
 
     def _make_void(self, step: Step) -> None:
         """This worker takes no part in the update, and the script must not change the state that is here."""

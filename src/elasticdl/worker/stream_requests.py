@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import torch
+
+from elasticdl.checkpoint import values
+from elasticdl.checkpoint.tensors import DTYPES
 from elasticdl.data.plan import Plan
+from elasticdl.errors import CheckpointFailed
 from elasticdl.worker.fetch import Delivery, collate_items
 from elasticdl.worker.streams import Position, Stream, Streams
 
@@ -45,7 +50,8 @@ class StreamFetcher:
     def _stream_at(self, request: StreamRequest) -> Stream:
         streams, epoch = self._streams, request.step // self._streams.epoch_steps
         stream = self._open.get(request.rank)
-        if stream is None or stream.epoch != epoch or stream.step > request.step:
+        is_behind = stream is not None and request.known is not None and stream.step < request.known.step
+        if stream is None or stream.epoch != epoch or stream.step > request.step or is_behind:
             stream = self._open[request.rank] = streams.open(request.rank, epoch, request.known)
         began, skipped = time.monotonic(), stream.records
         while stream.step < request.step:
@@ -103,11 +109,12 @@ class StreamRequests:
 
 
 class StreamPositions:
-    """Where the streams read by this worker can be entered: plain values, for checkpoints and newcomers."""
+    """Where streams can be entered: those read by this worker, and those it was told of. Plain values."""
 
     def __init__(self, epoch_steps: int) -> None:
         self._epoch_steps = epoch_steps
         self._positions: dict[int, list[Position]] = {}
+        self._is_warned = False
 
     def add(self, rank: int, position: Position) -> None:
         # Two are kept: a step whose round broke is computed again, from before its records.
@@ -123,9 +130,29 @@ class StreamPositions:
         ]
         return max(reachable, key=lambda position: position.step, default=None)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {str(rank): [list(position) for position in kept] for rank, kept in self._positions.items()}
+    def state_dict(self, ranks: Iterable[int] | None = None) -> dict[str, Any]:
+        """Those of `ranks`, or all; without states that no checkpoint could keep."""
+        wanted = self._positions.keys() if ranks is None else ranks
+        kept = {
+            str(rank): [list(position) for position in self._positions.get(rank, []) if self._can_keep(position)]
+            for rank in wanted
+        }
+        return {rank: positions for rank, positions in kept.items() if positions}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for rank, kept in state.items():
-            self._positions[int(rank)] = [Position(int(step), stream_state) for step, stream_state in kept]
+        """Adds what it says to what is known; the newest count."""
+        for rank, told in state.items():
+            known = {position.step: position for position in self._positions.get(int(rank), [])}
+            known |= {int(step): Position(int(step), stream_state) for step, stream_state in told}
+            self._positions[int(rank)] = [known[step] for step in sorted(known)[-2:]]
+
+    def _can_keep(self, position: Position) -> bool:
+        tensors: dict[str, torch.Tensor] = {}
+        try:
+            values.pack(position.state, "the state", tensors)
+        except CheckpointFailed as exc:
+            if not self._is_warned:
+                _log.warning("the state_dict() of the IterableDataset stays in its worker, others read on: %s", exc)
+                self._is_warned = True
+            return False
+        return all(tensor.dtype in DTYPES for tensor in tensors.values())

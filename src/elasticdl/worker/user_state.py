@@ -7,7 +7,7 @@ stepped by the job, once per update; everything else is changed by the script, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -16,6 +16,10 @@ from elasticdl.checkpoint import values
 from elasticdl.checkpoint.image import OPTIMIZER, USER
 from elasticdl.errors import CheckpointFailed, ElasticDLError, SpecError
 
+if TYPE_CHECKING:
+    from elasticdl.worker.stream_requests import StreamPositions
+
+_STREAMS = "elasticdl:streams"
 AfterUpdate = Callable[[], None]
 
 
@@ -33,6 +37,7 @@ class UserState:
         self.objects = {f"scheduler-{number}": scheduler for number, scheduler in enumerate(self.schedulers)}
         self._clashes = sorted(self.objects.keys() & (objects or {}).keys())
         self.objects |= dict(objects or {})
+        self.streams: StreamPositions | None = None  # of the data: kept and handed over, but not compared
         self._after_update = after_update
         self._positions: list[Any] = [_position(scheduler) for scheduler in self.schedulers]
 
@@ -108,9 +113,9 @@ class UserState:
 
     def capture(self, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
         """All objects as JSON values; tensors are copied into `tensors`."""
+        kept = self.objects | ({_STREAMS: self.streams} if self.streams is not None else {})
         return {
-            name: values.pack(item.state_dict(), f"{OPTIMIZER}{USER}/{name}", tensors)
-            for name, item in self.objects.items()
+            name: values.pack(item.state_dict(), f"{OPTIMIZER}{USER}/{name}", tensors) for name, item in kept.items()
         }
 
     def restore(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> list[str]:
@@ -118,6 +123,8 @@ class UserState:
         for name, item in self.objects.items():
             if name in captured:
                 item.load_state_dict(values.unpack(captured[name], tensors))
+        if self.streams is not None and _STREAMS in captured:
+            self.streams.load_state_dict(values.unpack(captured[_STREAMS], tensors))
         self.remember()
         return [name for name in self.objects if name not in captured]
 

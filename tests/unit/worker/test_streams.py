@@ -142,6 +142,21 @@ def test_a_known_state_saves_the_skipping() -> None:
     assert Stateful.reads == 8
 
 
+def test_a_stream_that_is_open_far_behind_is_entered_anew() -> None:
+    """A worker has a stream again that others have read meanwhile."""
+    plan = plan_of(400, 8, 2)
+    first, second = feed_of(Stateful(400), plan), feed_of(Stateful(400), plan)
+    step_batches(second, 0, Share(0, 2))
+    for step in range(40):
+        step_batches(first, step, Share(0, 2))
+    assert isinstance(second.requests, StreamRequests) and isinstance(first.requests, StreamRequests)
+    second.requests.positions.load_state_dict(first.requests.positions.state_dict())
+    expected = step_batches(first, 40, Share(0, 2))
+    Stateful.reads = 0
+    assert step_batches(second, 40, Share(0, 2)) == expected
+    assert Stateful.reads == 8
+
+
 def test_a_state_of_a_dataset_that_does_not_shard_leads_to_its_own_records() -> None:
     class WholeStateful(Stateful):
         def __iter__(self) -> Iterator[Any]:
