@@ -73,6 +73,33 @@ def test_a_job_is_found_by_the_current_context_and_obeys(kube: Kube, named: Name
     assert gone.returncode == 2 and f"no job {job.name!r} in" in gone.stderr
 
 
+def test_a_resumed_job_shows_what_it_had_before_it_has_workers(kube: Kube, named: Named, tmp_path: Path) -> None:
+    job = named("again")
+    checkpoints = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
+    job.train(1, checkpoints, slow=True)
+    job.wait_members(1, step=STEPS // 2)
+    kube.elasticdl("stop", job.name)
+    had = job.result()
+    assert had["phase"] == "stopped", job.story()
+    kube.elasticdl("stop", job.name, "--delete")
+    wait_gone(job)
+    job.wait(
+        lambda: not kube.kubectl("get", "configmap", f"{job.name}-status", "--ignore-not-found"), "its objects' end"
+    )
+
+    job.train(1, checkpoints, "--resume", "--worker_resource_request=cpu=900,memory=700Mi")  # no node has them
+    waits = "worker-waits"
+    job.wait(lambda: waits in [event["kind"] for event in job.published().get("events", [])], "a worker that waits")
+
+    told = job.status()
+    known = ("step", "records", "total_records", "epoch", "epochs", "checkpoint_step")
+    assert {key: told[key] for key in known} == {key: had[key] for key in known}
+    assert (told["phase"], told["wished_workers"]) == ("pending", 1)
+    shown = " ".join(kube.elasticdl("status", job.name).stdout.replace("│", " ").split())
+    assert f"resumed from step {had['step']}, {had['records']:,} of {had['total_records']:,} records" in shown
+    assert f"step {had['step']}" in shown
+
+
 def test_a_job_that_is_deleted_while_it_trains_is_gone_in_seconds(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("sudden")
     job.train(2, slow=True)

@@ -116,6 +116,10 @@ def test_a_job_of_pods_is_stopped_and_resumed_from_the_store_alone(
     (entered,) = [event for event in second.events() if event["kind"] == "round-entered"]
     assert STEPS > stopped["checkpoint_step"] >= 5
     assert entered["step"] >= stopped["checkpoint_step"]
+    (told,) = [event for event in second.events() if event["kind"] == "resumed"]
+    assert told["reason"].startswith(
+        f"from step {stopped['checkpoint_step']} of job {first.name}, {stopped['records']} of"
+    )
     model = open_place(f"{RUN}/model", retry_s=20.0)
     assert isinstance(model, StorePath)
     (model / "model.safetensors").download(tmp_path / "exported.safetensors")

@@ -37,7 +37,7 @@ class Earlier:
 
 def read_earlier(directory: JobDirectory) -> Earlier | None:
     """None for a job that was never resumed, or none of whose runs left a checkpoint."""
-    for run in reversed(earlier_runs(directory)):
+    for run in reversed(directory.earlier_runs()):
         result = read_json(run.result) or {}
         # A run that was killed has no result that tells it.
         noted = [int(one.get("step") or 0) for one in history.read_events(run) if one.get("kind") == "checkpoint"]
@@ -48,17 +48,11 @@ def read_earlier(directory: JobDirectory) -> Earlier | None:
     return None
 
 
-def earlier_runs(directory: JobDirectory) -> list[JobDirectory]:
-    """The oldest first."""
-    paths = directory.root.glob("previous-[0-9]*")
-    return [JobDirectory(path) for path in sorted(paths, key=lambda path: int(path.name.removeprefix("previous-")))]
-
-
 def read_events(directory: JobDirectory) -> list[pb.EventStatus]:
     """Those of all runs of the job, the oldest first."""
     return [
         history.event(document)
-        for run in (*earlier_runs(directory), directory)
+        for run in (*directory.earlier_runs(), directory)
         for document in history.read_events(run)
     ]
 

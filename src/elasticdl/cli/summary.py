@@ -77,6 +77,8 @@ def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str
     lines.append(("took", words.duration(status.now - status.started_at)))
     if directory is not None and (earlier := resumed.read_earlier(directory)) is not None:
         lines.append(("resumed", earlier.sentence()))
+    elif told := next((event.reason for event in status.events if event.kind == resumed.RESUMED), ""):
+        lines.append(("resumed", told))  # by the master, from the checkpoint
     lines += _places(status, directory, "model" if is_training else "output")
     if status.kind == "script" and directory is not None:  # else it stands there already, as the place of the logs
         lines.append(("printed", f"elasticdl logs {status.name}"))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl import log, signals
 from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError
 from elasticdl.master import events as ev
+from elasticdl.master import resuming
 from elasticdl.master.job import Ledger
 from elasticdl.master.loop import Loop, SteadyClock
 from elasticdl.master.phase import Over
@@ -77,10 +78,13 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     cluster = _cluster(spec) if arguments.pods else None
     loop = Loop(directory, spec, SteadyClock(), cluster.journal() if cluster else None)
     loop.recover()
-    if cluster is not None and not loop.state.job.ledger.entries:
+    is_first = not loop.state.job.ledger.entries
+    if cluster is not None and is_first:
         cluster.check_places()  # once: later, what a worker has half written may lie there
     server = MasterServer(Service(loop), spec, directory.load_token())
     loop.submit(ev.MasterStarted(os.getpid()))
+    if is_first and (checkpoint := resuming.find(spec, directory)) is not None:
+        loop.submit(checkpoint)
     address = await server.start(arguments.port or _earlier_port(directory))
     _announce(directory, address, 0, loop.clock.now())
     tasks = [asyncio.create_task(loop.tick()), asyncio.create_task(_show(directory, loop, address))]

@@ -26,6 +26,16 @@ class MasterStarted(NamedTuple):
     pid: int
 
 
+class JobResumed(NamedTuple):
+    """The job goes on from this checkpoint. Told once, by its first master."""
+
+    step: int
+    records: int
+    records_per_epoch: int  # 0: not known
+    path: str
+    job: str  # that wrote it
+
+
 # ---- from the launcher
 
 
@@ -304,6 +314,7 @@ Event = (
     | FromOutside
     | Unnumbered
     | MasterStarted
+    | JobResumed
     | WorkerLaunched
     | WorkerFellSilent
     | WorkerReturned

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from elasticdl.master.actions import ROUTINE, Entry, Send, WriteEntry
 from elasticdl.master.budget import Budget
 from elasticdl.master.evaluation import Evaluations
-from elasticdl.master.events import HeartbeatReceived, PlanFound
+from elasticdl.master.events import HeartbeatReceived, JobResumed, PlanFound
 from elasticdl.master.fleet import Fleet
 from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.loss_curve import LossCurve
@@ -47,6 +47,7 @@ class Ledger:
     incarnations: int = 0
     step: int = 0
     records: int = 0
+    resumed: JobResumed | None = None  # the checkpoint of an earlier run that the job goes on from
     losses: LossCurve = field(default_factory=LossCurve)
     checkpoint: tuple[int, str] | None = None  # (step, path)
     export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where

@@ -23,6 +23,7 @@ from elasticdl.master import (
     ps_events,
     ps_life,
     restarts,
+    resuming,
     speeds,
     tasks,
     training,
@@ -203,6 +204,7 @@ def _finished(job: Job, event: ev.WorkerFinished, now: float) -> list[Action]:
 
 _HANDLERS: dict[type, Handler] = {
     ev.MasterStarted: _master_started,
+    ev.JobResumed: resuming.resumed,
     ev.ReplicasListed: _listed,
     ev.ReplicaStarted: _started,
     ev.ReplicaExited: _exited,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.master import ps_status
+from elasticdl.master import ps_status, resuming
 from elasticdl.master.actions import Entry
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
@@ -76,6 +76,8 @@ def status(job: Job, now: float) -> pb.JobStatus:
             done.metrics.update(evaluation.metrics())
     if not job.trains and ledger.evaluations.results and plan is not None:
         done.shards = done.shards_done = -(-plan.total_records // job.spec.data.shard_records)
+    if not isinstance(phase, Over):
+        resuming.show(job, done)
     return done
 
 

@@ -93,13 +93,17 @@ class JobDirectory:
         self.root.mkdir(parents=True, mode=0o700)
         self._furnish(spec)
 
+    def earlier_runs(self) -> list[JobDirectory]:
+        """What `create_again` moved away, the oldest first."""
+        return [JobDirectory(path) for path in sorted(self.root.glob("previous-[0-9]*"), key=_run_number)]
+
     def create_again(self, spec: JobSpec) -> Path:
         """Make room for a job that goes on from its checkpoints; returns where its former files lie now.
 
         Checkpoints, indexes and TensorBoard files stay in place; all else moves into `previous-N`.
         """
-        numbers = [int(path.name.removeprefix("previous-")) for path in self.root.glob("previous-[0-9]*")]
-        previous = self.root / f"previous-{max(numbers, default=0) + 1}"
+        number = max((_run_number(run.root) for run in self.earlier_runs()), default=0) + 1
+        previous = self.root / f"previous-{number}"
         previous.mkdir()
         self.reserve.unlink(missing_ok=True)
         kept = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
@@ -129,6 +133,10 @@ class JobDirectory:
 
     def load_token(self) -> str:
         return self.token.read_text()
+
+
+def _run_number(path: Path) -> int:
+    return int(path.name.removeprefix("previous-"))
 
 
 def write_private(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cli import home as jobs
-from elasticdl.cli import resumed
+from elasticdl.cli import resumed, summary
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory
@@ -91,3 +91,10 @@ def test_status_tells_of_earlier_runs(elasticdl: Run, words: list[str]) -> None:
     shown = elasticdl(*words).stdout
 
     assert ("worker-1 lost: SIGKILL" if "--events" in words else "from step 1,177 of 4,800") in shown
+
+
+def test_the_summary_of_a_job_of_pods_tells_what_its_master_read_from_the_checkpoint() -> None:
+    event = pb.EventStatus(kind="resumed", reason="from step 79, 775 of 1,230 records", step=79)
+    over = pb.JobStatus(name="mnist", kind="training", phase="succeeded", events=[event])
+
+    assert ("resumed", event.reason) in summary.rows(over, None)
