@@ -1,4 +1,4 @@
-"""Handwritten digits, 8 x 8 pixels: a model file is four functions."""
+"""Digits of 8 x 8 pixels: a model file is four functions."""
 
 import numpy as np
 import torch

@@ -6,6 +6,8 @@ import os
 import re
 import runpy
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,115 @@ def test_the_code_of_a_page_trains_to_the_end(block: str, tmp_path: Path, monkey
     torch._dynamo.reset()
     if "wandb" in block:
         pytest.importorskip("wandb").teardown()
+
+
+def test_the_code_of_the_readme_is_that_of_the_first_example_and_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model_file, loop, _ = code_blocks("../README")
+    loader = "loader = torch.utils.data.DataLoader(dataset, batch_size=8)\n"
+    (tmp_path / "script.py").write_text(BEGINNING.replace("RECORDS", "40") + loader + loop + ENDING)
+
+    assert runpy.run_path("script.py")["job"].step == 4 * 5
+    assert model_file in (DOCS.parent / "examples" / "01-train-a-model" / "model.py").read_text()
+
+
+# What each diff of `bring-your-own-code` takes for granted.
+PORTS = {
+    "pytorch": """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+dataset = TensorDataset(torch.randn(128, 6), torch.randint(0, 2, (128,)))
+criterion = nn.CrossEntropyLoss()
+def build():
+    model = nn.Linear(6, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+""",
+    "ddp": """
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.utils import data
+BATCH, EPOCHS = 8, 2
+dataset = data.TensorDataset(torch.randn(32, 6), torch.randint(0, 2, (32,)))
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""",
+    "lightning": """
+import lightning, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(6, 2)
+    def training_step(self, batch):
+        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+    def validation_step(self, batch):
+        self.log("loss", nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+dataset = TensorDataset(torch.randn(32, 6), torch.randint(0, 2, (32,)))
+module, train_dataloader, val_dataloader = Module(), DataLoader(dataset, 8, shuffle=True), DataLoader(dataset, 8)
+""",
+    "trainer": """
+import torch, transformers
+config = transformers.GPT2Config(vocab_size=32, n_positions=8, n_embd=16, n_layer=1, n_head=2)
+model = transformers.GPT2LMHeadModel(config)
+train = [{"input_ids": ids, "labels": ids} for ids in torch.randint(0, 32, (16, 8))]
+test = train[:4]
+args = transformers.TrainingArguments("trained", num_train_epochs=1, report_to=[], disable_tqdm=True, use_cpu=True)
+""",
+    "accelerate": """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from types import SimpleNamespace
+class Model(nn.Linear):
+    def forward(self, inputs, labels):
+        return SimpleNamespace(loss=nn.functional.cross_entropy(super().forward(inputs), labels))
+EPOCHS = 2
+model = Model(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+rows = [{"inputs": torch.randn(6), "labels": torch.tensor(number % 2)} for number in range(32)]
+loader = DataLoader(rows, batch_size=4, drop_last=True)
+""",
+}
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+
+def port_scripts() -> list[object]:
+    """Both sides of every diff; Lightning's `devices=4` is not for a test."""
+    diffs = re.findall(r"```diff\n(.+?)```", (DOCS / "bring-your-own-code.md").read_text(), re.DOTALL)
+    scripts = []
+    for (name, beginning), diff in zip(PORTS.items(), diffs, strict=True):
+        for side in "-+":
+            if (name, side) == ("lightning", "-"):
+                continue
+            lines = [line[1:] for line in diff.splitlines() if line[:1] in ("", " ", side)]
+            text = beginning + "\n".join(lines).replace("num_workers=4", "num_workers=0")
+            marks = () if name in ("pytorch", "ddp") else pytest.mark.slow
+            scripts.append(pytest.param(text, id=f"{name}-{'before' if side == '-' else 'after'}", marks=marks))
+    return scripts
+
+
+@pytest.mark.parametrize("text", port_scripts())
+def test_both_sides_of_a_port_train(text: str, tmp_path: Path) -> None:
+    for package in ("lightning", "transformers", "accelerate"):
+        if package in text:
+            pytest.importorskip(package)
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"} | (ALONE if "init_process_group" in text else {})
+
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 
 
 def tracked(jobs: Jobs, name: str, block: str) -> Job:

@@ -83,6 +83,11 @@ def table_lines(rows: Sequence[Mapping[str, str]], width: int | None) -> list[st
     for name in LEFT_OUT:
         if width is not None and name in columns and sum(widths[one] + 2 for one in columns) - 2 > width:
             columns.remove(name)
+    if width is not None:
+        # A name that is too long for its line moves what follows it, not the columns of all others.
+        room = max(0, width - sum(widths[one] + 2 for one in columns if one != "job"))
+        fitting = [len(row["job"]) for row in rows if len(row["job"]) <= room]
+        widths["job"] = max(len("job"), *fitting, 0)
     has_why = any(row[WHY] for row in rows)
     lines = []
     for row in ({name: name for name in rows[0]}, *rows):

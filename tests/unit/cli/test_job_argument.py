@@ -123,6 +123,23 @@ def test_names_of_jobs_are_never_cut(width: int | None) -> None:
     assert width is None or width < 50 or len(line) <= width
 
 
+def test_a_name_that_is_too_long_moves_only_its_own_line() -> None:
+    row = {
+        "where": "here",
+        "kind": "",
+        "phase": "running",
+        "workers": "",
+        "ps": "",
+        "records": "",
+        "took": "",
+        "why": "",
+    }
+
+    lines = table_lines([{"job": "short", **row}, {"job": "long" * 10, **row}], 30)
+
+    assert lines == ["job    phase", "short  running", f"{'long' * 10}  running"]
+
+
 def test_a_deleted_job_leaves_nothing_but_what_it_wrote_elsewhere(elasticdl: Run, tmp_path: Path) -> None:
     output = tmp_path / "trained"
     output.mkdir()
