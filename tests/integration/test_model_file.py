@@ -11,11 +11,17 @@ from elasticdl.checkpoint import store
 from tests.integration.job import Job, Jobs, members
 
 SLOW = pytest.mark.slow  # make test-scripts
-KILL = "worker-1@12:reduced=SIGKILL"
+KILL = "worker-1@20:reduced=SIGKILL"
 
 
-def train(jobs: Jobs, name: str, workers: int, *options: str, model: str = "tiny", faults: str = "") -> Job:
-    return jobs.train(name, workers, "--min_workers", "1", *options, model=model, slow=bool(faults), faults=faults)
+def train(
+    jobs: Jobs, name: str, workers: int, *options: str, model: str = "tiny", faults: str = "", pause_s: float = 0.05
+) -> Job:
+    """Pauses give a second worker some seconds to join before the fault strikes it."""
+    is_slow = bool(faults)
+    return jobs.train(
+        name, workers, "--min_workers", "1", *options, model=model, slow=is_slow, pause_s=pause_s, faults=faults
+    )
 
 
 def replace_worker(job: Job) -> None:
@@ -40,7 +46,7 @@ def scaler_of(job: Job) -> Any:
         ("bf16", KILL),
         *(
             pytest.param("fp16", f"{who}=SIGKILL", marks=SLOW)
-            for who in ("worker-0@12:computed", "worker-1@12:applied")
+            for who in ("worker-0@20:computed", "worker-1@20:applied")
         ),
     ],
 )
@@ -80,7 +86,7 @@ def test_a_compiled_model_of_a_model_file_is_compiled_before_a_worker_joins(jobs
     options = ("--validation_data", "made-up", "--evaluation_epochs", "2")
     calm = train(jobs, "calm", 1, *options, model="tiny_compiled")
     expected = calm.digest()
-    job = train(jobs, "compiled", 2, *options, model="tiny_compiled", faults=KILL)
+    job = train(jobs, "compiled", 2, *options, model="tiny_compiled", faults=KILL, pause_s=0.1)
     replace_worker(job)
 
     assert job.digest() == expected
