@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 _BITS = 24  # that a float32 of the tail holds exactly
 _ROW = 64  # words
 _FACTOR = -7046029254386353131  # an odd number with bits all over
-_SMALL = 1 << 13  # elements
+_SMALL = 1 << 15  # elements
+_FEW = 1 << 14  # weights that are kept
 _NAMED = 3  # tensors in the error
 _WITH_MODE = (  # modules of torch that compute something else in eval()
     _NormBase, _DropoutNd, nn.RNNBase, nn.MultiheadAttention, nn.RReLU,
@@ -163,14 +165,23 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
     total = words[whole:].sum() * _FACTOR
     if whole:
         sums = words[:whole].view(-1, _ROW).sum(1)
-        total = total + (sums * (_scattered(len(sums), words.device) | 1)).sum()
+        total = total + (sums * _weights(len(sums), words.device)).sum()
     return total
 
 
-def _scattered(count: int, device: torch.device) -> torch.Tensor:
-    """Numbers with bits all over, the same everywhere."""
+def _weights(count: int, device: torch.device) -> torch.Tensor:
+    """Odd numbers with bits all over, the same everywhere."""
+    return _few_weights(device)[:count] if count <= _FEW else _make_weights(count, device)
+
+
+@cache
+def _few_weights(device: torch.device) -> torch.Tensor:
+    return _make_weights(_FEW, device)
+
+
+def _make_weights(count: int, device: torch.device) -> torch.Tensor:
     numbers = torch.arange(1, count + 1, device=device) * _FACTOR
-    return (numbers ^ (numbers >> 29)) * _FACTOR
+    return (numbers ^ (numbers >> 29)) * _FACTOR | 1
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
