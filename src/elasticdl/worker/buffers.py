@@ -21,9 +21,11 @@ class Buffers:
         return {name: buffer.detach().clone() for name, buffer in self._named()}
 
     def restore(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Set the buffers to `values`; one that was registered since, by a first forward pass perhaps, stays."""
         with torch.no_grad():
             for name, buffer in self._named():
-                buffer.copy_(values[name])
+                if name in values:
+                    buffer.copy_(values[name])
 
     def _named(self) -> list[tuple[str, torch.Tensor]]:
         """As `named_buffers`, tensors that modules share only once."""

@@ -39,6 +39,7 @@ from elasticdl.worker.user_state import UserState
 NO_STATE = -1
 UNREPORTED = "unreported"  # of the moment, not of the state: checkpoints leave it out
 _PHASES = 1 << 16  # more updates than one step will ever have
+_MOST_UNCALLED = 20  # updates without optimizer.step() before a script that never called it is taken for another one
 _AFTER_UPDATE = -2  # in the place of a logical rank, in the key of random numbers
 
 _log = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class Training:
         self._is_implicit_call = False
         self.losses = Losses(most_kept=0)  # of the updates; whoever reports them sets one that keeps them
         self._has_implicit_calls = False  # the job has applied updates that the script left to it
+        self._has_own_calls = False  # the script of this process has called optimizer.step()
+        self._uncalled = 0  # updates in a row that the script of this process has not applied
         self._taken = (1, 0, 0.0, 0.0)  # of the newest update: steps of the plan, records, loss, learning rate
         self._factor = 1.0  # of the learning rate, as all members agreed in the newest update
         self._evaluated = -1  # the newest step whose evaluation the callbacks know
@@ -249,6 +252,8 @@ class Training:
             if not problem:
                 self._has_implicit_calls = True
                 self._call_implicitly(0)
+        if not opened.calls and not is_left:
+            self._check_uncalled()
         update, self._open = opened.update, None
         self._taken = (update.passes, update.records, update.loss, opened.rate)
         if opened.calls:
@@ -264,6 +269,18 @@ class Training:
         if is_last:
             self.end_step()
         return opened.calls
+
+    def _check_uncalled(self) -> None:
+        """An update is skipped: raise ElasticDLError where this script does not seem to know that it should apply any.
+
+        The state says that the script calls optimizer.step(); that was the script which made it, perhaps not this one.
+        """
+        self._uncalled += 1
+        if self._uncalled > _MOST_UNCALLED and not self._has_own_calls and not self.user_state.scalers:
+            raise ElasticDLError(
+                f"step {self.step}: the state is of a script that called optimizer.step() itself, and this one has not "
+                f"called it in {_MOST_UNCALLED} updates, which were skipped; call it after `for batch in step`"
+            )
 
     def end_step(self) -> None:
         """No other update of the same step follows those that are applied; nothing where there is none."""
@@ -322,6 +339,7 @@ class Training:
             explicit, self.is_explicit = self.is_explicit, True  # what was not stepped was skipped
             self.close(is_last=header["ends_step"])
             self.is_explicit = explicit or bool(header.get("is_explicit"))
+            self._uncalled = 0  # that was another worker's script
 
     def _before_call(self, index: int) -> Callable[..., None]:
         def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -337,7 +355,8 @@ class Training:
                     )
                 return
             self._check_call(index, opened, [*args[1:], *kwargs.values()])
-            self.is_explicit = self.is_explicit or not self._is_implicit_call
+            self._has_own_calls = self._has_own_calls or not self._is_implicit_call
+            self.is_explicit = self.is_explicit or self._has_own_calls
             self._begin_call(index, optimizer, opened)
 
         return before

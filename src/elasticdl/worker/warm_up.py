@@ -9,6 +9,7 @@ from torch import nn
 
 from elasticdl.data.dataset import Batch
 from elasticdl.data.plan import Plan
+from elasticdl.worker.buffers import Buffers
 from elasticdl.worker.fetch import preserve_random_state
 
 
@@ -23,7 +24,8 @@ def warm_up_model(
     `sample(step, logical_rank)` reads a batch; `losses` computes what the training loop would call backward with, one
     after another. Afterwards random numbers, buffers and gradients are as before.
     """
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    buffers = Buffers(model)
+    before = buffers.capture()
     device = next(model.parameters()).device
     with preserve_random_state(), torch.random.fork_rng([device] if device.type == "cuda" else []):
         for step, rank in places_by_size(plan).values():
@@ -31,9 +33,7 @@ def warm_up_model(
             for loss in losses(batch) if batch is not None else ():
                 loss.backward()  # type: ignore[no-untyped-call]
     model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
+    buffers.restore(before)
 
 
 def places_by_size(plan: Plan) -> dict[int, tuple[int, int]]:

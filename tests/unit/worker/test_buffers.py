@@ -56,3 +56,15 @@ def test_a_buffer_that_is_set_or_registered_later_is_captured() -> None:
 
 def test_a_model_without_buffers_has_none() -> None:
     assert Buffers(nn.Linear(2, 2)).capture() == {}
+
+
+def test_a_buffer_that_was_registered_since_stays() -> None:
+    model = Shared()
+    buffers = Buffers(model)
+    before = buffers.capture()
+
+    model.late = torch.ones(1)
+    model.own.fill_(2.0)
+    buffers.restore(before)
+
+    assert model.late.tolist() == [1.0] and model.own.tolist() == [0.0, 0.0, 0.0]

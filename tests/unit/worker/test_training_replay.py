@@ -175,3 +175,33 @@ def test_the_loss_of_the_newest_step_comes_with_the_state() -> None:
     newcomer.load(training.capture())
 
     assert newcomer.loss == 0.25
+
+
+def test_a_script_that_applies_no_update_of_a_state_whose_script_did_is_told() -> None:
+    explicit, resumed = new_training(), new_training()
+    explicit.begin()
+    explicit.open(reduced_gradient(explicit, 0), UPDATE, {})
+    explicit.optimizer.step()
+    explicit.close()
+    resumed.load(explicit.capture())
+
+    for number in range(1, 21):
+        resumed.open(reduced_gradient(resumed, number), UPDATE, {})
+        resumed.close()
+
+    resumed.open(reduced_gradient(resumed, 21), UPDATE, {})
+    with pytest.raises(ElasticDLError, match=r"step 21: .* has not called it in 20 updates"):
+        resumed.close()
+
+
+def test_a_script_that_applies_some_updates_may_skip_as_many_as_it_likes() -> None:
+    training = new_training()
+    training.begin()
+
+    for number in range(60):
+        training.open(reduced_gradient(training, number), UPDATE, {})
+        if number == 0:
+            training.optimizer.step()
+        training.close()
+
+    assert training.step == 60 * UPDATE.passes
