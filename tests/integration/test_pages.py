@@ -229,6 +229,7 @@ def test_a_job_is_one_run_of_tensorboard_though_its_first_worker_is_killed(jobs:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # of SQLAlchemy 2.1, about MLflow's own code
 def test_a_job_is_one_run_of_mlflow_though_its_first_worker_is_killed(jobs: Jobs) -> None:
     mlflow = pytest.importorskip("mlflow")
     tracked(jobs, "flowed", code_blocks("trackers")[1])
