@@ -55,6 +55,16 @@ def replace_worker(job: Job, *, is_hurried: bool = True) -> None:
         job.hurry()
 
 
+def assert_replacement_changes_nothing(jobs: Jobs, script: Path, habit: str, *options: str) -> None:
+    """A job of `script` that loses a worker and gets another ends with the tensors of the script alone."""
+    job = start_script(jobs, script, habit, habit, "1:2", *options)
+    replace_worker(job)
+    job.result()
+    job.wait_gone()
+
+    assert_equal_outcomes(job, outcomes(jobs, habit), run_alone(jobs.home, script, habit))
+
+
 def stop_and_resume(jobs: Jobs, job: Job, step: int = 11) -> None:
     """Stop a job in the middle of its training, resume it, and wait for its end."""
     job.wait_members(2, step=step)

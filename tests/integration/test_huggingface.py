@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 from tests.integration.framework import (
     assert_equal_outcomes,
+    assert_replacement_changes_nothing,
     outcomes,
-    replace_worker,
     run_alone,
     start_script,
     stop_and_resume,
@@ -30,12 +30,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "huggingface_habits.py"
     ],
 )
 def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) -> None:
-    job = start_script(jobs, SCRIPT, habit, habit)
-    replace_worker(job)
-    job.result()
-    job.wait_gone()
-
-    assert_equal_outcomes(job, outcomes(jobs, habit), run_alone(jobs.home, SCRIPT, habit))
+    assert_replacement_changes_nothing(jobs, SCRIPT, habit)
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import torch
 
 from tests.integration.framework import (
     assert_equal_outcomes,
+    assert_replacement_changes_nothing,
     outcomes,
-    replace_worker,
     run_alone,
     start_script,
     stop_and_resume,
@@ -25,12 +25,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "lightning_habits.py"
     "habit", ["plain", *(pytest.param(habit, marks=pytest.mark.slow) for habit in ("plateau", "bf16", "fp16", "steps"))]
 )
 def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) -> None:
-    job = start_script(jobs, SCRIPT, habit, habit)
-    replace_worker(job)
-    job.result()
-    job.wait_gone()
-
-    assert_equal_outcomes(job, outcomes(jobs, habit), run_alone(jobs.home, SCRIPT, habit))
+    assert_replacement_changes_nothing(jobs, SCRIPT, habit)
 
 
 def test_one_worker_writes_checkpoints_and_the_log(jobs: Jobs) -> None:

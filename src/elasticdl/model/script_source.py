@@ -7,6 +7,7 @@ are known. "Never joins" is said only where it is certain; everything dynamic is
 from __future__ import annotations
 
 import ast
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -155,6 +156,14 @@ def check_unmodified(script: ScriptSource) -> None:
 
 
 # ---- inside
+
+
+def check_in_worker(path: Path, check: Callable[[ScriptSource], None], *, is_in_image: bool) -> None:
+    """Raise SpecError where the script is not on this machine. One in an image could not be checked before: do so."""
+    if not path.is_file():
+        raise SpecError(f"script.path: {path} is no file on {socket.gethostname()}; name one that is there")
+    if is_in_image:
+        check(read_script(path))
 
 
 def _read_modules(path: Path) -> tuple[dict[Path, ast.Module], bool]:

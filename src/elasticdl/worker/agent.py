@@ -196,10 +196,8 @@ class Agent:
     def _check_script(self) -> None:
         script = self._spec.script
         assert script is not None
-        if not Path(script.path).is_file():
-            raise SpecError(f"script.path: {script.path} is no file on {socket.gethostname()}; name one that is there")
-        if self._spec.cluster is not None:  # the script is in the image: nobody could check it before
-            script_source.check_unmodified(script_source.read_script(Path(script.path)))
+        is_in_image = self._spec.cluster is not None
+        script_source.check_in_worker(Path(script.path), script_source.check_unmodified, is_in_image=is_in_image)
 
     # ---- from the session's threads
 

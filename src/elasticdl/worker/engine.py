@@ -263,8 +263,10 @@ class Engine:
     def _share_streams(self, step: Step, seat: Seat, heard: Heard) -> None:
         """Tell all members where streams stand: before they change hands or are saved, and now and then."""
         streams = self.training.user_state.streams
+        if streams is None:
+            return
         is_saved = heard.stop or self._is_saved(step.number + step.passes, step.number)
-        if streams is not None and (is_saved or heard.agreed(seat.group.size) or step.number % SHARE_STEPS == 0):
+        if is_saved or heard.agreed(seat.group.size) or step.number % SHARE_STEPS == 0:
             share_positions(streams, seat.share, seat.group)
 
     def _make_void(self, step: Step) -> None:

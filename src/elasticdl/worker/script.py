@@ -23,10 +23,9 @@ def run_script(line: Line) -> str:
     global _line
     script = line.spec.script
     assert script is not None
-    if not Path(script.path).is_file():
-        raise SpecError(f"script.path: {script.path} is no file")
-    if line.spec.cluster is not None:  # the script is in the image: nobody could check it before
-        script_source.check_joins(script_source.read_script(Path(script.path)))
+    script_source.check_in_worker(
+        Path(script.path), script_source.check_joins, is_in_image=line.spec.cluster is not None
+    )
     _line = line
     sys.argv = [script.path, *script.arguments]
     sys.path[:] = add_script_directory(sys.path, Path(script.path).resolve().parent)
