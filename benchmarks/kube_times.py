@@ -80,7 +80,7 @@ def _cluster() -> Iterator[Kube]:
         os.environ |= {name: kube.environ[name] for name in ("KUBECONFIG", "PATH")}
         # One that is there already is taken as it is.
         with nullcontext() if operator.is_there(kube) else host_operator.running(kube):
-            kube.kubectl("create", "namespace", NAMESPACE)
+            kube.open_namespace(NAMESPACE)
             try:
                 filler = json.dumps(rival("filler"))
                 kube.kubectl("create", f"--namespace={NAMESPACE}", "--filename=-", text=filler)

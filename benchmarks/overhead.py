@@ -4,7 +4,8 @@
 
 Same model, same records, same global batch, one thread per worker, one step file for both. The runs take turns
 (DDP, ours, DDP, ours, …); a ratio is the median of the ratios of neighbours. Our workers keep their memory between
-steps; DDP is also shown with the same settings of malloc, so that one sees which part of the difference that is.
+steps; DDP is also shown with the same settings of malloc, so that one sees which part of the difference that is. The
+last row of each pair of workers is ours with TLS beside ours without.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def main(arguments: Sequence[str]) -> int:
     for model in MODELS_MEASURED:
         if options.only in (None, model.size):
             for workers in map(int, options.workers.split(",")):
-                rows += measure(model, workers, repeats, model.quick_steps if options.quick else model.steps)
+                count = model.quick_steps if options.quick else model.steps
+                rows += measure(model, workers, repeats, count)
+                if workers > 1:
+                    rows.append(measure_tls(model, workers, repeats, count))
     title = f"Steady throughput beside plain DDP ({repeats} repetitions, medians)"
     notes.append(table.machine())
     table.show(title, rows, notes=notes)
@@ -104,6 +108,21 @@ def measure(model: Model, workers: int, repeats: int, count: int) -> list[table.
             said = f"{model.name}, {workers} workers, {one.name}: ours {ours[one][-1]:.2f}/s"
             print(f"{said}, {_peer(one, workers)} {theirs[one][-1]:.2f}/s", file=sys.stderr, flush=True)
     return [_row(model, workers, one, ours[one], theirs[one]) for one in compared]
+
+
+def measure_tls(model: Model, workers: int, repeats: int, count: int) -> table.Row:
+    """What encryption costs: the same job with TLS beside one without, in turns."""
+    options = ("--no-reproducible", "--logical_ranks", str(workers))
+    plain, encrypted = [], []
+    for _ in range(repeats):
+        plain.append(run_ours(model, workers, options, count))
+        encrypted.append(run_ours(model, workers, (*options, "--tls"), count))
+        said = f"{model.name}, {workers} workers, TLS: {encrypted[-1]:.2f}/s, without {plain[-1]:.2f}/s"
+        print(said, file=sys.stderr, flush=True)
+    ratio = statistics.median(a / b for a, b in zip(encrypted, plain, strict=True))
+    label = f"{model.name}, {workers} workers, reproducible off, --tls"
+    medians = (statistics.median(encrypted), statistics.median(plain))
+    return table.Row(label, "steps/s", *medians, "ours without TLS", f"{ratio:.3f} of it", None)
 
 
 def _peer(one: Comparison, workers: int) -> str:

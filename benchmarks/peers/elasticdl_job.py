@@ -44,7 +44,7 @@ class _Job:
         train += ["--global_batch_size", str(GLOBAL_BATCH), "--min_workers", "1"]
         train += ["--num_workers", str(self._wish), "--max_workers", str(setting.max_workers), *options]
         if setting.network:
-            train += ["--address", setting.network.address]
+            train += ["--address", setting.network.address, "--insecure"]
         self._command(*train)
         if setting.network:
             self._start_outsider()
@@ -86,7 +86,7 @@ class _Job:
         """A worker on a machine of its own: not launched by the job, but with its directory and token."""
         host = self._setting.host(0)
         assert host is not None
-        environ = WorkerEnv(self._directory.root, WorkerId("outsider"), host.address).to_environ()
+        environ = WorkerEnv(self._directory.root, WorkerId("outsider"), host.address, self._directory.run).to_environ()
         argv = [sys.executable, "-m", "elasticdl.worker"]
         self._outsider = self._processes.start("outsider", argv, self._setting.environ | environ, host)
 

@@ -4,10 +4,13 @@ ElasticDLError
 ├── SpecError              the job description is wrong; fix it          (CLI exit 2)
 │   ├── ModelError           the model file does not keep the contract
 │   └── DataError            the data cannot be read as described
-│       └── DataUnavailable    a database or store was waited for in vain (CLI exit 1)
+│       ├── BadRecord          one record cannot be read or understood
+│       ├── TooManyBadRecords  more of them than the job allows
+│       └── DataUnavailable    a file, database or store was waited for in vain (CLI exit 1)
 ├── TransientError         try again later
 │   ├── MasterUnreachable
 │   ├── DatabaseAway         a database does not answer
+│   ├── FileAway             a file cannot be read at the moment
 │   └── StoreUnavailable     an object store does not answer
 ├── PermanentError         retrying cannot help; the job stops           (CLI exit 1)
 │   ├── PoisonShard          a shard failed on every worker that tried it
@@ -17,13 +20,20 @@ ElasticDLError
 │   ├── LossNotFinite        the loss became NaN or infinite
 │   ├── ReplicasDiffer       workers that should hold the same state do not
 │   ├── ImageFailed          a container engine could not build or push an image
-│   └── AccessDenied         wrong token or certificate
+│   ├── AccessDenied         wrong token or certificate
+│   ├── StateDamaged         a file that a job or the scheduler keeps is not what was written
+│   ├── JournalDamaged       the master's journal is not what was written
+│   ├── JournalUnreadable    another version of ElasticDL wrote it
+│   └── RunOver              another run of the job has begun; this process is of an earlier one
 └── ReplicaLost            expected in our trade; becomes an event, never a crash
     ├── RoundBroken          a member of the round is gone; a new round follows
+    │   └── HandoverFailed     a newcomer got no state from its donor; another may have it
     └── Preempted            does not count against the failure budget
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class ElasticDLError(Exception):
@@ -46,8 +56,18 @@ class DataError(SpecError):
     """The data cannot be read as described. Names the file and the position."""
 
 
+class BadRecord(DataError):
+    """One record cannot be read, or a user's function fails on it. Names the place."""
+
+
+class TooManyBadRecords(DataError):
+    """More records are bad than the job allows."""
+
+    exit_code = 1
+
+
 class DataUnavailable(DataError):
-    """A database or an object store did not answer for as long as the job waits. The job may be resumed."""
+    """A file, database or object store could not be read for as long as the job waits. The job may be resumed."""
 
     exit_code = 1
 
@@ -62,6 +82,10 @@ class MasterUnreachable(TransientError):
 
 class DatabaseAway(TransientError):
     """A database does not answer, or went away in the middle of an answer."""
+
+
+class FileAway(TransientError):
+    """A file cannot be read at the moment: its disk, its server, or this process's descriptors are at fault."""
 
 
 class StoreUnavailable(TransientError):
@@ -104,6 +128,41 @@ class AccessDenied(PermanentError):
     """The master refused the token or the certificate."""
 
 
+class StateDamaged(PermanentError):
+    """A file that a job or the scheduler keeps is not what was written."""
+
+
+class JournalDamaged(PermanentError):
+    """The master's journal is not what was written. Nothing of it is changed."""
+
+    exit_code = 65  # EX_DATAERR: starting the master again cannot help
+
+    def __init__(self, at: int, why: str, where: str = "the journal") -> None:
+        super().__init__(
+            f"{where} is damaged at byte {at:,}: {why}. It is kept as it is; `elasticdl journal verify JOB` says what "
+            "is lost. Go on from the newest checkpoint with --resume"
+        )
+        self.at = at
+        self.why = why
+
+
+class JournalUnreadable(PermanentError):
+    """The master's journal, or an event in it, is of another version of ElasticDL. Nothing of it is changed."""
+
+    exit_code = 65
+
+    def __init__(self, by: str, where: str = "the journal") -> None:
+        super().__init__(
+            f"{where} was written by {by}. Go on with the version that wrote it or a later one, or from the newest "
+            "checkpoint with --resume"
+        )
+        self.by = by
+
+
+class RunOver(PermanentError):
+    """Another run of the job has begun: this process belongs to an earlier one and must end."""
+
+
 class ReplicaLost(ElasticDLError):
     """A replica is gone. Expected in our trade."""
 
@@ -112,5 +171,26 @@ class RoundBroken(ReplicaLost):
     """A member of the round is gone; wait for the next round."""
 
 
+class HandoverFailed(RoundBroken):
+    """A newcomer got no state from its donor; another donor may help."""
+
+    def __init__(self, donor: str, why: str) -> None:
+        super().__init__(why)
+        self.donor = donor
+
+
 class Preempted(ReplicaLost):
     """The replica was taken away from outside; not a failure of its own."""
+
+
+_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE}
+
+
+def is_of_the_machine(problem: BaseException | None) -> bool:
+    """Whether it began with want of memory, descriptors or room, or with a device that failed: nobody's job is wrong,
+    and the same may work later or elsewhere."""
+    while problem is not None:
+        if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno in _OF_THE_MACHINE):
+            return True
+        problem = problem.__cause__
+    return False

@@ -6,9 +6,10 @@ import ctypes
 import os
 import signal
 import socket
-import threading
 from collections.abc import Callable
 from typing import NoReturn
+
+from elasticdl.vital import VitalThread
 
 
 def end_on_terminate() -> None:
@@ -48,7 +49,7 @@ def on_terminate(leave: Callable[[str], None]) -> None:
             if signal.SIGTERM in numbers:
                 leave("preempted: SIGTERM")
 
-    threading.Thread(target=listen, name="elasticdl-signals", daemon=True).start()
+    VitalThread(listen, name="elasticdl-signals").start()
     _kept.append(sending)
     os.register_at_fork(after_in_child=_forget_terminate)
 

@@ -100,7 +100,7 @@ class Crowd:
 def place(kube: Kube, namespace: str) -> Iterator[Api]:
     """An empty namespace, and whom to ask about it."""
     kube.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=100s")
-    kube.kubectl("create", "namespace", namespace)
+    kube.open_namespace(namespace)
     try:
         with Api.connect() as api:
             yield api

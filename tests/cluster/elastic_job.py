@@ -79,7 +79,8 @@ class ElasticJob(ClusterJob):
     def left(self) -> list[str]:
         """All that is there in its name, labelled or not."""
         names = self.kubectl("get", KINDS, "--output=name").split()
-        return [name for name in names if f"/{self.name}-" in name or name.endswith(f"/{self.name}")]
+        ends = (f"/{self.name}", f"-{self.name}")
+        return [name for name in names if f"/{self.name}-" in name or name.endswith(ends)]
 
     def uids(self) -> dict[str, str]:
         return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}

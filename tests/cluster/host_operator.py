@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,11 +17,11 @@ USER = f"system:serviceaccount:{NAMESPACE}:elasticdl-operator"
 
 
 @contextmanager
-def running(kube: Kube) -> Iterator[None]:
-    """Until the end of the block, when all that was not there before goes again."""
+def running(kube: Kube, *values: str) -> Iterator[None]:
+    """Until the end of the block, when all that was not there before goes again. `values`: of the chart."""
     made = []
     try:
-        for document in yaml.safe_load_all(kube.kubectl("kustomize", str(ROOT / "deploy" / "manifests"))):
+        for document in chart(kube, *values) if values else manifests(kube):
             text = json.dumps(here(document))
             if kube.kubectl("create", "--filename=-", text=text, check=False):
                 made.append(text)
@@ -30,6 +31,20 @@ def running(kube: Kube) -> Iterator[None]:
     finally:
         for text in reversed(made):
             kube.kubectl("delete", "--filename=-", "--ignore-not-found", "--timeout=100s", text=text)
+
+
+def manifests(kube: Kube) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(kube.kubectl("kustomize", str(ROOT / "deploy" / "manifests"))))
+
+
+def chart(kube: Kube, *values: str) -> list[dict[str, Any]]:
+    options = [word for value in values for word in ("--set", value)]
+    done = subprocess.run(
+        ["helm", "template", "elasticdl", str(ROOT / "deploy" / "chart"), "--namespace", NAMESPACE, *options],
+        env=kube.environ, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    return [namespace, *(one for one in yaml.safe_load_all(done.stdout) if one)]
 
 
 def _ready(kube: Kube) -> None:

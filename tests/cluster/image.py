@@ -76,6 +76,7 @@ def build_options() -> tuple[list[str], list[str]]:
             mounted.add(path.parent if path.name == "simple" else path)
     passed += [word for path in sorted(mounted) for word in ("--volume", f"{path}:{path}:ro")]
     arguments = [f"PIP_{key.upper().replace('-', '_')}={value}" for key, value in sorted(settings.items())]
+    arguments += [f"BASE={BASE}", "UNPINNED_BASE=yes"]  # made on this machine, where no registry may be in reach
     # A torch that lies on this machine is the one to take; the index of torch need not be in reach.
     if "find-links" in settings:
         arguments.append("TORCH_INDEX=")
@@ -131,14 +132,14 @@ def _has(image: str) -> bool:
 
 
 def _pip_settings() -> dict[str, str]:
-    """index-url, extra-index-url, find-links and cert of pip here; the environment wins over its files."""
+    """index-url, find-links and cert of pip here; the environment wins over its files."""
     found: dict[str, str] = {}
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
     parser.read_string("[pip]\n" + listed.stdout)
     for key, value in parser["pip"].items():
         name = key.rpartition(".")[2]
-        if name in ("index-url", "extra-index-url", "find-links", "cert") and (name not in found or ":env:" in key):
+        if name in ("index-url", "find-links", "cert") and (name not in found or ":env:" in key):
             found[name] = value.strip("'\"")
     return found
 

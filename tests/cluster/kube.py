@@ -17,6 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 STARTER = Path(os.environ.get("ELASTICDL_KUBE", ROOT.parent / "shared" / "kube" / "kube"))
 HOST_IMAGE = "kube.here/host:1"  # an empty root: all it needs is mounted from this machine
+ALLOWANCES = ("allow-host-path", "allow-root", "allow-pod-changes")  # of a namespace, by the chart's policies
 SLOT = "kube.here/slot"  # a scarce good that needs no hardware
 
 
@@ -43,6 +44,11 @@ class Kube:
     def get(self, *arguments: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
         return found
+
+    def open_namespace(self, name: str) -> None:
+        """A namespace whose jobs may have this machine as their image, which takes directories of the node and root."""
+        self.kubectl("create", "namespace", name, check=False)
+        self.kubectl("label", "namespace", name, "--overwrite", *(f"elasticdl.org/{what}=true" for what in ALLOWANCES))
 
     def starter(self, *arguments: str) -> str:
         """Faults and resources: `stop kubelet-2`, `slots node-1 4`."""
@@ -72,14 +78,18 @@ def running(nodes: int = 2, slots: int = 4) -> Iterator[Kube]:
     if os.environ.get("KUBECONFIG") or not STARTER.is_file():  # one that runs already is taken, and left running
         config = os.environ["KUBECONFIG"]
         is_ours = STARTER.is_file() and config == _environ(_start("env"))["KUBECONFIG"]
-        yield Kube({"KUBECONFIG": config}, is_ours=is_ours)
+        found = Kube({"KUBECONFIG": config}, is_ours=is_ours)
+        found.open_namespace("default")
+        yield found
         return
     try:
         _start("up", "--nodes", str(nodes), "--slots", str(slots))
     except (AssertionError, subprocess.TimeoutExpired) as exc:
         raise NotStarted(str(exc)) from exc
     try:
-        yield Kube(_environ(_start("env")), is_ours=True)
+        found = Kube(_environ(_start("env")), is_ours=True)
+        found.open_namespace("default")
+        yield found
     finally:
         _start("down")
 

@@ -48,7 +48,7 @@ def installed(kube: Kube) -> Iterator[None]:
 @contextmanager
 def serving(kube: Kube, namespace: str) -> Iterator[Kube]:
     """The operator, and a namespace for jobs that are its own."""
-    kube.kubectl("create", "namespace", namespace, check=False)
+    kube.open_namespace(namespace)
     with installed(kube):
         yield kube
         kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={namespace}", "--timeout=60s")

@@ -58,7 +58,7 @@ def four_slots(kube: Kube) -> Iterator[Kube]:
     if not kube.is_ours:
         pytest.skip("slots can be set only on a cluster of our own")
     with host_operator.running(kube):
-        kube.kubectl("create", "namespace", NAMESPACE)
+        kube.open_namespace(NAMESPACE)
         kube.starter("slots", "node-2", "0")
         yield kube
         kube.starter("slots", "node-2", "4")

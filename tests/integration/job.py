@@ -16,7 +16,8 @@ from typing import Any
 from safetensors import safe_open
 
 from elasticdl.errors import ElasticDLError
-from elasticdl.launcher import process
+from elasticdl.launcher import living, process
+from elasticdl.launcher.interface import Running
 from elasticdl.launcher.record import Record, start_ticks
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
@@ -193,6 +194,19 @@ class Job:
         master = self.record().master
         assert master is not None
         os.kill(master.pid, signal.SIGKILL)
+
+    def kill_launcher_and_master(self) -> None:
+        """In the same moment: neither sees the other's end."""
+
+        def find() -> list[Running]:
+            found = living.find_keepers(self.directory)
+            return found if {one.replica for one in found} == {living.LAUNCHER, living.MASTER} else []
+
+        keepers = until("launcher and master", find, PATIENCE_S, tell=self.story)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for running in keepers:
+                os.kill(running.pid, number)
+        until("their end", lambda: not living.find_keepers(self.directory), PATIENCE_S)
 
     def scale(self, workers: int) -> None:
         done = self.command("scale", self.name, "--workers", str(workers))

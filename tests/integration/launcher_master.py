@@ -1,7 +1,7 @@
 """A master for the launcher's tests: whatever the launcher says goes to the test, and back.
 
-Run as `python -m tests.integration.launcher_master JOB_DIRECTORY --launcher-fd N`. It connects to the test's socket
-in the job directory and says its pid first. When its launcher dies it adopts a new one, as the real master does.
+Run as `python -m tests.integration.launcher_master JOB_DIRECTORY --launcher-fd N --run M`. It connects to the test's
+socket in the job directory and says its pid first. When its launcher dies it adopts a new one, as the real master does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elasticdl.spec.directory import JobDirectory, write_private
 MODULE = "tests.integration.launcher_master"
 
 
-def main(root: Path, launcher_fd: int) -> None:
+def main(root: Path, launcher_fd: int, run: int) -> None:
     directory = JobDirectory(root)
     if (root / "crash").exists():
         sys.exit("this master crashes as it was told to")
@@ -36,8 +36,8 @@ def main(root: Path, launcher_fd: int) -> None:
                     return
                 else:
                     launcher.close()
-                    launcher = process.adopt(directory, master=MODULE)
+                    launcher = process.adopt(directory, run, master=MODULE)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[5]))

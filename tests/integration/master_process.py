@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from elasticdl.errors import RunOver
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec.directory import JobDirectory
@@ -84,13 +85,17 @@ class FakeLauncher:
 class FakeWorker:
     """Says what a worker says; keeps what the master tells it."""
 
-    def __init__(self, directory: JobDirectory, name: str, pid: int = 1) -> None:
+    def __init__(self, directory: JobDirectory, name: str, pid: int = 1, run: int = 0) -> None:
         self.name = name
         self.pid = pid
         self.round = 0
         self.step = -1
         self.heard: list[pb.MasterMessage] = []
-        self.session = WorkerSession(directory, directory.load_spec(), self._hello, self._heartbeat, self._on_message)
+        self.run_over: RunOver | None = None
+        self.session = WorkerSession(
+            directory, directory.load_spec(), self._hello, self._heartbeat, self._on_message,
+            run=run or directory.run, on_run_over=self._on_run_over,
+        )  # fmt: skip
         self.session.start()
 
     def _hello(self) -> pb.Hello:
@@ -103,6 +108,9 @@ class FakeWorker:
 
     def _on_message(self, message: pb.MasterMessage) -> None:
         self.heard.append(message)
+
+    def _on_run_over(self, exc: RunOver) -> None:
+        self.run_over = exc
 
     def say(self, **message: Any) -> None:
         self.session.send(pb.WorkerMessage(**message))

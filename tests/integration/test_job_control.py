@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
 
+from elasticdl.checkpoint import manifest
 from tests.integration.job import EPOCHS, RECORDS, Jobs, members
+from tests.waiting import until
 
 AT_ONCE = ("--min_workers", "1")
 
@@ -67,6 +70,34 @@ def test_workers_whose_master_and_launcher_are_gone_for_good_keep_the_state_and_
 
     assert "the last checkpoint is written" in job.log("worker-0")
     again = jobs.train("orphans", 1, "--resume")
+    assert again.digest() == undisturbed
+    assert "state of step" in again.log("worker-0"), "it did not begin anew"
+
+
+def test_a_master_that_is_given_up_takes_nobodys_state_with_it(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("given-up", 2, slow=True, pause_s=0.3)
+    job.wait_members(2, step=3)
+    killed: set[int] = set()
+
+    def kill_next() -> bool:
+        """Ends each master by a fault of its own, until no other is started."""
+        master = job.record().master
+        if master is not None and master.pid not in killed:
+            killed.add(master.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(master.pid, signal.SIGSEGV)
+        return job.directory.result.exists()
+
+    until("the end of all masters", kill_next, tell=job.story)
+    result = job.result()
+    job.wait_gone()
+
+    assert (result["phase"], result["exit_code"]) == ("failed", 1)
+    assert "the master ended 5 times" in result["reason"] and "go on with --resume" in result["reason"]
+    kept = manifest.newest(job.directory.root / "checkpoints")
+    assert kept is not None and (manifest.step_of(kept) or 0) >= 3, job.story()
+    job.hurry()
+    again = jobs.train("given-up", 1, "--resume")
     assert again.digest() == undisturbed
     assert "state of step" in again.log("worker-0"), "it did not begin anew"
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
+
+from elasticdl.checkpoint import manifest
 from tests.integration.job import Jobs
 
 
@@ -45,3 +49,45 @@ def test_a_wrong_model_is_a_wrong_job_and_is_not_tried_again(jobs: Jobs) -> None
     assert "Received: 'no module'" in result["reason"]
     assert set(job.kinds()) & {"worker-joined", "round-entered"} == set()
     job.wait_gone()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_exception_of_a_model_costs_one_step_and_nothing_else(
+    jobs: Jobs, undisturbed: str, tmp_path: Path, workers: int
+) -> None:
+    broken = tmp_path / "broken"
+    job = jobs.train("once", workers, slow=True, params=f"broken={broken}")
+    pids = job.wait_members(workers, step=3)
+    broken.write_text("once")
+    event = job.wait_event("step-retried")
+    assert "RuntimeError: this model is broken; it is computed again" in event["reason"]
+    assert job.wait_members(workers, step=event["step"] + 2) == pids, "by the same processes"
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert "worker-lost" not in job.kinds()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_that_fails_again_ends_the_job_with_its_state_and_it_can_be_resumed(
+    jobs: Jobs, undisturbed: str, tmp_path: Path, workers: int
+) -> None:
+    broken = tmp_path / "broken"
+    job = jobs.train(
+        "again", workers, "--failure_budget", "1", "--timing", "relaunch_s=0.1", slow=True, params=f"broken={broken}"
+    )
+    job.wait_members(workers, step=3)
+    broken.write_text("for ever")
+    result = job.result()
+
+    assert (result["phase"], result["exit_code"]) == ("failed", 1)
+    assert "this model is broken" in result["reason"]
+    kept = manifest.newest(job.directory.root / "checkpoints")
+    assert kept is not None and (manifest.step_of(kept) or 0) >= 3, job.story()
+    assert f"the state of step {manifest.step_of(kept)} is in {kept}: go on from it with --resume" in result["reason"]
+    job.wait_gone()
+    broken.unlink()
+    job.hurry()
+    again = job.command("train", "--resume", "--detach", "--job_name", "again")
+    assert again.returncode == 0, again.stderr
+    assert job.digest() == undisturbed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from elasticdl.launcher.record import Record, start_ticks
 from elasticdl.spec import JobSpec, ModelSpec, TimingSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 from tests.integration import launcher_master
+from tests.waiting import until
 
 TIMEOUT_S = 30.0
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
@@ -137,9 +139,29 @@ def test_an_end_is_reported_with_who_and_why(job: Job, code: str, exit_code: int
     pid = master.launch("worker-0", code)
 
     event = master.next()
-    at = event.pop("at")
-    assert event == {"event": "exited", "replica": "worker-0", "pid": pid, "code": exit_code, "signal": number}
+    at, peak_bytes = event.pop("at"), event.pop("peak_bytes")
+    assert event == {
+        "event": "exited",
+        "replica": "worker-0",
+        "pid": pid,
+        "code": exit_code,
+        "signal": number,
+        "cause": "",
+        "reason": "",
+    }
     assert isinstance(at, float)
+    assert peak_bytes > 0
+
+
+def test_the_reason_that_a_replica_leaves_behind_is_told(job: Job) -> None:
+    job.start()
+    master = job.master()
+    master.next()
+    reason = job.directory.exit_reason("worker-0")
+
+    master.launch("worker-0", f"open({str(reason)!r}, 'w').write('thread server failed'); raise SystemExit(1)")
+
+    assert master.next()["reason"] == "thread server failed"
 
 
 def test_a_replica_sees_its_environment_and_writes_to_its_own_log(job: Job) -> None:
@@ -226,6 +248,25 @@ def test_a_killed_master_comes_back_and_hears_all_it_missed(job: Job) -> None:
     assert [(one["replica"], one["code"]) for one in event["exited"]] == [("worker-1", 5)]
     os.kill(worker, signal.SIGKILL)
     assert second.next()["signal"] == signal.SIGKILL
+
+
+def test_a_launcher_without_descriptors_starts_the_master_when_it_has_some_again(job: Job) -> None:
+    job.start()
+    first = job.master()
+    before = resource.prlimit(job.launcher, resource.RLIMIT_NOFILE)
+    resource.prlimit(job.launcher, resource.RLIMIT_NOFILE, (3, before[1]))
+
+    os.kill(first.pid, signal.SIGKILL)
+    log = job.directory.log("launcher")
+    until(
+        "no master can be started",
+        lambda: "no master can be started now" in log.read_text(),
+        TIMEOUT_S,
+        tell=log.read_text,
+    )
+    resource.prlimit(job.launcher, resource.RLIMIT_NOFILE, before)
+
+    assert job.master().pid != first.pid
 
 
 def test_a_killed_launcher_is_replaced_by_one_that_adopts_the_living(job: Job) -> None:

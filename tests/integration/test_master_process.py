@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.errors import AccessDenied, SpecError
+from elasticdl.errors import AccessDenied, RunOver, SpecError
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, WorkersSpec
@@ -138,7 +139,6 @@ def test_training_ends_with_a_result_and_the_launcher_is_told(
     assert kinds(directory)[-2:] == ["worker-left", "worker-left"]
     wait_until(lambda: bool(launcher.commands) and launcher.commands[-1]["command"] == "over", "the launcher knows")
     assert launcher.commands[-1]["exit_code"] == 0
-    assert list(directory.tensorboard.glob("*tfevents*"))
 
 
 def test_a_watcher_sees_the_job_end(
@@ -170,6 +170,24 @@ def test_a_wrong_token_is_refused(directory: JobDirectory, launcher: FakeLaunche
         stranger.stop(at_once=True, reason="")
     with MasterClient.connect(directory, PATIENCE_S) as stranger, pytest.raises(AccessDenied):
         stranger.status()
+
+
+def test_a_worker_of_an_earlier_run_is_refused_and_told_to_end(
+    directory: JobDirectory, launcher: FakeLauncher, client: MasterClient
+) -> None:
+    client.status()
+    late = FakeWorker(directory, "worker-0", run=directory.run + 1)
+    try:
+        wait_until(lambda: late.run_over is not None, "it is refused")
+    finally:
+        late.vanish()
+
+    assert "the job is in run 1, and this process is of another: it is to end" in str(late.run_over)
+    assert late.heard == []
+    with MasterClient.connect(directory, PATIENCE_S, directory.run + 1) as taker, pytest.raises(RunOver):
+        taker.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
+    with MasterClient.connect(directory, PATIENCE_S) as nobody, pytest.raises(RunOver):
+        nobody.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
 
 
 def test_a_taken_port_makes_the_master_choose_another(directory: JobDirectory) -> None:
@@ -217,7 +235,7 @@ def test_leases_are_never_doubled_though_the_master_is_killed_again_and_again(tm
 
 
 def _take_all(directory: JobDirectory, name: str, done: list[int]) -> None:
-    with MasterClient.connect(directory, PATIENCE_S) as client:
+    with MasterClient.connect(directory, PATIENCE_S, directory.run) as client:
         request, reports = 0, list[pb.LeaseReport]()
         while not directory.result.exists():
             request += 1
@@ -226,3 +244,23 @@ def _take_all(directory: JobDirectory, name: str, done: list[int]) -> None:
             done += [lease.shard for lease in reply.leases]
             if reply.drained:
                 return
+
+
+def test_a_session_outlives_files_that_cannot_be_opened(
+    directory: JobDirectory, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_token, refused = JobDirectory.load_token, []
+
+    def try_to_load(self: JobDirectory) -> str:
+        if len(refused) < 3:
+            refused.append(self)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return load_token(self)
+
+    monkeypatch.setattr(JobDirectory, "load_token", try_to_load)
+    worker = FakeWorker(directory, "worker-0")
+    worker.say(ready=pb.Ready())
+
+    wait_until(lambda: bool(worker.heard), "the master is heard")
+    assert len(refused) == 3
+    worker.vanish()

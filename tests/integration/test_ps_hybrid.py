@@ -17,6 +17,7 @@ native.require()
 
 from elasticdl.checkpoint import manifest  # noqa: E402
 from elasticdl.embedding.holding import rows_of  # noqa: E402
+from elasticdl.launcher import living  # noqa: E402
 
 BATCH = 20
 STEPS = EPOCHS * RECORDS // BATCH
@@ -119,3 +120,20 @@ def test_the_result_predicts_without_ps(jobs: Jobs, source: str) -> None:
     expected = 5 * TIMES[np.arange(RECORDS) % WORDS] / BATCH
     assert table.column_names[0] == "record"
     np.testing.assert_allclose(table.column(1).to_numpy(), expected, atol=1e-3)
+
+
+def test_a_job_whose_launcher_and_master_were_killed_is_resumed_with_the_rows_it_had(jobs: Jobs) -> None:
+    job = start(jobs, "pair", slow=True, pause_s=0.1)
+    job.wait_members(2, step=5)
+    job.kill_launcher_and_master()
+    left = living.find_replicas(job.directory)
+    job.hurry()
+
+    done = job.command("train", "--resume", "--detach", "--job_name", "pair")
+
+    assert done.returncode == 0, done.stderr
+    assert [one.replica for one in left] == ["ps-0", "ps-1", "worker-0", "worker-1"]
+    assert not {one.pid for one in left} & {one.pid for one in living.find_all(job.directory)}
+    assert_each_record_counts_once(job)
+    job.wait_gone()
+    assert living.find_all(job.directory) == []

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from elasticdl.launcher import living
+from elasticdl.launcher.record import start_ticks
 from elasticdl.scheduler.local.standing import State
 from tests.integration import test_compat_ddp as ddp
-from tests.integration.job import EPOCHS, RECORDS, Job, Jobs
+from tests.integration.job import EPOCHS, PATIENCE_S, RECORDS, Job, Jobs
 from tests.integration.scheduling import Scheduler
+from tests.waiting import until
 
 QUEUED = ("--queue", "--min_workers", "1")
 URGENT = ("--queue", "--priority", "5")
@@ -166,6 +169,24 @@ def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
     assert high.digest() == undisturbed
     scheduler.wait_gone("low")
     assert low.digest() == undisturbed
+
+
+def test_a_job_whose_launcher_and_master_were_killed_is_brought_back_with_one_set_of_workers(
+    jobs: Jobs, scheduler: Scheduler, undisturbed: str
+) -> None:
+    scheduler.start(2)
+    job = jobs.train("job", 2, *QUEUED, slow=True, pause_s=0.15)
+    job.wait_members(2, step=3)
+    left = living.find_replicas(job.directory)
+    job.kill_launcher_and_master()
+
+    until("their end", lambda: not any(start_ticks(one.pid) == one.start_ticks for one in left), PATIENCE_S)
+    job.hurry()
+    scheduler.wait_gone("job")
+
+    assert job.digest() == undisturbed
+    assert "state of step" in job.log("worker-0"), "it did not begin anew"
+    assert living.find_all(job.directory) == []
 
 
 def test_ctrl_c_ends_the_scheduler_and_no_job(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
+import shutil
 import socket
 import stat
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from cryptography import x509
@@ -17,12 +24,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from elasticdl.errors import AccessDenied, MasterUnreachable
+from elasticdl.launcher import making
+from elasticdl.launcher.issuer import Issuer
 from elasticdl.ps.keys import Keys, keys_of
+from elasticdl.rpc import channel as channels
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc import methods, security
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import PsId, SecuritySpec
 from elasticdl.spec.directory import JobDirectory, read_json, write_private
 from tests import native
-from tests.integration.job import Job, Jobs
+from tests.integration.job import PATIENCE_S, Job, Jobs
+from tests.waiting import until
 
 YEAR = datetime.timedelta(days=365)
 
@@ -236,3 +249,109 @@ def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(
             lines.close()
     job.stop()
     job.wait_gone()
+
+
+def shown_as(directory: JobDirectory, copy: Path, name: str, certificates: Path) -> JobDirectory:
+    """The same job as whoever has those certificates would see it."""
+    other = seen_with(directory, copy, security=None, token=directory.load_token())
+    shutil.copytree(certificates, other.certificates)
+    if name != "client":
+        (other.certificates / f"{name}.pem").replace(other.certificates / "client.pem")
+    return other
+
+
+def test_with_tls_alone_each_replica_has_a_role_and_speaks_for_no_other(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.train("roles", 2, "--tls", slow=True)
+    job.wait_members(2, step=1)
+    own = job.directory.certificates
+    assert ask(shown_as(job.directory, tmp_path / "client", "client", own)) == "running"
+
+    for name in ("worker-0", "master"):
+        with pytest.raises(AccessDenied, match=f"of a client of job roles; received .*/{name}"):
+            ask(shown_as(job.directory, tmp_path / name, name, own))
+    worker = shown_as(job.directory, tmp_path / "stops", "worker-0", own)
+    with MasterClient.connect(worker, timeout_s=3.0) as client, pytest.raises(AccessDenied, match="of a client"):
+        client.stop(at_once=True, reason="a worker says so")
+    for name, claimed in (("client", "worker-0"), ("worker-1", "worker-0"), ("worker-1", "ps-0")):
+        refused = greeted(shown_as(job.directory, tmp_path / f"{name}-as-{claimed}", name, own), claimed)
+        assert "PERMISSION_DENIED" in refused, refused
+    job.kill_master()
+    job.wait_event("master-restarted")
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
+    job.wait_gone()
+    assert not (own / "authority.key").exists()
+
+
+def greeted(directory: JobDirectory, name: str) -> str:
+    """What a stream to the master ends with that says Hello as `name` and shows the certificate of "client"."""
+    address = channels.address(directory)
+    channel = channels.open_channel(address, directory.identity(directory.load_spec(), "client"))
+    hello = pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))
+    metadata = security.metadata(directory.load_token(), run=1)
+    stream = methods.SESSION.bind(channel)(iter([hello]), metadata=metadata, timeout=9)
+    try:
+        return f"it was told {list(stream)}"
+    except grpc.RpcError as exc:
+        return str(exc)
+    finally:
+        channel.close()
+
+
+def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_plays_the_master(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    job = jobs.train("mine", 1, "--tls", slow=True)
+    job.wait_members(1, step=1)
+    theirs = JobDirectory(tmp_path / "theirs")
+    making.make(theirs, job.directory.load_spec())
+    Issuer.open(theirs).issue("client", time.time())
+
+    with pytest.raises(AccessDenied, match="certificates"):
+        ask(shown_as(job.directory, tmp_path / "stranger", "client", theirs.certificates))
+    usurped = shown_as(job.directory, tmp_path / "usurped", "client", job.directory.certificates)
+    (usurped.certificates / "worker-0.pem").replace(usurped.certificates / "master.pem")
+    with serving(usurped), pytest.raises(AccessDenied, match="certificates"):
+        ask(usurped)
+
+
+@contextmanager
+def serving(directory: JobDirectory) -> Iterator[None]:
+    """A server with what the directory has as a master's certificate, announced as the job's master."""
+    identity = directory.identity(directory.load_spec(), "master")
+    server = grpc.server(ThreadPoolExecutor(1))
+    credentials = security.server_credentials(identity)
+    assert credentials is not None
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    write_private(directory.master, json.dumps({"address": f"127.0.0.1:{port}"}))
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(0)
+
+
+def test_certificates_are_replaced_while_the_job_runs_and_nobody_notices(jobs: Jobs) -> None:
+    job = jobs.train("rotated", 1, "--tls", "--tls_lifetime_s=6", "--num_ps_pods=1", slow=True, pause_s=0.5)
+    job.wait_members(1, step=1)
+    first = {path.name: path.read_text() for path in job.directory.certificates.glob("*-0.pem")}
+    assert set(first) == {"worker-0.pem", "ps-0.pem"}
+    ends = [not_after(text) for text in first.values()]
+
+    until("the first certificates have expired", lambda: time.time() > max(ends) + 0.5, PATIENCE_S)
+    done = job.command("scale", job.name, "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    job.wait_members(2)
+
+    now = {path.name: path.read_text() for path in job.directory.certificates.glob("*-0.pem")}
+    assert all(now[name] != text for name, text in first.items())
+    job.kill_master()
+    job.wait_event("master-restarted")
+    job.hurry()
+    result = job.result()
+    assert (result["phase"], result["master_restarts"]) == ("succeeded", 1)
+    assert not [event for event in job.events() if event["kind"] == "worker-lost"]
+
+
+def not_after(pem: str) -> float:
+    return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc.timestamp()

@@ -6,6 +6,8 @@ the file `slow` exists each batch takes `pause_s` longer, so that a test has the
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,20 +20,26 @@ from elasticdl.data.dataset import Dataset, Metadata
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.metrics import Accuracy, Metric
 from elasticdl.model.mode import Mode
+from elasticdl.worker.donor import Donor
 
 FEATURES, CLASSES = 12, 3
 
 
 class Net(nn.Module):
-    def __init__(self, slow: str, pause_s: float, failing: bool) -> None:
+    def __init__(self, slow: str, pause_s: float, failing: bool, broken: str, width: int) -> None:
         super().__init__()
-        self.first = nn.Linear(FEATURES, 24)
-        self.norm = nn.BatchNorm1d(24, momentum=0.2)
+        self.first = nn.Linear(FEATURES, width)
+        self.norm = nn.BatchNorm1d(width, momentum=0.2)
         self.drop = nn.Dropout(0.25)
-        self.second = nn.Linear(24, CLASSES)
+        self.second = nn.Linear(width, CLASSES)
         self._slow, self._pause_s, self._failing = Path(slow or "/nowhere"), pause_s, failing
+        self._broken = Path(broken or "/nowhere")
 
     def forward(self, features: Tensor) -> Tensor:
+        if self.training and self._broken.exists():
+            if self._broken.read_text() == "once":
+                self._broken.unlink(missing_ok=True)
+            raise RuntimeError("this model is broken")
         if self._failing:
             raise RuntimeError("this model always fails")
         if self._pause_s and self._slow.exists():
@@ -43,11 +51,42 @@ class Net(nn.Module):
         return result
 
 
-def forward(slow: str = "", pause_s: float = 0.02, failing: bool = False, held: str = "") -> nn.Module:
-    """While the file `held` exists no model is made."""
+def forward(
+    slow: str = "",
+    pause_s: float = 0.02,
+    failing: bool = False,
+    held: str = "",
+    broken: str = "",
+    width: int = 24,
+    deaf: str = "",
+) -> nn.Module:
+    """While the file `held` exists no model is made; while `broken` does the model fails, once if the file says so.
+
+    For `deaf` see `_deafen`.
+    """
+    _deafen(Path(deaf or "/nowhere"))
     while held and Path(held).exists():
         time.sleep(pause_s)
-    return Net(slow, pause_s, failing)
+    return Net(slow, pause_s, failing, broken, width)
+
+
+def _deafen(deaf: Path) -> None:
+    """While the file exists, the worker it names hands nothing over: it `closes` connections, or is `silent` on them.
+
+    It trains as well as any other.
+    """
+    hand_over, kept = Donor.open, list[socket.socket]()
+
+    def open_or_not(donor: Donor, worker: str, connection: socket.socket) -> None:
+        name, _, how = deaf.read_text().partition(" ") if deaf.exists() else ("", "", "")
+        if name != os.environ["ELASTICDL_WORKER"]:
+            hand_over(donor, worker, connection)
+        elif how == "closes":
+            connection.close()
+        else:
+            kept.append(connection)
+
+    Donor.open = open_or_not  # type: ignore[method-assign]
 
 
 def no_module() -> Any:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 REQUIREMENTS = (
     "click>=8.1",
     'torch>=2.6; extra == "torch"',
-    'duckdb>=1.1; extra == "postgres"',
+    'duckdb>=1.2; extra == "postgres"',
     'psycopg[binary]>=3.1; extra == "postgres"',
 )
 
@@ -50,7 +50,7 @@ def test_without_clone_or_wheel_the_requirements_of_the_extra_are_named(record: 
     origin = parse_origin(record, REQUIREMENTS)
 
     assert format_install(origin, ("torch",)) == "pip install 'torch>=2.6'"
-    assert format_install(origin, ("postgres",)) == "pip install 'duckdb>=1.1' 'psycopg[binary]>=3.1'"
+    assert format_install(origin, ("postgres",)) == "pip install 'duckdb>=1.2' 'psycopg[binary]>=3.1'"
 
 
 def test_nothing_known_of_the_installation_means_a_clone() -> None:

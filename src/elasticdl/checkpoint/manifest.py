@@ -12,21 +12,27 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from elasticdl import replacement
-from elasticdl.errors import CheckpointCorrupt
+from elasticdl.errors import CheckpointCorrupt, is_of_the_machine
 from elasticdl.storage import scratch
+from elasticdl.storage.names import UnsafeName, check_relative, inside
 from elasticdl.storage.place import Place, StorePath
 
 FORMAT = 1
 FILE = "manifest.json"
+READ_AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # pauses after errors of the machine, before a checkpoint is given up
 NAME = re.compile(r"checkpoint-(\d{9,})")
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ def checkpoints(directory: Place) -> list[Place]:
 def read(path: Place) -> Manifest:
     """The manifest file at `path`, verified against its own checksum; raises CheckpointCorrupt."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _patiently(path.read_bytes).decode()  # no newline is translated: every changed byte shows
     except FileNotFoundError as exc:
         raise CheckpointCorrupt(f"{path} is missing: the checkpoint was never finished, or was taken apart") from exc
     except (OSError, UnicodeDecodeError) as exc:
@@ -95,10 +101,32 @@ def read(path: Place) -> Manifest:
         raise CheckpointCorrupt(f"{path} is not a manifest: {exc}") from exc
     if not intact:
         raise CheckpointCorrupt(f"{path} does not match its own checksum {checksum}: it was changed after writing")
-    if document.pop("format") != FORMAT:
+    if document.pop("format", None) != FORMAT:
         raise CheckpointCorrupt(f"{path} has another format than {FORMAT}: it was written by another ElasticDL")
-    files = {name: FileEntry(**entry) for name, entry in document.pop("files").items()}
-    return Manifest(files=files, **document)
+    try:
+        files = {name: FileEntry(**entry) for name, entry in document.pop("files").items()}
+        found = Manifest(files=files, **document)
+        _check(found)
+    except (ValueError, KeyError, AttributeError, TypeError) as exc:
+        raise CheckpointCorrupt(f"{path} is not a manifest: {exc}") from exc
+    return found
+
+
+def _check(found: Manifest) -> None:
+    """TypeError where a value is not what it is said to be: whoever reads the file trusts the types.
+
+    UnsafeName where a file is not one of this directory.
+    """
+    expected = [("step", found.step, int), ("records", found.records, int), ("meta", found.meta, dict)]
+    expected += [("extra", found.extra, dict)]
+    for name, entry in found.files.items():
+        check_relative(name)
+        expected += [(f"{name}: bytes", entry.bytes, int), (f"{name}: sha256", entry.sha256, str)]
+    for what, value, kind in expected:
+        if type(value) is not kind:
+            raise TypeError(f"{what}: expected {kind.__name__}, received {value!r:.80}")
+    if found.kind not in ("checkpoint", "export"):
+        raise TypeError(f"kind: expected 'checkpoint' or 'export', received {found.kind!r:.80}")
 
 
 def verify(directory: Path, manifest: Manifest) -> None:
@@ -106,15 +134,33 @@ def verify(directory: Path, manifest: Manifest) -> None:
     for name, entry in manifest.files.items():
         path = directory / name
         try:
+            path = inside(directory, name)
             size = path.stat().st_size
             if size != entry.bytes:
                 raise CheckpointCorrupt(f"{path} is torn: expected {entry.bytes} bytes, found {size}")
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as exc:
+            found = _patiently(partial(_sha256, path))
+        except (OSError, UnsafeName) as exc:
             raise CheckpointCorrupt(f"{path} cannot be read: {exc}") from exc
         if found != entry.sha256:
             raise CheckpointCorrupt(f"{path} is corrupt: expected sha256 {entry.sha256}, found {found}")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _patiently(read: Callable[[], T]) -> T:
+    """What `read` returns. An error of the device or a lack of descriptors may pass, and is no damage."""
+    for pause_s in READ_AGAIN_S:
+        try:
+            return read()
+        except OSError as exc:
+            if not is_of_the_machine(exc):
+                raise
+            _log.warning("reading again in %g s: %s", pause_s, exc)
+            time.sleep(pause_s)
+    return read()
 
 
 def fetch(place: Place, manifest: Manifest, file: str = FILE, names: Iterable[str] | None = None) -> Path:
@@ -129,7 +175,7 @@ def fetch(place: Place, manifest: Manifest, file: str = FILE, names: Iterable[st
     version = hashlib.sha256(text.encode()).hexdigest()
     try:
         directory = scratch.fetch(place, manifest.files if names is None else names, version)
-    except FileNotFoundError as exc:
+    except (FileNotFoundError, UnsafeName) as exc:
         raise CheckpointCorrupt(f"{place} is torn: its {file} names a file that is missing: {exc}") from exc
     if not (directory / file).exists():
         replacement.write(directory / file, text)

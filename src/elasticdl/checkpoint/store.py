@@ -13,7 +13,7 @@ from typing import Any
 from elasticdl.checkpoint import manifest, staging, tensors
 from elasticdl.checkpoint.image import MODEL, OPTIMIZER, Image
 from elasticdl.checkpoint.manifest import FileEntry, Manifest
-from elasticdl.errors import CheckpointCorrupt, SpecError, StoreUnavailable
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
 from elasticdl.storage.place import Place, StorePath
 
 MODEL_FILE = "model.safetensors"
@@ -40,6 +40,7 @@ def write(
     `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files.
     `files` lie in a folder of it. A checkpoint of the same step is replaced. Raises CheckpointFailed when the disk is
     full or not writable; then nothing of it stays, and the older ones do. Raises StoreUnavailable, see staging.py.
+    Older ones are removed only after this one was read back from the disk and every byte is as it should be.
     """
     target = directory / manifest.name_of(image.step)
     with staging.staged(target) as place:
@@ -55,11 +56,26 @@ def write(
             (place / FILES).mkdir(exist_ok=True)
             (place / FILES / name).write_bytes(content)
             written[FILES + name] = manifest.entry(place / FILES / name)
-        write_manifest(
-            place / manifest.FILE, Manifest("checkpoint", image.step, image.records, written, image.meta, extra)
-        )
+        document = Manifest("checkpoint", image.step, image.records, written, image.meta, extra)
+        write_manifest(place / manifest.FILE, document)
+        if not isinstance(directory, StorePath):
+            _read_back(place, document)
     prune(directory, image.step, keep, best_step)
     return target
+
+
+def _read_back(place: Path, document: Manifest) -> None:
+    """Raise CheckpointFailed unless the disk gives what was written. Nothing is taken from memory, where that works."""
+    for name in document.files:
+        descriptor = os.open(place / name, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    try:
+        manifest.verify(place, document)
+    except CheckpointCorrupt as exc:
+        raise CheckpointFailed(f"what was written cannot be read back: {exc}; check the disk") from exc
 
 
 def write_manifest(path: Path, document: Manifest) -> None:

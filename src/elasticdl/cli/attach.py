@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -20,7 +19,7 @@ from elasticdl.cli.interface import Watched
 from elasticdl.cli.prints import FirstWorkerPrints
 from elasticdl.cli.screen import Screen
 from elasticdl.errors import ElasticDLError
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 STOPPED = 130
 HZ = 4.0
@@ -110,7 +109,7 @@ def kill(directory: JobDirectory, reason: str = "killed at once by the person") 
     process.kill_all(directory)
     if not directory.result.exists():
         result = {"phase": "stopped", "reason": reason, "exit_code": STOPPED}
-        write_private(directory.result, json.dumps(result))
+        write_json(directory.result, result)
 
 
 def _has_ended(pid: int) -> bool:

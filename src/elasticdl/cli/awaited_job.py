@@ -15,12 +15,13 @@ from elasticdl.kube.errors import Forbidden, NotThere
 from elasticdl.kube.kinds import ELASTIC_JOB
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.scheduler.cluster.annotations import REASON
-from elasticdl.spec import WorkersSpec
+from elasticdl.spec import JobSpec, WorkersSpec
 from elasticdl.spec.directory import JobDirectory
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from elasticdl.master.verification import StoredJournal
     from elasticdl.rpc.client import MasterClient
 
 Document = dict[str, Any]
@@ -125,6 +126,9 @@ class AwaitedJob:
     def kill(self, *, delete: bool) -> str:
         was_there = self._api.delete(ELASTIC_JOB, self.name, self._namespace)
         return f"{self.name}: deleted" if was_there else f"{self.name}: was deleted already"
+
+    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+        raise SpecError(f"job {self.name!r} has not begun: there is no journal yet")
 
     @contextmanager
     def files(self) -> Iterator[JobDirectory]:

@@ -26,7 +26,9 @@ from elasticdl.spec.directory import JobDirectory, write_private
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from elasticdl.master.verification import StoredJournal
     from elasticdl.rpc.client import MasterClient
+    from elasticdl.spec import JobSpec
 
 OURS = "app.kubernetes.io/name=elasticdl"
 SUSPENDED = "suspended"
@@ -204,6 +206,24 @@ class ClusterJob:
     @property
     def _resource_name(self) -> str | None:
         return _resource_name(self.standing.master or {"metadata": {}})
+
+    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+        from elasticdl.kube import segments
+        from elasticdl.kube.kinds import CONFIG_MAP
+        from elasticdl.master.verification import StoredJournal
+
+        spec = spec_of(self._api, self._namespace, self.name)
+        assert spec.cluster is not None
+        if claim := spec.cluster.state_claim:
+            raise SpecError(
+                f"the journal of {self.name} lies on the claim {claim} (--state_claim), which this machine cannot "
+                f"read; the master says in `elasticdl logs {self.name} --master` whether it can"
+            )
+        found, _ = self._api.list(CONFIG_MAP, self._namespace, f"{segments.JOURNAL_LABEL}={self.name}")
+        if not found:
+            raise SpecError(f"job {self.name!r} has no journal: its master has not begun yet, or somebody deleted it")
+        where = f"{len(found)} ConfigMaps {self.name}-journal-… in namespace {self._namespace}"
+        return StoredJournal(where, segments.content_of(found), can_be_torn=False), spec
 
     @contextmanager
     def files(self) -> Iterator[JobDirectory]:

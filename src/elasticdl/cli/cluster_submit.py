@@ -65,9 +65,7 @@ def objects(spec: JobSpec, secrets: certificates.JobSecrets, owner: Owner) -> li
 
 def shown(spec: JobSpec) -> str:
     """The objects as a stream of YAML, nothing secret in it; then a worker and a ps, as the master will make them."""
-    secrets = (
-        certificates.JobSecrets(HIDDEN, *[HIDDEN] * 4) if cluster_of(spec).tls else certificates.JobSecrets(HIDDEN)
-    )
+    secrets = certificates.JobSecrets.hidden(HIDDEN, tls=cluster_of(spec).tls)
     parts = [_text(one) for one in objects(spec, secrets, _owner(spec))]
     for role, count in ((WORKER, spec.workers.wish), (PS, spec.ps.wish or 0)):
         if count:

@@ -43,6 +43,7 @@ def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
         "output": status.output or None,
         "directory": directory,
         "scheduling": None,  # but see `queued.document`
+        "leftover_processes": [],  # of a job here, without launcher and master
         "workers": [worker(one) for one in status.workers],
         "strategy": status.strategy or None,
         "ps_mode": status.ps_mode or None,
@@ -57,6 +58,8 @@ def of(status: pb.JobStatus, directory: str | None) -> dict[str, Any]:
         "batch_scales": [
             {"step": one.step if one.step >= 0 else None, "scale": one.scale} for one in status.batch_scales
         ],
+        "bad_records": status.bad_records,
+        "bad_record_names": list(status.bad_record_names),
         "events": [event(one) for one in status.events],
     }
 

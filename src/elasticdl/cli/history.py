@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from elasticdl.errors import StateDamaged
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
@@ -21,6 +22,7 @@ _MORE_COUNTS = (
     "shards_done",
     "global_batch",
     "batch_scale",
+    "bad_records",
 )
 _MEASURES = ("loss", "records_per_s", "started_at", "gradient_square", "gradient_variance", "progress")
 
@@ -78,7 +80,7 @@ def asked(spec: JobSpec, **more: Any) -> pb.JobStatus:
 def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
     """The job as its files tell it; `is_alive` says whether someone still keeps it going."""
     spec = directory.load_spec()
-    result = read_json(directory.result) or {}
+    result = read_result(directory)
     log = read_events(directory)
     told = asked(
         spec,
@@ -96,6 +98,7 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
     told.checkpoint_path = str(result.get("checkpoint") or "")
     for name, value in (result.get("metrics") or {}).items():
         told.metrics[str(name)] = float(value)
+    told.bad_record_names.extend(str(name) for name in result.get("bad_record_names") or [])
     told.speeds.extend(pb.SpeedStatus(**one) for one in result.get("speeds") or [])
     told.batch_scales.extend(pb.BatchScale(**one) for one in result.get("batch_scales") or [])
     ended_at = result.get("ended_at")
@@ -107,6 +110,14 @@ def status(directory: JobDirectory, *, is_alive: bool) -> pb.JobStatus:
     if not result and not is_alive:
         told.reason = "its processes are gone and left no result; go on with --resume"
     return told
+
+
+def read_result(directory: JobDirectory) -> dict[str, Any]:
+    """What is written of the end; {} where nothing is. Damage is told; the job can be resumed all the same."""
+    try:
+        return read_json(directory.result) or {}
+    except StateDamaged as exc:
+        return {"phase": "failed", "reason": f"how it ended is not known: {exc}", "exit_code": 1}
 
 
 def _workers(written: list[Mapping[str, Any]], events: Any) -> list[pb.WorkerStatus]:

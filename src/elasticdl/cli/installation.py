@@ -40,7 +40,7 @@ def _machine() -> Finding:
 
 def clients() -> Finding:
     """Of Kubernetes."""
-    absent = [name for name in ("kubernetes", "cryptography", "websocket") if find_spec(name) is None]
+    absent = [name for name in ("kubernetes", "websocket") if find_spec(name) is None]
     if absent:
         told = f"{', '.join(absent)} not installed"
         return Finding("client packages", MISSING, told, install_command("kubernetes"))

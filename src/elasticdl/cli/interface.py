@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from elasticdl.cli.prints import GrowingLog
+    from elasticdl.master.verification import StoredJournal
     from elasticdl.rpc import elasticdl_pb2 as pb
     from elasticdl.rpc.client import MasterClient
+    from elasticdl.spec import JobSpec
 
 
 class Watched(Protocol):
@@ -102,6 +104,10 @@ class Job(Protocol):
 
     def kill(self, *, delete: bool) -> str:
         """End it at once; with `delete` nothing of it stays."""
+        ...
+
+    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+        """What its master wrote down, and the job as that master knows it. SpecError where it cannot be had here."""
         ...
 
     def files(self) -> AbstractContextManager[JobDirectory]:

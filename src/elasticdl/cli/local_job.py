@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.cli import home
 from elasticdl.cli.tail import Tail
-from elasticdl.errors import ElasticDLError, TransientError
-from elasticdl.spec.directory import JobDirectory
+from elasticdl.errors import ElasticDLError, SpecError, TransientError
+from elasticdl.spec.directory import JobDirectory, read_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from elasticdl.master.verification import StoredJournal
     from elasticdl.rpc import elasticdl_pb2 as pb
     from elasticdl.rpc.client import MasterClient
+    from elasticdl.spec import JobSpec
 
 HERE = "here"
 
@@ -45,8 +47,13 @@ class LocalJob:
 
     def document(self, status: pb.JobStatus) -> dict[str, Any]:
         from elasticdl.cli import document, queued
+        from elasticdl.launcher import living
 
-        return document.of(status, str(self._directory.root)) | {"scheduling": queued.document(self.name)}
+        left = [] if home.is_alive(self._directory) else living.find_replicas(self._directory)
+        return document.of(status, str(self._directory.root)) | {
+            "scheduling": queued.document(self.name),
+            "leftover_processes": [{"replica": one.replica, "pid": one.pid} for one in left],
+        }
 
     def summarize(self, status: pb.JobStatus, console: Console) -> None:
         from elasticdl.cli import summary
@@ -69,12 +76,25 @@ class LocalJob:
     def stop(self) -> str:
         from elasticdl.cli import queued
 
+        if not home.is_alive(self._directory) and (told := self._end_leftovers()):
+            return f"{told}; {queued.withdraw(self._directory)}" if home.queue().has(self.name) else told
         if home.queue().has(self.name):
             if not home.is_alive(self._directory):
                 return queued.withdraw(self._directory)
             home.queue().ask_to_stop(self.name)  # else the scheduler might go on with it
         with self.client() as client:
             return client.stop(at_once=False, reason="elasticdl stop")
+
+    def _end_leftovers(self) -> str:
+        """End what is left of a job that has neither launcher nor master; "" where nothing is."""
+        from elasticdl.launcher import living, process
+
+        left = process.end_leftovers(self._directory, "elasticdl stop")
+        if not left:
+            return ""
+        step = int((read_json(self._directory.result) or {}).get("checkpoint_step") or -1)
+        kept = f"; the last checkpoint is of step {step:,}" if step >= 0 else ""
+        return f"{self.name}: launcher and master were gone; ended what was left of it: {living.sentence(left)}{kept}"
 
     def replicas(self, role: str) -> list[str]:
         return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
@@ -115,6 +135,18 @@ class LocalJob:
             raise ElasticDLError(f"{root}: cannot be removed: {exc}; remove it by hand") from exc
         beyond = f"; what it wrote elsewhere is kept: {', '.join(kept)}" if kept else ""
         return f"{self.name}: deleted, with its logs and the checkpoints in {root}{beyond}"
+
+    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+        from elasticdl.master.eventlog import count_entries
+        from elasticdl.master.verification import StoredJournal
+
+        path = self._directory.journal
+        entries = count_entries(self._directory.events)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as exc:
+            raise SpecError(f"{path} does not exist: no master of this job has begun yet, or it was deleted") from exc
+        return StoredJournal(str(path), content, can_be_torn=True, entries=entries), self._directory.load_spec()
 
     def files(self) -> AbstractContextManager[JobDirectory]:
         return nullcontext(self._directory)

@@ -19,5 +19,24 @@ def look(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
         except MasterUnreachable:
             # Either it ended this moment, or the master is away; the files know which.
             pass
-    told = history.status(directory, is_alive=home.is_alive(directory))
+    is_alive = home.is_alive(directory)
+    told = history.status(directory, is_alive=is_alive)
+    if not is_alive:
+        _tell_leftovers(directory, told)
     return resumed.with_earlier(told, resumed.read_earlier(directory))
+
+
+def _tell_leftovers(directory: JobDirectory, told: pb.JobStatus) -> None:
+    """Say which processes outlived the job, or launcher and master."""
+    from elasticdl.launcher import living
+
+    if directory.result.exists():
+        left = living.recorded(directory)  # one look at the files: many jobs that are over may be listed
+        if left:
+            told.reason += f"; {living.sentence(left)} did not end: `elasticdl stop {told.name}` ends what is left"
+    elif left := living.find_replicas(directory):
+        told.reason = (
+            f"its launcher and its master are gone, and left no result; {living.sentence(left)} still run. "
+            "Go on with --resume, which ends them first, with a checkpoint; "
+            f"or only end them, with `elasticdl stop {told.name}`"
+        )

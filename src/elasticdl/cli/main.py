@@ -36,6 +36,7 @@ SECTIONS = {
         "logs": "Show what the processes of a job wrote.",
         "scale": "Change how many workers a job has.",
         "stop": "Stop a job, with a checkpoint.",
+        "journal": "Check whether what the master of a job wrote down can be believed.",
         "timeline": "Draw who worked when, and the loss, as a PNG.",
     },
     "Share machines": {

@@ -21,6 +21,7 @@ from elasticdl.spec import BadRows, JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.storage import probe
 from elasticdl.storage.place import StorePath, open_place
+from elasticdl.tls import Role
 
 # What each kind of job reads, and the checkpoint it cannot do without.
 _DATA = {
@@ -44,7 +45,7 @@ def check(spec: JobSpec, directory: JobDirectory, console: Console, index: Path)
     _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
     _check_checkpoints(spec)
     _check_port(spec)
-    _check_certificates(spec)
+    _check_certificates(spec, directory)
     if spec.kind is not JobKind.SCRIPT:
         _check_data(spec, console, index)
 
@@ -192,12 +193,10 @@ def _check_port(spec: JobSpec) -> None:
         ) from exc
 
 
-def _check_certificates(spec: JobSpec) -> None:
-    if not spec.security.is_on:
-        return
-    from elasticdl.rpc import security
-
-    security.check(spec.security)
+def _check_certificates(spec: JobSpec, directory: JobDirectory) -> None:
+    identity = directory.identity(spec, Role.CLIENT)
+    if identity is not None and not identity.job:
+        identity.server_context()  # grpc would only say that nobody answers
 
 
 def _check_data(spec: JobSpec, console: Console, index: Path) -> None:

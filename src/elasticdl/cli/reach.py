@@ -19,16 +19,14 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import CONFIG_MAP, POD, SECRET
 from elasticdl.launcher import certificates
 from elasticdl.launcher.manifest import MASTER_PORT
-from elasticdl.launcher.naming import JOB_LABEL, MASTER, ROLE_LABEL
+from elasticdl.launcher.naming import JOB_LABEL, MASTER, ROLE_LABEL, cluster_of
 from elasticdl.spec import JobSpec, SecuritySpec
 from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.tls import Role
 
 CHUNK_BYTES = 64 << 10
-_FILES = {
-    "certificate": certificates.CERTIFICATE,
-    "key": certificates.KEY,
-    "authority": certificates.AUTHORITY,
-}
+MOST_CONNECTIONS = 16  # through one bridge at a time; a command needs one or two
+PAUSE_S = 0.1  # without accepting, when descriptors have run out
 
 
 @contextmanager
@@ -54,12 +52,16 @@ def furnish(directory: JobDirectory, api: Api, namespace: str, name: str) -> Non
     held = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
     directory.root.mkdir(mode=0o700)
     write_private(directory.token, held[certificates.TOKEN])
-    if held.get(certificates.CERTIFICATE):
-        paths = {field: directory.root / key for field, key in _FILES.items()}
-        for field, key in _FILES.items():
-            write_private(paths[field], held[key])
-        security = SecuritySpec(**{field: str(path) for field, path in paths.items()})
-        spec = spec.model_copy(update={"security": security})
+    if cluster_of(spec).tls:
+        own = certificates.certificate_name(Role.CLIENT)
+        if own not in held:
+            raise SpecError(
+                f"Secret {name}-secret has no {own}: another version of ElasticDL made job {name!r}; use that"
+            )
+        directory.certificates.mkdir(mode=0o700)
+        write_private(directory.authority, held[certificates.AUTHORITY])
+        write_private(directory.certificates / own, held[own])
+        spec = spec.model_copy(update={"security": SecuritySpec(tls=True)})
     write_private(directory.spec, spec.model_dump_json())
 
 
@@ -105,10 +107,13 @@ class Bridge:
         self._open: set[socket.socket] = set()
         self._spare: socket.socket | None = None
         self._lock = threading.Lock()
+        self._places = threading.Semaphore(MOST_CONNECTIONS)
+        self._closed = threading.Event()
         threading.Thread(target=self._accept, name="bridge", daemon=True).start()
 
     def close(self) -> None:
         """Ends the connections, too."""
+        self._closed.set()
         with self._lock:
             ends = [self._server, *self._open]
         for end in ends:
@@ -122,10 +127,21 @@ class Bridge:
             try:
                 near, _ = self._server.accept()
             except OSError:
-                return
+                if self._closed.wait(PAUSE_S):
+                    return
+                continue
+            if not self._places.acquire(blocking=False):
+                near.close()  # other users of this machine can connect, too
+                continue
             threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
+        try:
+            self._pass_on(near)
+        finally:
+            self._places.release()
+
+    def _pass_on(self, near: socket.socket) -> None:
         with near:
             try:
                 far = self._take() or self._dial()

@@ -38,7 +38,7 @@ class Earlier:
 def read_earlier(directory: JobDirectory) -> Earlier | None:
     """None for a job that was never resumed, or none of whose runs left a checkpoint."""
     for run in reversed(directory.earlier_runs()):
-        result = read_json(run.result) or {}
+        result = history.read_result(run)
         # A run that was killed has no result that tells it.
         noted = [int(one.get("step") or 0) for one in history.read_events(run) if one.get("kind") == "checkpoint"]
         step = int(result.get("checkpoint_step") or max(noted, default=0))

@@ -147,6 +147,7 @@ def prepare(spec: JobSpec, console: Console) -> JobDirectory:
             shutil.copytree(directory.index, index, dirs_exist_ok=True)
         preflight.check(spec, directory, console, index)
         home.queue().remove(spec.name)  # of a job that is over
+        _tell_leftovers(directory, console)
         create(directory, spec)
         for path in index.iterdir():
             path.replace(directory.index / path.name)
@@ -185,6 +186,15 @@ def _make_home(jobs: Path) -> None:
         jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as exc:
         raise SpecError(f"{jobs}: cannot be made ({exc.strerror}); set ELASTICDL_HOME to a writable place") from exc
+
+
+def _tell_leftovers(directory: JobDirectory, console: Console) -> None:
+    """What `create` is going to end, which may take a while."""
+    from elasticdl.launcher import living
+
+    if left := living.find_replicas(directory):
+        told = f"ending what is left of the last run, with a checkpoint: {living.sentence(left)}"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 def create(directory: JobDirectory, spec: JobSpec) -> None:

@@ -15,6 +15,7 @@ from elasticdl.model.reduction import BAD_ROWS
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec.directory import JobDirectory
 
+_NAMED_BAD_RECORDS = 5
 _TITLES = {"succeeded": ("done", "bold green"), "stopped": ("stopped", "bold yellow")}
 
 
@@ -61,6 +62,10 @@ def rows(status: pb.JobStatus, directory: JobDirectory | None) -> list[tuple[str
             lines.append(("bad rows", f"{int(status.metrics[BAD_ROWS]):,}, named in elasticdl logs {status.name}"))
     elif status.metrics:
         lines.append(("metrics", words.metrics(status) + (f" (step {status.metrics_step:,})" if is_training else "")))
+    if status.bad_records:
+        named = "; ".join(status.bad_record_names[:_NAMED_BAD_RECORDS])
+        more = ", …" if status.bad_records > _NAMED_BAD_RECORDS else ""
+        lines.append(("bad records", f"{status.bad_records:,} skipped: {named}{more}"))
     if status.best and is_training:
         lines.append(("best", status.best))
     if words.counts_records(status):

@@ -51,7 +51,7 @@ def command(
     import shlex
 
     from elasticdl.cli.engine_view import engine_named, showing
-    from elasticdl.image import build, name, plan, wheel
+    from elasticdl.image import build, name, pinning, plan, wheel
     from elasticdl.image.survey import survey
 
     # After -- the first word is an option of the engine, never DIR.
@@ -81,6 +81,8 @@ def command(
             )
         return
     if is_due:
+        shipped = plan.Shipped(shipped.name, pinning.pin(shipped.arguments))
+        click.echo(f"upon {shipped.arguments['BASE']}", err=True)
         with showing(f"building {shipped.name} with {engines.name}") as show:
             build.build_shipped(engines, shipped, passed, show)
     if directory is None or found is None:

@@ -4,7 +4,7 @@ The buffer is cut into parts. As soon as the last backward pass of a worker has 
 its exchange begins; parts are exchanged in one fixed order, the last parameters first. Every element is
 finished by one member, in the order of the tree, and handed to all: a reduce-scatter of the members' nodes and an
 all-gather of the results. Where the order cannot matter (one node each of two members: a + b = b + a) they
-swap; where it need not be kept, the backend's own all-reduce does it.
+swap. NCCL sums by itself where the order need not be kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.group import Group
+from elasticdl.collective.group import Group, NcclGroup
 from elasticdl.collective.tree import Share, Tree
 from elasticdl.errors import RoundBroken
 
@@ -35,8 +35,10 @@ class Exchange:
         self._gradients = gradients
         nodes = [gradients.nodes(share) for share in shares]
         self._rows = [len(own) for own in nodes]
-        self._is_plain = not ordered or (group.size <= 2 and max(self._rows) == 1)
-        self._additions = [] if self._is_plain else tree.finish([node for own in nodes for node in own])
+        is_swap = group.size <= 2 and max(self._rows) == 1
+        self._is_plain = is_swap or (not ordered and isinstance(group, NcclGroup))
+        rows = [node for own in nodes for node in own]
+        self._additions = tree.finish(rows) if ordered else [(0, row) for row in range(1, len(rows))]
         self._share = shares[group.rank]
         self._parts = _parts(gradients)
         self._part_of = [part for part, (_, _, count) in enumerate(self._parts) for _ in range(count)][::-1]
@@ -81,46 +83,78 @@ class Exchange:
         if self._failure is not None:
             return
         try:
-            begun = self._begin_plain(sums[0][start:stop]) if self._is_plain else self._begin_tree(sums, start, stop)
-            self._begun.append(begun)
+            if self._is_plain:
+                self._begun.append(self._begin_plain(sums[0][start:stop]))
+            elif isinstance(self.group, NcclGroup):
+                self._begun.append(self._begin_packed_tree(self.group, sums, start, stop))
+            else:
+                self._begun.append(self._begin_tree(sums, start, stop))
         except RoundBroken as exc:
             self._failure = exc  # told by `reduce`: an error must not leave a backward pass half done
 
     def _begin_plain(self, mine: torch.Tensor) -> Begun:
-        if self.group.size > 2 or mine.device.type != "cpu":
+        if isinstance(self.group, NcclGroup):
             work = self.group.start_allreduce(mine)
             return lambda: lambda: self.group.wait(work)
         other = torch.empty_like(mine)
-        work = self.group.start_swap(mine, other)
+        swap = self.group.start_swap(mine, other)
 
         def add() -> None:
-            self.group.wait(work)
+            self.group.wait(swap)
             mine.add_(other)
 
         return lambda: add
 
     def _begin_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> Begun:
-        """Send chunk c of each of my nodes to member c; it finishes that chunk and hands it to all."""
-        size = self.group.size
+        """Chunk c of everyone's nodes goes to member c, which finishes it in place and hands it to all. No copies."""
+        rank, others = self.group.rank, self.group.others
+        cuts = [start + (stop - start) * member // self.group.size for member in range(self.group.size + 1)]
+        own = slice(cuts[rank], cuts[rank + 1])
+        received = {member: [torch.empty_like(sums[0][own]) for _ in range(self._rows[member])] for member in others}
+        nodes = received | {rank: [buffer[own] for buffer in sums]}
+        work = self.group.start(
+            [(member, buffer[cuts[member] : cuts[member + 1]]) for member in others for buffer in sums],
+            [(member, node) for member in others for node in received[member]],
+        )
+
+        def finish() -> Finish:
+            self.group.wait(work)
+            rows = [node for member in range(self.group.size) for node in nodes[member]]
+            for into, row in self._additions:
+                rows[into] += rows[row]
+            finished = sums[0][own]
+            if rank:
+                finished.copy_(rows[0])
+            gathering = self.group.start(
+                [(member, finished) for member in others],
+                [(member, sums[0][cuts[member] : cuts[member + 1]]) for member in others],
+            )
+            return lambda: self.group.wait(gathering)
+
+        return finish
+
+    def _begin_packed_tree(self, group: NcclGroup, sums: Sequence[torch.Tensor], start: int, stop: int) -> Begun:
+        """The same in the collectives of NCCL, which want everything in one tensor, and chunks of one size."""
+        size = group.size
         chunk = -(-(stop - start) // size)
         padded = torch.empty(len(sums), size * chunk, dtype=sums[0].dtype, device=sums[0].device)
         for row, buffer in zip(padded, sums, strict=True):
             row[: stop - start] = buffer[start:stop]
         outgoing = padded.view(len(sums), size, chunk).transpose(0, 1).contiguous().view(-1)
         received = torch.empty(sum(self._rows), chunk, dtype=padded.dtype, device=padded.device)
-        work = self.group.start_alltoall(
+        work = group.start_alltoall(
             received.view(-1), [rows * chunk for rows in self._rows], outgoing, [len(sums) * chunk] * size
         )
 
         def finish() -> Finish:
-            self.group.wait(work)
+            group.wait(work)
             for into, row in self._additions:
                 received[into] += received[row]
             whole = padded[0]
-            gathering = self.group.start_allgather(whole, received[0])
+            gathering = group.start_allgather(whole, received[0])
 
             def take() -> None:
-                self.group.wait(gathering)
+                group.wait(gathering)
                 sums[0][start:stop] = whole[: stop - start]
 
             return take

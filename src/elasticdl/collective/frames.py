@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
+import math
+import os
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 _LENGTH = struct.Struct("!I")
 _MAX_HEADER_BYTES = 64 << 20
-_MAX_GREETING_BYTES = 4096
+_PART_BYTES = 1 << 20
+MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine: no state has more
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -21,6 +23,14 @@ _DTYPES = {
         torch.uint64, torch.uint32, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2,
     )
 }  # fmt: skip
+
+
+class Connection(Protocol):
+    """A socket, or what behaves like one."""
+
+    def sendall(self, data: bytes | memoryview, /) -> None: ...
+
+    def recv_into(self, buffer: memoryview, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +49,56 @@ def encode(frame: Frame) -> bytes:
     return json.dumps({"header": frame.header, "tensors": described}).encode()
 
 
-def decode(text: bytes) -> Frame:
-    """The frame that was described, its tensors still empty. Raises ConnectionError for anything else."""
+def decode(text: bytes, most_bytes: int) -> Frame:
+    """The frame that was described, its tensors still empty. Raises ConnectionError for anything else.
+
+    A frame whose tensors have more than `most_bytes` is refused before anything is allocated for it.
+    """
     try:
         document = json.loads(text)
-        tensors = {
-            str(name): torch.empty([int(d) for d in shape], dtype=_DTYPES[dtype])
-            for name, dtype, shape in document["tensors"]
+        described = {
+            str(name): (_DTYPES[dtype], [_size(d) for d in shape]) for name, dtype, shape in document["tensors"]
         }
+        total = sum(math.prod(shape) * dtype.itemsize for dtype, shape in described.values())
+        if total > most_bytes:
+            raise ConnectionError(f"tensors of {total} bytes where {most_bytes} are the most")
+        tensors = {name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in described.items()}
         return Frame(dict(document["header"]), tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as exc:
         raise ConnectionError(f"a header that cannot be read: {exc}") from exc
 
 
-def send(connection: socket.socket, frame: Frame) -> None:
+def _size(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
+def send(connection: Connection, frame: Frame) -> None:
+    for piece in pieces(frame):
+        connection.sendall(piece)
+
+
+def pieces(frame: Frame) -> list[memoryview]:
+    """All that is sent, in order; each keeps alive what it is a view of, and nothing else."""
     text = encode(frame)
-    connection.sendall(_LENGTH.pack(len(text)) + text)
-    for tensor in frame.tensors.values():
-        if tensor.numel():
-            connection.sendall(raw(tensor))
+    head = memoryview(_LENGTH.pack(len(text)) + text)
+    return [head, *(raw(tensor) for tensor in frame.tensors.values() if tensor.numel())]
 
 
-def receive(connection: socket.socket) -> Frame:
-    """The next frame. Raises ConnectionError where the stream ends or is no stream of ours."""
+def receive(connection: Connection, most_bytes: int) -> Frame:
+    """The next frame, with tensors of at most `most_bytes`.
+
+    Raises ConnectionError where the stream ends or is no stream of ours.
+    """
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     if length > _MAX_HEADER_BYTES:
         raise ConnectionError(f"a header of {length} bytes: not a stream of ElasticDL")
-    frame = decode(_exactly(connection, length))
+    frame = decode(_exactly(connection, length), most_bytes)
     for tensor in frame.tensors.values():
         if tensor.numel():
             _fill(connection, raw(tensor))
     return frame
-
-
-def receive_greeting(connection: socket.socket) -> dict[str, Any]:
-    """The header of a first frame, from someone who has not shown a token yet: short, and without tensors."""
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    if length > _MAX_GREETING_BYTES:
-        raise ConnectionError(f"a greeting of {length} bytes: not a worker of ElasticDL")
-    return decode_greeting(_exactly(connection, length))
-
-
-def decode_greeting(text: bytes) -> dict[str, Any]:
-    """The header of a frame that describes no tensors. Raises ConnectionError for anything else."""
-    try:
-        document = json.loads(text)
-        if document["tensors"]:
-            raise ConnectionError("a greeting with tensors: not a worker of ElasticDL")
-        return dict(document["header"])
-    except (KeyError, TypeError, ValueError) as exc:
-        raise ConnectionError(f"a greeting that cannot be read: {exc}") from exc
 
 
 def raw(tensor: torch.Tensor) -> memoryview:
@@ -97,13 +107,17 @@ def raw(tensor: torch.Tensor) -> memoryview:
     return memoryview(array)
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    buffer = bytearray(count)
-    _fill(connection, memoryview(buffer))
-    return bytes(buffer)
+def _exactly(connection: Connection, count: int) -> bytes:
+    """Memory is taken as bytes come, not because a length announces them."""
+    received = bytearray()
+    while len(received) < count:
+        part = bytearray(min(count - len(received), _PART_BYTES))
+        _fill(connection, memoryview(part))
+        received += part
+    return bytes(received)
 
 
-def _fill(connection: socket.socket, view: memoryview) -> None:
+def _fill(connection: Connection, view: memoryview) -> None:
     while view:
         received = connection.recv_into(view)
         if not received:

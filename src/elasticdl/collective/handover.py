@@ -4,16 +4,18 @@ The donor sends an image of its state, then the reduced gradient of every later 
 newcomer applies each with its own optimizer: the same update, hence the same bits. It
 acknowledges every step, so the donor knows how far behind it is. The update that ends the
 hand-over names the round to enter.
+
+Each end has a deadline: the donor gives up a newcomer that takes nothing, the newcomer a donor that says nothing. A
+donor with nothing to send says so, since a step may take minutes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hmac
 import logging
-import queue
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,168 +23,286 @@ import torch
 
 from elasticdl.checkpoint.image import Image
 from elasticdl.collective import frames
+from elasticdl.collective.backlog import SLACK_BYTES, Backlog
+from elasticdl.collective.channel import Channel
+from elasticdl.collective.door import Credentials, Greeting, Purpose, call
 from elasticdl.collective.frames import Frame
 from elasticdl.errors import RoundBroken
 
 _log = logging.getLogger(__name__)
 
-# A newcomer that is this many updates behind gets a fresh image instead.
-_MAX_BEHIND = 32
+_ACKNOWLEDGED = struct.Struct("!q")  # the step that the newcomer has reached
+_MOST_OVERTAKEN = 3  # images that were out of date before their updates could follow: more of them would not help
+_WORDS_PER_STALL = 4  # how often a donor without anything to send says that it is there
 
 
 class Donation:
-    """The donor's end of one hand-over. Fed by the training thread between two steps; sends from its own."""
+    """The donor's end of one hand-over, over a connection that is plain or TLS.
 
-    def __init__(self, worker: str, connection: socket.socket) -> None:
+    Fed by the training thread between two steps, which never waits here; one thread of its own sends and listens.
+    What it holds is bounded, see `Backlog`; all of it is dropped when the hand-over is over.
+    """
+
+    def __init__(
+        self, worker: str, connection: socket.socket, *, stall_s: float, slack_bytes: int = SLACK_BYTES
+    ) -> None:
+        """`stall_s`: how long the newcomer may take and acknowledge nothing of what it is given."""
         self.worker = worker
-        self._connection = connection
-        self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.began_at = time.monotonic()
+        self._channel = Channel(connection, stall_s)
+        self._stall_s = stall_s
+        self._lock = threading.Lock()  # of the backlog
+        self._backlog = Backlog(slack_bytes)
         self._acknowledged = -1
-        self._sent_to = -1
+        self._sent_to = -1  # the step of what was given last
         self._stride = 1  # steps of the newest update
-        self.is_over = False
+        self.position = -1  # of the training, after what was given last
+        self._is_closed = False  # nothing more will be given
+        self.is_over = False  # for the donor: closed, or failed
         self._ended = threading.Event()
-        threading.Thread(target=self._send, name=f"handover-to-{worker}", daemon=True).start()
-        threading.Thread(target=self._listen, name=f"handover-from-{worker}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"handover-to-{worker}", daemon=True).start()
+
+    # ---- of the training thread
 
     @property
     def needs_image(self) -> bool:
-        """At the start, and again when the newcomer cannot keep up with the updates."""
-        return self._sent_to < 0 or self._sent_to - max(self._acknowledged, 0) > _MAX_BEHIND * self._stride
+        """At the start, and again when the newcomer could not keep up and all that was begun is sent."""
+        with self._lock:
+            return self._backlog.needs_image and not self.is_over
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the newcomer can use the next update."""
+        return self._backlog.is_following
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was given."""
+        return self._sent_to >= 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is not sent yet."""
+        return self._backlog.unsent_bytes
 
     def is_close(self, step: int, behind: int) -> bool:
         """Whether the newcomer is at most `behind` updates behind `step`."""
-        return not self.needs_image and self._acknowledged >= step - behind * self._stride
+        return self.is_following and self._acknowledged >= step - behind * self._stride
 
-    def give_image(self, image: Image) -> None:
+    def give_image(self, image: Image, position: int = -1) -> None:
+        """Only where `needs_image`. The tensors are released one by one as they are sent."""
         header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}
-        self._outgoing.put(Frame(header, image.tensors))
-        self._sent_to, self._acknowledged = image.step, -1 if self._sent_to < 0 else self._acknowledged
+        pieces = frames.pieces(Frame(header, image.tensors))
+        with self._lock:
+            if self.is_over:
+                return  # its thread ended meanwhile
+            self._backlog.put_image(pieces)
+            self._sent_to, self.position = image.step, position
+        self._channel.wake()
 
     def give_update(
-        self, step: int, update: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], enter: int
+        self,
+        step: int,
+        update: Mapping[str, Any],
+        tensors: Mapping[str, torch.Tensor],
+        enter: int,
+        position: int = -1,
+        *,
+        is_needed: bool = False,
     ) -> None:
         """What leads to `step`: an update's description as JSON values, its gradient and buffers.
 
-        `enter` is the round to enter after it, 0 for none yet.
+        `enter` is the round to enter after it, 0 for none yet. Only where `is_following`; the newcomer does not follow
+        any more where this would exceed what may be held, unless it `is_needed` to enter.
         """
-        self._outgoing.put(Frame({"kind": "update", "step": step, "enter": enter, **update}, dict(tensors)))
-        self._sent_to, self._stride = step, max(1, step - self._sent_to)
+        pieces = frames.pieces(Frame({"kind": "update", "step": step, "enter": enter, **update}, dict(tensors)))
+        with self._lock:
+            if self.is_over:
+                return
+            if self._backlog.put_update(pieces, is_last=is_needed or bool(enter)):
+                self._sent_to, self._stride, self.position = step, max(1, step - self._sent_to), position
+            elif self._backlog.overtaken >= _MOST_OVERTAKEN:
+                why = f"updates are made faster than this worker takes them, after {_MOST_OVERTAKEN} images"
+                self._backlog.put_message(frames.pieces(Frame({"kind": "given up", "why": why}, {})))
+                self.is_over = self._is_closed = True
+        self._channel.wake()
 
     def start_over(self) -> None:
         """An update could not be given: only an image helps."""
-        self._sent_to = -1
+        with self._lock:
+            self._backlog.start_over()
 
     def close(self) -> None:
-        self.is_over = True
-        self._outgoing.put(None)
+        """Nothing more will be given; what was given is still sent."""
+        self.is_over = self._is_closed = True
+        self._channel.wake()
 
     def abort(self) -> None:
-        self.close()
-        _shut(self._connection)
+        """End it now, and keep nothing for it."""
+        self.is_over = True
+        with self._lock:
+            self._backlog.drop()
+        self._channel.abort()
 
     def wait(self, timeout_s: float) -> None:
         """After `close`: until the newcomer has taken all it was given and hung up."""
         self._ended.wait(timeout_s)
 
-    def _send(self) -> None:
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    # ---- of its own thread
+
+    def _run(self) -> None:
         try:
-            while (frame := self._outgoing.get()) is not None:
-                frames.send(self._connection, frame)
-        except OSError as exc:
-            _log.info("hand-over to %s ended: %s", self.worker, exc)
+            self._serve()
+        except (OSError, ValueError) as exc:
+            if not (self._is_closed or self._channel.is_aborted):
+                _log.info("hand-over to %s ended: %s", self.worker, exc)
+        finally:
             self.is_over = True
+            with self._lock:
+                self._backlog.drop()
+            self._channel.close()
+            self._ended.set()
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                self._acknowledged = int(frames.receive(self._connection).header["step"])
-        self.is_over = True
-        self._connection.close()
-        self._ended.set()
+    def _serve(self) -> None:
+        moved_at = said_at = time.monotonic()
+        received = bytearray()
+        while not self._channel.is_aborted:
+            has_come, sent = self._listen(received), self._send()
+            now = time.monotonic()
+            if sent:
+                said_at = now
+            is_awaited = self._is_awaited
+            if has_come or sent or not is_awaited:
+                moved_at = now
+            if has_come or sent:
+                continue
+            if is_awaited:
+                left_s = moved_at + self._stall_s - now
+                if left_s <= 0:
+                    raise TimeoutError(f"it took nothing for {self._stall_s:g} s (--timing handover_s=…)")
+            else:
+                left_s = said_at + self._stall_s / _WORDS_PER_STALL - now
+                if left_s <= 0:
+                    self._say_waiting()
+                    continue
+            self._channel.wait(left_s, to_send=not self._backlog.is_empty)
 
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether something is expected of the newcomer: to take, to acknowledge, or to hang up."""
+        is_behind = self.is_following and self._acknowledged < self._sent_to
+        return is_behind or self._is_closed or not self._backlog.is_empty
 
-class Desk:
-    """Where newcomers ask for the state: listens, checks the token, opens a donation for each."""
+    def _say_waiting(self) -> None:
+        with self._lock:
+            if self._backlog.is_empty:
+                self._backlog.put_message(frames.pieces(Frame({"kind": "waiting"}, {})))
 
-    def __init__(self, address: str, token: str, on_donation: Callable[[Donation], None]) -> None:
-        self._token = token
-        self._on_donation = on_donation
-        self._listener = socket.create_server((address, 0))
-        self.address = f"{address}:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, name="handover-desk", daemon=True).start()
+    def _send(self) -> int:
+        with self._lock:
+            piece = self._backlog.next_piece()
+        if piece is None:
+            return 0
+        count = self._channel.try_send(piece)
+        with self._lock:
+            self._backlog.sent(count)
+        return count
 
-    def close(self) -> None:
-        _shut(self._listener)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(connection,), name="handover-greeting", daemon=True).start()
-
-    def _greet(self, connection: socket.socket) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(5.0)  # a stranger may not hold the desk
-        try:
-            asked = frames.receive_greeting(connection)
-        except OSError:
-            connection.close()
-            return
-        if not hmac.compare_digest(str(asked.get("token", "")).encode(), self._token.encode()):
-            _log.warning("hand-over refused: wrong token")
-            connection.close()
-            return
-        connection.settimeout(None)
-        self._on_donation(Donation(str(asked.get("worker", "")), connection))
+    def _listen(self, received: bytearray) -> bool:
+        """Take the acknowledgements that came; whether any did."""
+        part = bytearray(1024)
+        count = self._channel.try_receive_into(memoryview(part))
+        received += part[:count]
+        whole = len(received) // _ACKNOWLEDGED.size * _ACKNOWLEDGED.size
+        if whole:
+            (self._acknowledged,) = _ACKNOWLEDGED.unpack_from(received, whole - _ACKNOWLEDGED.size)
+            del received[:whole]
+            with self._lock:
+                if self.is_following and self._acknowledged >= self._sent_to:
+                    self._backlog.overtaken = 0
+        return count > 0
 
 
 class Reception:
     """The newcomer's end: connect, then follow the donor until it says which round to enter."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, connection: socket.socket, *, stall_s: float, most_bytes: int = frames.MEMORY_BYTES) -> None:
+        """`stall_s`: how long the donor may say nothing. `most_bytes` of tensors are taken in one frame."""
+        self._channel = Channel(connection, stall_s)
+        self._most_bytes = most_bytes
 
     @classmethod
-    def connect(cls, address: str, token: str, worker: str, timeout_s: float) -> Reception:
-        host, port = address.rsplit(":", 1)
+    def connect(cls, address: str, credentials: Credentials, timeout_s: float, stall_s: float) -> Reception:
+        """Ask the worker at `address` for its state; `timeout_s` is for the connection and the greeting."""
+        greeting = Greeting(credentials.worker, Purpose.STATE, credentials.run)
         try:
-            connection = socket.create_connection((host, int(port)), timeout=timeout_s)
-            connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            frames.send(connection, Frame({"token": token, "worker": worker}, {}))
+            connection = call(address, credentials, greeting, timeout_s)
         except OSError as exc:
             raise RoundBroken(f"no hand-over from {address}: {exc}") from exc
-        return cls(connection)
+        return cls(connection, stall_s=stall_s)
 
     def follow(self, on_image: Callable[[Image], None], on_update: Callable[[Frame], None]) -> int:
         """Apply what comes until told to enter a round; its id. Raises RoundBroken where the donor is gone."""
+        while True:
+            frame = self._next()
+            header = frame.header
+            if header["kind"] == "image":
+                on_image(Image(header["step"], header["records"], frame.tensors, header["meta"]))
+            else:
+                on_update(frame)
+            self._acknowledge(header["step"])
+            if header.get("enter"):
+                return int(header["enter"])
+
+    def _next(self) -> Frame:
+        """The next image or update, its header checked."""
         try:
             while True:
-                frame = frames.receive(self._connection)
-                step = int(frame.header["step"])
-                if frame.header["kind"] == "image":
-                    header = frame.header
-                    on_image(Image(step, int(header["records"]), frame.tensors, header["meta"]))
-                else:
-                    on_update(frame)
-                frames.send(self._connection, Frame({"step": step}, {}))
-                if frame.header.get("enter"):
-                    return int(frame.header["enter"])
+                frame = frames.receive(self._channel, self._most_bytes)
+                if check_frame(frame):
+                    return frame
+        except OSError as exc:
+            raise RoundBroken(f"no state from the donor: {exc}") from exc
+
+    def _acknowledge(self, step: int) -> None:
+        try:
+            self._channel.sendall(_ACKNOWLEDGED.pack(step))
         except OSError as exc:
             raise RoundBroken(f"the donor is gone: {exc}") from exc
 
     def abort(self) -> None:
         """End `follow` from another thread."""
-        _shut(self._connection)
+        self._channel.abort()
 
     def close(self) -> None:
-        self._connection.close()
+        self._channel.close()
 
 
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+def check_frame(frame: Frame) -> bool:
+    """Whether a donor's frame is an image or an update, which a newcomer applies; its header is as it should be.
+
+    Raises ConnectionError for a frame that is none of a hand-over, or that ends it.
+    """
+    kind, header = frame.header.get("kind"), frame.header
+    if kind == "waiting":
+        return False
+    if kind == "given up":
+        raise ConnectionError(f"it gave up: {header.get('why')}")
+    _check_number(header, "step")
+    if kind == "image" and isinstance(header.get("meta"), dict):
+        _check_number(header, "records")
+    elif kind == "update":
+        _check_number(header, "enter")
+    else:
+        raise ConnectionError(f"a frame of kind {kind!r} that cannot be read")
+    return True
+
+
+def _check_number(header: Mapping[str, Any], name: str) -> None:
+    value = header.get(name)
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ConnectionError(f"a frame whose {name} is {value!r}")

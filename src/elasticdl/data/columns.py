@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from elasticdl.data.header import listed
 from elasticdl.data.interface import ColumnarSource, Indices, Record, RecordSource, Schema
-from elasticdl.errors import DataError, ModelError
+from elasticdl.errors import BadRecord, DataError, ModelError
 
 
 def schema_of(given: Mapping[str, Any], columns: Sequence[str]) -> Schema:
@@ -56,7 +56,7 @@ def from_records(records: list[Record], name: str) -> Any:
         try:
             arrays.append(pa.array([record[column] for record in records]))
         except (pa.ArrowException, KeyError, OverflowError) as exc:
-            raise DataError(f"{name}: column {column!r} is not the same in all records: {exc}") from exc
+            raise BadRecord(f"{name}: column {column!r} is not the same in all records: {exc}") from exc
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -79,7 +79,7 @@ def refuse_value(source: RecordSource, name: str, array: Any, indices: Indices, 
         try:
             pc.cast(value, kind)
         except (pa.ArrowException, NotImplementedError) as exc:
-            raise DataError(
+            raise BadRecord(
                 f"{source.place(number)}, column {name!r}: expected {kind}, got {value.as_py()!r}; correct the value, "
                 f"or leave the column out of the schema"
             ) from exc

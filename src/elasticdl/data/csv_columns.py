@@ -37,5 +37,6 @@ def parse(data: bytes, delimiter: str, fields: int, places: Sequence[int], names
             quoted_strings_can_be_null=True,
         ),
     )
-    (batch,) = table.to_batches() or table.combine_chunks().to_batches()
-    return pa.RecordBatch.from_arrays(batch.columns, names=list(names))
+    batches = table.to_batches()
+    columns = batches[0].columns if batches else [pa.array([], type=kind) for kind in kinds]  # Arrow skips empty lines
+    return pa.RecordBatch.from_arrays(columns, names=list(names))

@@ -20,7 +20,7 @@ from elasticdl.data.header import listed, resolve
 from elasticdl.data.index import OffsetIndex, offset_index
 from elasticdl.data.interface import Indices, Progress, Record, Schema, checked
 from elasticdl.data.unpack import inner_name
-from elasticdl.errors import DataError
+from elasticdl.errors import BadRecord, DataError
 
 # The module's limit of 128 KiB a field guards readers of endless streams; ours are bounded by the index,
 # and the text of one document is often longer.
@@ -61,12 +61,15 @@ class CsvSource:
 
         indices = checked(indices, len(self), self.name)
         data = self._lines(indices)
+        if _has_lone_return(data):
+            self._rows(np.unique(indices))  # refused outside of quotes
         places = [self.fields.index(column) for column in self.columns]
         parse_lines = partial(csv_columns.parse, data, self.delimiter, len(self.fields), places, self.columns)
+        reason = "other lines are records to Arrow than to Python's csv module"
         try:
             batch = parse_lines(schema)
         except pa.ArrowException as exc:
-            batch, reason = None, exc
+            batch, reason = None, str(exc)
         if batch is not None and batch.num_rows == len(indices):
             return batch
         self._rows(np.unique(indices))  # tells of lines that are no records
@@ -90,12 +93,13 @@ class CsvSource:
         starts, stops = self.index.ranges(wanted + self.header_lines)
         breaks = np.flatnonzero(np.diff(wanted) != 1)
         chunks = self.file.read_ranges(starts[np.r_[0, breaks + 1]], stops[np.r_[breaks, len(wanted) - 1]])
+        content = b"".join(chunks)
         try:
-            rows = parse(b"".join(chunks).decode(), self.delimiter)
+            rows = [] if _has_lone_return(content) else parse(content.decode(), self.delimiter)
         except (UnicodeDecodeError, csv.Error):
             rows = []
         if len(rows) != len(wanted) or any(len(row) != len(self.fields) for row in rows):
-            self._complain(wanted, starts, stops)
+            return self._rows_alone(wanted, starts, stops)
         return rows
 
     def _lines(self, indices: Indices) -> bytes:
@@ -111,23 +115,26 @@ class CsvSource:
                 chunks[at] += b"\n"
         return b"".join(chunks)
 
-    def _complain(self, wanted: Indices, starts: Indices, stops: Indices) -> None:
+    def _rows_alone(self, wanted: Indices, starts: Indices, stops: Indices) -> list[list[str]]:
+        """Each record by itself, so that one that is none is named."""
+        found = []
         for index, chunk in zip(wanted.tolist(), self.file.read_ranges(starts, stops), strict=True):
             try:
                 rows = parse(chunk.decode(), self.delimiter)
             except UnicodeDecodeError as exc:
                 at = int(starts[wanted.searchsorted(index)]) + exc.start
-                raise DataError(f"{self.place(index)}, byte {at}: not UTF-8 ({exc.reason}); convert the file") from exc
+                raise BadRecord(f"{self.place(index)}, byte {at}: not UTF-8 ({exc.reason}); convert the file") from exc
             except csv.Error as exc:
-                raise DataError(f"{self.place(index)}: not a CSV record: {exc}") from exc
+                raise BadRecord(f"{self.place(index)}: not a CSV record: {exc}") from exc
             if len(rows) != 1:
-                raise DataError(f"{self.place(index)}: a carriage return inside a record; end lines with \\n or \\r\\n")
+                raise BadRecord(f"{self.place(index)}: a carriage return inside a record; end lines with \\n or \\r\\n")
             if len(rows[0]) != len(self.fields):
-                raise DataError(
+                raise BadRecord(
                     f"{self.place(index)}: expected {len(self.fields)} fields ({listed(self.fields)}), "
                     f"got {len(rows[0])}; correct or remove the line, or quote fields with {self.delimiter!r} in them"
                 )
-        raise AssertionError("no record is at fault alone, but all together are")
+            found += rows
+        return found
 
     def _selection(self) -> Callable[[list[str]], tuple[str, ...]]:
         places = [self.fields.index(column) for column in self.columns]
@@ -143,6 +150,8 @@ def open_csv(
     index_directory: Path | None = None,
     progress: Progress | None = None,
     delimiter: str = "",
+    *,
+    tolerates_bad: bool = False,
 ) -> CsvSource:
     """Index the file, find its columns, and look at its first and last record. `delimiter` "": that of its name."""
     delimiter = delimiter or delimiter_of(file)
@@ -164,7 +173,11 @@ def open_csv(
     fields, selected, header_lines = resolve(file.path, first, columns)
     source = CsvSource(file, index, delimiter, fields, selected, header_lines)
     # A file cut off in the middle of a line, or with other columns than its header says, shows it there.
-    source.read(np.unique([0, len(source) - 1]) if len(source) else np.array([], dtype=np.int64))
+    try:
+        source.read(np.unique([0, len(source) - 1]) if len(source) else np.array([], dtype=np.int64))
+    except BadRecord:
+        if not tolerates_bad:
+            raise
     return source
 
 
@@ -175,6 +188,11 @@ def delimiter_of(file: StoredFile) -> str:
         return "," if extension == ".csv" else "\t"
     head = next(file.blocks(1 << 16))
     return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
+
+
+def _has_lone_return(content: bytes) -> bool:
+    """Whether a carriage return stands without a newline: outside of quotes it would make two records of one."""
+    return content.count(b"\r") != content.count(b"\r\n")
 
 
 def parse(text: str, delimiter: str) -> list[list[str]]:

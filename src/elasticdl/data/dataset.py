@@ -16,7 +16,8 @@ from elasticdl.data.collate import Stack, collate, columns_of, leading, stack_ar
 from elasticdl.data.header import listed
 from elasticdl.data.interface import Indices, Record, RecordSource, Schema
 from elasticdl.data.mode import Mode
-from elasticdl.errors import DataError, ElasticDLError, ModelError
+from elasticdl.data.skipping import BadRecords
+from elasticdl.errors import BadRecord, ElasticDLError, ModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Dataset:
     stages: tuple[Stage, ...] = ()
     is_shuffled: bool = False
     window_records: int = 0  # of the shuffling; 0: the default
+    bad_records: BadRecords = field(default_factory=BadRecords)
 
     @property
     def metadata(self) -> Metadata:
@@ -148,6 +150,15 @@ class Dataset:
         indices = np.asarray(indices, dtype=np.int64)
         return self.batch_of(self.read(indices), indices)
 
+    def good_batch(
+        self, indices: Indices, take: Callable[[], Any] | None = None, seed: Callable[[], None] = lambda: None
+    ) -> Batch | None:
+        """As `batch`, of those records that are not bad: see skipping.py. `take` gives what `read` gave already.
+
+        Raises BadRecord where the job allows none, TooManyBadRecords where it allows fewer.
+        """
+        return self.bad_records.batch(self, indices, take, seed)
+
     def items_of(self, records: list[Record], indices: Indices) -> list[Any]:
         """As `items`, of records that are read already; `indices` are their numbers, for messages."""
         stages = [stage for stage in self.stages if not stage.is_late]
@@ -197,7 +208,7 @@ class Dataset:
                     raise
                 except Exception as exc:
                     where = f"{self.source.place(number)}: {stage} of dataset_fn failed"
-                    raise DataError(f"{where}: {type(exc).__name__}: {exc}{_known(exc, item)}") from exc
+                    raise BadRecord(f"{where}: {type(exc).__name__}: {exc}{_known(exc, item)}") from exc
                 if not kept:
                     break
                 item = result if stage.kind == "map" else item
@@ -216,7 +227,7 @@ class Dataset:
                 raise
             except Exception as exc:
                 where = f"{self.source.place(int(indices[0]))} and {len(indices) - 1} more records"
-                raise DataError(
+                raise BadRecord(
                     f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}{_known(exc, batch)}"
                 ) from exc
         return batch

@@ -16,6 +16,13 @@ from elasticdl.errors import DatabaseAway, DataError
 from elasticdl.extras import install_command
 
 _MAGIC, _HEAD = b"DUCK", 12  # behind a checksum of eight bytes
+# A database may come from somebody else: nothing in it opens another file, an address or an extension.
+_CONFINED = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "lock_configuration": "true",
+}
 
 
 class DuckdbRows:
@@ -93,7 +100,7 @@ def open_duckdb(table: DuckdbTable, columns: tuple[str, ...], range_rows: int) -
         if stored.read(_HEAD)[-len(_MAGIC) :] != _MAGIC:
             raise DataError(f"{table}: is no database of DuckDB; check the path")
     try:
-        connection = duckdb.connect(table.path, read_only=True, config={"threads": 1})
+        connection = duckdb.connect(table.path, read_only=True, config={"threads": 1, **_CONFINED})
     except duckdb.IOException as exc:
         raise DatabaseAway(f"the file cannot be opened for reading, or is open for writing elsewhere: {exc}") from exc
     except duckdb.Error as exc:

@@ -1,30 +1,45 @@
 """One stored file, read by position. fsspec finds it; a local one is read with pread.
 
-Requests to an object store are tried again while it does not answer, for `data.retry_s` seconds each.
+What may pass is tried again for `data.retry_s` seconds: an object store that does not answer, a file that is away, a
+disk or a file server that fails, a process without descriptors.
 """
 
 from __future__ import annotations
 
+import errno
 import io
+import logging
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
+from elasticdl.data.content import BLOCK_BYTES, Checksum, Content, digest_of
 from elasticdl.data.interface import Indices, Progress
-from elasticdl.errors import DataError, DataUnavailable, SpecError, StoreUnavailable
+from elasticdl.data.patience import Waiting, patiently
+from elasticdl.errors import DataError, DataUnavailable, FileAway, SpecError, StoreUnavailable
 from elasticdl.storage import schemes
 from elasticdl.storage.retrying import RETRY_S, retry
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-BLOCK_BYTES = 4 << 20
+# What a local file's reader may meet and what may be over in a moment; network file systems are local ones here.
+PASSING = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EIO", "ESTALE", "ENOENT", "EMFILE", "ENFILE", "ETIMEDOUT", "EAGAIN", "ENOMEM", "ENXIO", "ENODEV", "EREMOTEIO",
+        "ENOTCONN", "ECONNRESET", "ECONNABORTED", "ECONNREFUSED", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN",
+        "ENETUNREACH",
+    )
+)  # fmt: skip
 _GAP_BYTES = 64 << 10  # ranges of a store so near to each other are one request: it costs more than these bytes
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -32,6 +47,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file as it was when it was found. Read after a change, it is an error and never a mixture of two files.
+
+    A new time of change alone is none, where the content is known to be the same.
 
     It holds no descriptor: a source of ten thousand files needs no more of them than a source of one.
     """
@@ -41,7 +58,8 @@ class StoredFile:
     version: str  # changes with the content, as far as the file system tells
     filesystem: Any
     location: str = ""  # where its bytes lie, if not at `path`
-    retry_s: float = RETRY_S  # of a store
+    retry_s: float = RETRY_S
+    content: Content = field(default_factory=Content, compare=False)  # of a local file
 
     @property
     def is_local(self) -> bool:
@@ -55,11 +73,12 @@ class StoredFile:
         """The bytes [start, stop) for each pair."""
         lengths = (stops - starts).tolist()
         if self.is_local:
-            with self.open() as file:
-                descriptor, pread = file.fileno(), os.pread  # called for each record of a shuffled batch
-                chunks = [pread(descriptor, n, at) for at, n in zip(starts.tolist(), lengths, strict=True)]
+            try:
+                chunks = self.ask(lambda: self._read_local(starts.tolist(), lengths))
+            except OSError as exc:
+                raise self._unreadable(exc) from exc
         else:
-            self._refuse_change(self._ask(lambda: _version(self.filesystem, self.stored_at)))
+            self._refuse_change(*self.ask(lambda: _version(self.filesystem, self.stored_at)))
             chunks = self._read_merged(starts, stops)
         if list(map(len, chunks)) == lengths:
             return chunks
@@ -71,30 +90,38 @@ class StoredFile:
         """The file for reading from its start, unbuffered where it is local."""
         try:
             if self.is_local:
-                file: IO[bytes] = open(self.stored_at, "rb", buffering=0)  # noqa: SIM115
-                stat = os.fstat(file.fileno())
-                found = (stat.st_size, str(stat.st_mtime_ns))
-            else:
-                found = self._ask(lambda: _version(self.filesystem, self.stored_at))
-                file = self._open_remote()
+                return self.ask(self._open_local)
+            self._refuse_change(*self.ask(lambda: _version(self.filesystem, self.stored_at)))
+            return self._open_remote()
         except OSError as exc:
-            raise DataError(f"{self.path}: cannot be read any more: {exc}") from exc
-        try:
-            self._refuse_change(found)
-        except DataError:
-            file.close()
-            raise
-        return file
+            raise self._unreadable(exc) from exc
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Up to `length` bytes from `start` on, fewer at the end of the file."""
+        stop = min(start + length, self.size)
+        if stop <= start:
+            return b""
+        if not self.is_local:
+            return self.read_range(start, stop)
+        return self.read_ranges(np.array([start]), np.array([stop]))[0]
 
     def blocks(self, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> Iterator[bytes]:
         """The whole file, a block at a time; `progress` is told of each once it was taken."""
-        done = 0
-        with self.open() as file:
-            while block := file.read(block_bytes):
-                yield block
-                done += len(block)
-                if progress is not None:
-                    progress(done, self.size)
+        checksum = Checksum()
+        for start in range(0, self.size, block_bytes):
+            block = self.read_at(start, block_bytes)
+            checksum.update(block)
+            yield block
+            if progress is not None:
+                progress(start + len(block), self.size)
+        if self.is_local:
+            self.content.digest = self.content.digest or checksum.whole()
+
+    def record_sample(self) -> None:
+        """Know the content by a sample, where nothing better is known."""
+        if self.is_local and not self.content.digest:
+            with self.open() as file:
+                self.content.digest = self.ask(lambda: digest_of(file.fileno(), self.size))
 
     def line_of(self, offset: int) -> int:
         """The line, counted from 1, on which byte `offset` stands. Reads all before it: for messages only."""
@@ -114,7 +141,7 @@ class StoredFile:
 
     def read_range(self, start: int, stop: int) -> bytes:
         """The bytes [start, stop) of a file that is not local."""
-        return bytes(self._ask(lambda: self.filesystem.cat_file(self.stored_at, start=start, end=stop)))
+        return bytes(self.ask(lambda: self.filesystem.cat_file(self.stored_at, start=start, end=stop)))
 
     def _read_merged(self, starts: Indices, stops: Indices) -> list[bytes]:
         """The bytes of each range, neighbours in one request."""
@@ -132,19 +159,42 @@ class StoredFile:
             found = self.filesystem.cat_ranges(paths, first.tolist(), last.tolist(), on_error="raise")
             return [bytes(chunk) for chunk in found]
 
-        merged = self._ask(request)
+        merged = self.ask(request)
         chunks = [b""] * len(starts)
         for at, owner in zip(order.tolist(), group.tolist(), strict=True):
             offset = int(first[owner])
             chunks[at] = merged[owner][int(starts[at]) - offset : int(stops[at]) - offset]
         return chunks
 
-    def _ask(self, request: Callable[[], T]) -> T:
+    def ask(self, request: Callable[[], T]) -> T:
+        """What `request`, which reads this file, returns; tried again where that may help."""
         return ask(self.path, request, self.retry_s)
 
-    def _refuse_change(self, found: tuple[int, str]) -> None:
-        if found != (self.size, self.version):
-            raise DataError(f"{self.path}: {_CHANGED} (then {self.size} bytes, now {found[0]})")
+    def _unreadable(self, exc: OSError) -> DataError:
+        return DataError(f"{self.path}: cannot be read any more: {exc}")
+
+    def _open_local(self) -> IO[bytes]:
+        file: IO[bytes] = open(self.stored_at, "rb", buffering=0)  # noqa: SIM115
+        try:
+            stat = os.fstat(file.fileno())
+            self._refuse_change(stat.st_size, str(stat.st_mtime_ns), file.fileno())
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _read_local(self, starts: list[int], lengths: list[int]) -> list[bytes]:
+        with self._open_local() as file:
+            descriptor, pread = file.fileno(), os.pread  # called for each record of a shuffled batch
+            return [pread(descriptor, length, start) for start, length in zip(starts, lengths, strict=True)]
+
+    def _refuse_change(self, size: int, version: str, descriptor: int | None = None) -> None:
+        if (size, version) == (self.size, self.version):
+            return
+        if size == self.size and descriptor is not None and self.content.is_at(descriptor, size, version):
+            return
+        detail = f"then {self.size} bytes, now {size}" if size != self.size else "the same size, another content"
+        raise DataError(f"{self.path}: {_CHANGED} ({detail})")
 
 
 _CHANGED = "the file changed while the job was using it; start the job again and leave its data alone meanwhile"
@@ -182,24 +232,43 @@ class _RangeReader(io.RawIOBase):
         return len(content)
 
 
-def find(path: str, retry_s: float = RETRY_S) -> StoredFile:
-    """The file at `path`; DataError where there is none, or nothing in it. `retry_s` is for files of a store."""
+def find(path: str, retry_s: float = RETRY_S, missing_s: float = 0.0) -> StoredFile:
+    """The file at `path`; DataError where there is none for `missing_s` seconds, or nothing in it."""
     filesystem, stripped = filesystem_of(path)
     is_in_store = schemes.is_in_store(path)
+
+    def look() -> tuple[int, str]:
+        return ask(path, lambda: _version(filesystem, stripped), retry_s, PASSING - {errno.ENOENT})
+
     try:
-        size, version = ask(path, lambda: _version(filesystem, stripped), retry_s)
+        size, version = ask(path, look, missing_s, {errno.ENOENT}) if missing_s and not is_in_store else look()
     except FileNotFoundError as exc:
-        hint = (
-            "check the bucket and the key" if is_in_store else f"check the path (relative ones start at {os.getcwd()})"
-        )
-        raise DataError(f"{path}: no such file; {hint}") from exc
+        raise _missing(path) from exc
+    except DataUnavailable as exc:
+        if exc.__cause__ is not None and isinstance(exc.__cause__.__cause__, FileNotFoundError):
+            raise _missing(path) from exc
+        raise
     except OSError as exc:
         raise DataError(f"{path}: cannot be read: {exc}") from exc
     if size == 0:
         raise DataError(f"{path}: the file is empty (0 bytes); remove it or leave it out of the data path")
     if is_in_store:
         return StoredFile(path, size, version, filesystem, stripped, retry_s)
-    return StoredFile(stripped, size, version, filesystem)
+    return StoredFile(stripped, size, version, filesystem, retry_s=retry_s)
+
+
+def recorded(path: str, size: int, version: str, digest: str, retry_s: float) -> StoredFile:
+    """A file that was found before, as it was then; nothing is looked at."""
+    filesystem, stripped = filesystem_of(path)
+    if schemes.is_in_store(path):
+        return StoredFile(path, size, version, filesystem, stripped, retry_s)
+    return StoredFile(stripped, size, version, filesystem, retry_s=retry_s, content=Content(digest))
+
+
+def _missing(path: str) -> DataError:
+    is_in_store = schemes.is_in_store(path)
+    hint = "check the bucket and the key" if is_in_store else f"check the path (relative ones start at {os.getcwd()})"
+    return DataError(f"{path}: no such file; {hint}")
 
 
 def filesystem_of(path: str) -> tuple[Any, str]:
@@ -216,12 +285,18 @@ def filesystem_of(path: str) -> tuple[Any, str]:
     return filesystem, str(stripped)
 
 
-def ask(path: str, request: Callable[[], T], retry_s: float = RETRY_S) -> T:
-    """What `request` returns; tried again where `path` is in a store that does not answer, then DataUnavailable."""
+def ask(path: str, request: Callable[[], T], retry_s: float = RETRY_S, passing: Collection[int] = PASSING) -> T:
+    """What `request`, which reads `path`, returns; tried again where that may help, then DataUnavailable.
+
+    Of a store that is every fault that may pass; of any other file system, errors with a number among `passing`.
+    """
     if not schemes.is_in_store(path):
-        return request()
+        return patiently(lambda: _attempt(request, passing), path, retry_s)
+    waiting = Waiting(path)
     try:
-        return retry(request, path, schemes.scheme_of(path), retry_s)
+        answer = retry(
+            request, path, schemes.scheme_of(path), retry_s, wait=lambda s: waiting.wait(s, "the store does not answer")
+        )
     except StoreUnavailable as exc:
         raise DataUnavailable(
             f"{exc}; see to it, then go on from the newest checkpoint, or wait longer with data.retry_s "
@@ -229,6 +304,17 @@ def ask(path: str, request: Callable[[], T], retry_s: float = RETRY_S) -> T:
         ) from exc
     except SpecError as exc:
         raise DataError(str(exc)) from exc
+    waiting.end()
+    return answer
+
+
+def _attempt(request: Callable[[], T], passing: Collection[int]) -> T:
+    try:
+        return request()
+    except OSError as exc:
+        if exc.errno in passing or isinstance(exc, TimeoutError):
+            raise FileAway(str(exc)) from exc
+        raise
 
 
 def _version(filesystem: Any, path: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,7 +13,7 @@ import numpy as np
 
 from elasticdl.data import files, paths
 from elasticdl.data.interface import Indices, Record, checked
-from elasticdl.errors import DataError, SpecError
+from elasticdl.errors import BadRecord, DataError, SpecError
 from elasticdl.extras import install_command
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
@@ -108,10 +109,11 @@ def open_picture(path: str) -> Any:
     """The picture as a PIL image in RGB, read whole."""
     filesystem, location = files.filesystem_of(path)
     try:
-        with filesystem.open(location, "rb") as file, _pillow().open(file) as image:
+        content = files.ask(path, lambda: filesystem.cat_file(location))
+        with _pillow().open(io.BytesIO(content)) as image:
             return image.convert("RGB")
     except OSError as exc:  # PIL's errors are of this kind, too
-        raise DataError(f"{path}: cannot be read as a picture: {exc}") from exc
+        raise BadRecord(f"{path}: cannot be read as a picture: {exc}") from exc
 
 
 def _class_of(path: str) -> str:

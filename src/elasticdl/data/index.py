@@ -1,5 +1,8 @@
 """Where each record of a file begins: found in one scan, kept as a file of little-endian int64, memory-mapped.
 
+The last number is a checksum of all others, compared whenever a worker opens the index: one that is damaged would let
+other records be read than the plan says, so it is made anew.
+
 The index of a file is named by its path, size and time of change, so one of an older content is never
 found. It appears whole (written beside, then renamed): several workers may build it at once, harmlessly.
 """
@@ -7,20 +10,26 @@ found. It appears whole (written beside, then renamed): several workers may buil
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 
 from elasticdl import replacement
-from elasticdl.data.files import StoredFile
+from elasticdl.data.content import BLOCK_BYTES
+from elasticdl.data.files import PASSING, StoredFile
 from elasticdl.data.interface import Indices
 from elasticdl.errors import DataError
 
-_VERSION = 1  # part of every index's name: raise it when scanning finds other records than before
+_log = logging.getLogger(__name__)
+
+_VERSION = 2  # part of every index's name: raise it when scanning finds other records than before
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +69,13 @@ def offset_index(
         offsets = np.concatenate([*scan(), _end(file)])
         return OffsetIndex(len(offsets) - 1, lambda: offsets)
     path = directory / f"{_key(file, kind)}.{kind}.i64"
-    if not _is_whole(path, file):
-        _build(path, file, scan)
-    return OffsetIndex(path.stat().st_size // 8 - 1, partial(_mapped, path))
+    digest = path.with_suffix(".digest")
+    if not file.ask(lambda: _is_whole(path, file)):
+        file.ask(lambda: _build(path, digest, file, scan))
+        _mapped.cache_clear()  # it may hold a mapping of the one that was there
+    if not file.content.digest and digest.exists():
+        file.content.digest = file.ask(digest.read_text)
+    return OffsetIndex(path.stat().st_size // 8 - 2, lambda: file.ask(partial(_mapped, path)))
 
 
 # A mapping holds a descriptor, and there may be thousands of files: only those read last stay mapped.
@@ -77,24 +90,48 @@ def _key(file: StoredFile, kind: str) -> str:
 
 
 def _is_whole(path: Path, file: StoredFile) -> bool:
-    # A power cut may leave a renamed file without its bytes: the last offset is always the file's size.
     try:
         with path.open("rb") as stored:
-            stored.seek(-8, os.SEEK_END)
-            return stored.tell() % 8 == 0 and stored.read() == _end(file).tobytes()
-    except OSError:
+            size = os.fstat(stored.fileno()).st_size
+            if size < 16 or size % 8:
+                return False
+            checksum, left = 0, size - 8
+            while left:
+                block = stored.read(min(left, BLOCK_BYTES))
+                checksum, left = google_crc32c.extend(checksum, block), left - len(block)
+            is_whole = stored.read() == _number(checksum) and block.endswith(_number(file.size))
+    except FileNotFoundError:
         return False
+    except OSError as exc:
+        if exc.errno in PASSING:
+            raise
+        return False
+    if not is_whole:
+        _log.warning("%s: its index in %s is damaged and made anew", file.path, path)
+    return is_whole
 
 
-def _build(path: Path, file: StoredFile, scan: Callable[[], Iterable[Indices]]) -> None:
+def _build(path: Path, digest: Path, file: StoredFile, scan: Callable[[], Iterable[Indices]]) -> None:
+    """Write the index, and beside it the digest of the content where the scan has read all of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacement.of(path, mode=replacement.PRIVATE) as out:
-            for starts in scan():
-                out.write(starts.astype("<i8").data)
-            out.write(_end(file).data)
+            checksum = 0
+            for offsets in chain(scan(), [_end(file)]):
+                block = offsets.astype("<i8").tobytes()
+                checksum = google_crc32c.extend(checksum, block)
+                out.write(block)
+            out.write(_number(checksum))
+        if file.content.digest:
+            replacement.write(digest, file.content.digest, mode=replacement.PRIVATE)
     except OSError as exc:
+        if exc.errno in PASSING:
+            raise
         raise DataError(f"{file.path}: its index cannot be written to {path.parent}: {exc}") from exc
+
+
+def _number(value: int) -> bytes:
+    return np.array([value], dtype="<i8").tobytes()
 
 
 def _end(file: StoredFile) -> Indices:

@@ -12,7 +12,7 @@ from elasticdl.data import lines
 from elasticdl.data.files import StoredFile
 from elasticdl.data.index import OffsetIndex, offset_index, read_neighbours
 from elasticdl.data.interface import Indices, Progress, Record, checked
-from elasticdl.errors import DataError
+from elasticdl.errors import BadRecord, DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class JsonLinesSource:
         try:
             record = json.loads(line)
         except UnicodeDecodeError as exc:
-            raise DataError(f"{self.place(index)}: not UTF-8 ({exc.reason}); convert the file") from exc
-        except json.JSONDecodeError as exc:
-            raise DataError(
+            raise BadRecord(f"{self.place(index)}: not UTF-8 ({exc.reason}); convert the file") from exc
+        except (json.JSONDecodeError, RecursionError) as exc:
+            raise BadRecord(
                 f"{self.place(index)}: not a JSON value: {exc}; expected one value on each line (a file that is one "
                 f"array is converted by `jq -c '.[]'`)"
             ) from exc
         if not self.columns:
             return record
         if not isinstance(record, dict):
-            raise DataError(
+            raise BadRecord(
                 f"{self.place(index)}: data.columns are keys of JSON objects, and the record is {type(record).__name__}"
             )
         return {column: record.get(column) for column in self.columns}
@@ -71,6 +71,8 @@ def open_json_lines(
     columns: tuple[str, ...] = (),
     index_directory: Path | None = None,
     progress: Progress | None = None,
+    *,
+    tolerates_bad: bool = False,
 ) -> JsonLinesSource:
     """Index the file, and look at its first and last record."""
     index = offset_index(
@@ -79,5 +81,9 @@ def open_json_lines(
     if index.records == 0:
         raise DataError(f"{file.path}: the file has only empty lines; remove it or leave it out of the data path")
     source = JsonLinesSource(file, index, columns)
-    source.read(np.unique([0, len(source) - 1]))  # a file that was cut off shows it there
+    try:
+        source.read(np.unique([0, len(source) - 1]))  # a file that was cut off shows it there
+    except BadRecord:
+        if not tolerates_bad:
+            raise
     return source

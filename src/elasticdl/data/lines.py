@@ -89,7 +89,7 @@ def _outside_quotes(
     before = octets[np.maximum(opening - 1, 0)]
     if len(opening) and opening[0] == 0:
         before[0] = previous
-    if np.all((before == delimiter[0]) | (before == _NEWLINE) | (before == _QUOTE)):
+    if np.all((before == delimiter[0]) | (before == _NEWLINE) | (before == _RETURN) | (before == _QUOTE)):
         # Every quote that seems to open does so at the beginning of a field, so counting them is enough.
         inside = (np.searchsorted(quotes, newlines) + in_quotes) % 2 == 1
         return newlines[~inside], (len(quotes) + in_quotes) % 2 == 1
@@ -102,7 +102,7 @@ def _outside_quotes(
 
 def _quoted_spans(block: bytes, in_quotes: bool, previous: int, delimiter: bytes) -> tuple[Indices, bool]:
     """The ranges of the block inside quotes, one field at a time: for files with stray quotes in them."""
-    opening = re.compile(rb'(?<=[\n%b])"' % re.escape(delimiter))
+    opening = re.compile(rb'(?<=[\r\n%b])"' % re.escape(delimiter))
     text = bytes([previous]) + block
     spans = [(0, 0)]
     cursor = start = 1

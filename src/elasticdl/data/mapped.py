@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from elasticdl.data.interface import Indices, Record, RecordSource, checked
-from elasticdl.errors import DataError, ElasticDLError
+from elasticdl.errors import BadRecord, DataError, ElasticDLError
 
 
 class MapDataset(Sized, Protocol):
@@ -47,7 +47,7 @@ class MappedSource:
         except ElasticDLError:
             raise
         except Exception as exc:
-            raise DataError(f"{self.name}, items {numbers[:4]} …: {type(exc).__name__}: {exc}") from exc
+            raise BadRecord(f"{self.name}, items {numbers[:4]} …: {type(exc).__name__}: {exc}") from exc
         if len(items) != len(numbers):
             raise DataError(f"{self.name}: __getitems__ was asked for {len(numbers)} items and gave {len(items)}")
         return items
@@ -58,7 +58,7 @@ class MappedSource:
         except ElasticDLError:
             raise
         except Exception as exc:
-            raise DataError(f"{self.place(number)}: {type(exc).__name__}: {exc}") from exc
+            raise BadRecord(f"{self.place(number)}: {type(exc).__name__}: {exc}") from exc
 
 
 def as_source(given: object, name: str) -> RecordSource:

@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from elasticdl.data import csv_file, image_folder, json_lines, paths, several, table_uri, tfrecord
-from elasticdl.data.files import StoredFile, find
+from elasticdl.data import csv_file, image_folder, inventory, json_lines, paths, several, table_uri, tfrecord
+from elasticdl.data.files import StoredFile, find, recorded
 from elasticdl.data.interface import Progress, RecordSource
+from elasticdl.data.inventory import Recorded
 from elasticdl.data.rows import Part, split
-from elasticdl.data.unpack import unpacked
+from elasticdl.data.unpack import is_packed, unpacked
 from elasticdl.errors import DataError
 from elasticdl.spec import DataSpec
 
+MISSING_S = 10.0  # a worker waits so long for a file that nobody has recorded: most are wrong paths
+
 
 def open_source(
-    uri: str, data: DataSpec, index_directory: Path | None = None, progress: Progress | None = None
+    uri: str,
+    data: DataSpec,
+    index_directory: Path | None = None,
+    progress: Progress | None = None,
+    run: str = "",
 ) -> RecordSource:
     """The records of all files `uri` means, in the format of `data`, or the rows of a table.
 
     Opening looks at every file once (an index in `index_directory` saves that the next time), so a missing, empty
-    or truncated file is found now. `progress` hears of bytes looked at and bytes in all.
+    or truncated file is found now. `progress` hears of bytes looked at and bytes in all. With a `run`, the files are
+    those that the first worker of that run has recorded in `index_directory`.
     """
     uri, rows = split(uri)
     if rows is not None:
-        whole = open_source(uri, data, index_directory, progress)
+        whole = open_source(uri, data, index_directory, progress, run)
         return Part(whole, rows, f"{uri}, rows {rows}")
     if data.format == "python":
         raise DataError(
@@ -39,8 +47,7 @@ def open_source(
         if data.columns:
             raise DataError("data.columns: records of pictures are image, label and class; leave it out")
         return image_folder.open_images(uri)
-    expanded = paths.expand(uri, known_only=data.format == "auto", retry_s=data.retry_s)
-    found = [find(path, data.retry_s) for path in expanded]
+    found, is_recorded = _find_files(uri, data, index_directory, run)
     chosen = paths.choose_format([file.path for file in found], data.format)
     opener = _opener(chosen, data, index_directory)
     total = sum(file.size for file in found)
@@ -54,10 +61,30 @@ def open_source(
         before += file.size
         if progress is not None:
             progress(before, total)
+    if run and index_directory is not None and not is_recorded:
+        mine = [Recorded(file.path, file.size, file.version, _digest(file)) for file in found]
+        if inventory.keep(index_directory, uri, run, mine) != mine:  # another worker was faster, and found others
+            return open_source(uri, data, index_directory, progress, run)
     source = several.concatenate(uri, parts)
     if len(source) == 0:
         raise DataError(f"{uri}: no records in {len(parts)} file(s); check that the path leads to the data meant")
     return source
+
+
+def _find_files(uri: str, data: DataSpec, index_directory: Path | None, run: str) -> tuple[list[StoredFile], bool]:
+    """The files, and whether they are those that were recorded before."""
+    known = inventory.load(index_directory, uri, run) if run and index_directory is not None else None
+    if known is not None:
+        return [recorded(*one, retry_s=data.retry_s) for one in known], True
+    missing_s = min(MISSING_S, data.retry_s) if run else 0.0
+    expanded = paths.expand(uri, known_only=data.format == "auto", retry_s=data.retry_s)
+    return [find(path, data.retry_s, missing_s) for path in expanded], False
+
+
+def _digest(file: StoredFile) -> str:
+    if not is_packed(file.path):  # of a packed one only the unpacked file is read again
+        file.record_sample()
+    return file.content.digest
 
 
 def _opener(
@@ -66,10 +93,12 @@ def _opener(
     match chosen:
         case "csv":
             return lambda file, progress: csv_file.open_csv(
-                file, data.columns, index_directory, progress, data.delimiter
+                file, data.columns, index_directory, progress, data.delimiter, tolerates_bad=data.bad_records > 0
             )
         case "jsonl":
-            return lambda file, progress: json_lines.open_json_lines(file, data.columns, index_directory, progress)
+            return lambda file, progress: json_lines.open_json_lines(
+                file, data.columns, index_directory, progress, tolerates_bad=data.bad_records > 0
+            )
         case "tfrecord":
             if data.columns:
                 raise DataError("data.columns: records of TFRecord files are bytes and have no columns; leave it out")

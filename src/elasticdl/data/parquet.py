@@ -103,9 +103,13 @@ class ParquetSource:
         table = self.cache.get(self.file.path, number)
         if table is not None:
             return table
-        try:
+
+        def read() -> Any:
             with self.file.open() as stored, pq.ParquetFile(stored, metadata=self.metadata) as opened:
-                table = opened.read_row_group(number, columns=list(self.columns))
+                return opened.read_row_group(number, columns=list(self.columns))
+
+        try:
+            table = self.file.ask(read)
         except (pa.ArrowException, OSError) as exc:
             raise DataError(f"{self.name}, row group {number}: damaged or truncated, write it anew: {exc}") from exc
         self.cache.put(self.file.path, number, table)
@@ -114,9 +118,13 @@ class ParquetSource:
 
 def open_parquet(file: StoredFile, columns: tuple[str, ...] = (), cache: RowGroupCache | None = None) -> ParquetSource:
     """Read the footer and check the columns."""
-    try:
+
+    def read_footer() -> tuple[Any, list[str]]:
         with file.open() as stored, pq.ParquetFile(stored) as opened:
-            metadata, there = opened.metadata, opened.schema_arrow.names
+            return opened.metadata, opened.schema_arrow.names
+
+    try:
+        metadata, there = file.ask(read_footer)
     except (pa.ArrowException, OSError) as exc:
         raise DataError(
             f"{file.path}, byte {max(0, file.size - 8)}: no whole Parquet file ends here; it is truncated, or of "

@@ -1,4 +1,4 @@
-"""Trying again while a database is away: for a bounded time, each wait longer than the one before."""
+"""Trying again while data is away: for a bounded time, each wait longer than the one before."""
 
 from __future__ import annotations
 
@@ -7,14 +7,48 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from elasticdl.errors import DatabaseAway, DataUnavailable
+from elasticdl import watchdog
+from elasticdl.errors import DatabaseAway, DataUnavailable, FileAway
 
 _log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 _FIRST_S, _LONGEST_S = 0.1, 5.0
+_TOLD_AFTER_S = 0.5  # what is over sooner is in the log only
 
 T = TypeVar("T")
+
+Listener = Callable[[bool, str], None]
+_listener: Listener = lambda is_waiting, reason: None  # noqa: E731
+
+
+def listen(listener: Listener) -> None:
+    """Let `listener(is_waiting, reason)` hear when a wait for data lasts, and when it is over. Called by any thread."""
+    global _listener
+    _listener = listener
+
+
+class Waiting:
+    """One wait for the data called `name`."""
+
+    def __init__(self, name: str, wait: Callable[[float], None] = time.sleep) -> None:
+        self._name = name
+        self._wait = wait
+        self._waited_s = 0.0
+        self._is_told = False
+
+    def wait(self, seconds: float, why: str) -> None:
+        if self._waited_s >= _TOLD_AFTER_S and not self._is_told:
+            self._is_told = True
+            _listener(True, f"{self._name}: {why}; it is tried again")
+        with watchdog.paused(f"waits for {self._name}"):
+            self._wait(seconds)
+        self._waited_s += seconds
+
+    def end(self) -> None:
+        """The data is there."""
+        if self._is_told:
+            _listener(False, f"{self._name}: read again after {self._waited_s:.1f} s")
 
 
 def patiently(
@@ -25,18 +59,27 @@ def patiently(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `attempt` gives, tried again for `retry_s` seconds while it raises DatabaseAway; then DataUnavailable."""
-    until, pause_s = clock() + retry_s, _FIRST_S
+    """What `attempt` gives, tried again for `retry_s` seconds while it raises DatabaseAway or FileAway.
+
+    Then DataUnavailable.
+    """
+    until, pause_s, waiting = clock() + retry_s, _FIRST_S, Waiting(name, wait)
     while True:
         try:
-            return attempt()
-        except DatabaseAway as exc:
+            found = attempt()
+        except (DatabaseAway, FileAway) as exc:
+            is_file = isinstance(exc, FileAway)
             left_s = until - clock()
             if left_s <= 0:
+                what = "it could not be read" if is_file else "the database did not answer"
                 raise DataUnavailable(
-                    f"{name}: the database did not answer for {retry_s:g} s: {exc}; see to it, then go on from the "
+                    f"{name}: {what} for {retry_s:g} s: {exc}; see to it, then go on from the "
                     f"newest checkpoint, or wait longer with data.retry_s (--data_retry_s)"
                 ) from exc
-            _log.warning("%s: the database does not answer, trying again for %.0f s: %s", name, left_s, exc)
-            wait(min(pause_s, left_s))
+            what = "it cannot be read" if is_file else "the database does not answer"
+            _log.warning("%s: %s, trying again for %.0f s: %s", name, what, left_s, exc)
+            waiting.wait(min(pause_s, left_s), f"{what}: {exc}")
             pause_s = min(2 * pause_s, _LONGEST_S)
+        else:
+            waiting.end()
+            return found

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl import watchdog
 from elasticdl.data.interface import Indices, Reader
+from elasticdl.vital import VitalThread
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class Prefetcher:
         self._wishes: dict[Hashable, _Wish] = {}
         self._changed = threading.Condition()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._read_ahead, name="elasticdl-prefetch", daemon=True)
+        self._thread = VitalThread(self._read_ahead, name="elasticdl-prefetch")
 
     def __enter__(self) -> Prefetcher:
         if self._source.can_read_ahead:
@@ -73,14 +75,17 @@ class Prefetcher:
             wish = self._wishes.pop(key, None)
             if wish is not None and not np.array_equal(wish.indices, indices):
                 wish = None
-            while wish is not None and wish.is_running and not self._is_closed:
-                self._changed.wait()
+            if wish is not None and wish.is_running:
+                with watchdog.reading():
+                    while wish.is_running and not self._is_closed:
+                        self._changed.wait()
             self._changed.notify_all()
         if wish is not None and wish.error is not None:
             raise wish.error
         if wish is not None and wish.records is not None:
             return wish.records
-        return self._source.read(indices)
+        with watchdog.reading():
+            return self._source.read(indices)
 
     def close(self) -> None:
         """End the thread after the read it is in. The source stays open."""

@@ -17,7 +17,7 @@ import numpy as np
 from elasticdl.data.files import StoredFile
 from elasticdl.data.index import OffsetIndex, offset_index, read_neighbours
 from elasticdl.data.interface import Indices, Progress, Record, checked
-from elasticdl.errors import DataError
+from elasticdl.errors import BadRecord, DataError
 
 _HEAD = struct.Struct("<QI")
 _FOOT = struct.Struct("<I")
@@ -65,7 +65,7 @@ class TFRecordSource:
         record = payload[begin + _HEAD.size : begin + size - _FOOT.size]
         (expected,) = _FOOT.unpack_from(payload, begin + size - _FOOT.size)
         if masked_crc(record) != expected:
-            raise DataError(
+            raise BadRecord(
                 f"{self.place(index)}: the checksum of the record is wrong; the file is damaged, copy it anew"
             )
         return record
@@ -98,26 +98,24 @@ def _record_starts(file: StoredFile, progress: Progress | None) -> Iterator[Indi
     position = base = number = 0
     buffer = b""
     starts: list[int] = []
-    with file.open() as stream:
-        while position < file.size:
-            if position + _HEAD.size > base + len(buffer):
-                stream.seek(position)
-                buffer, base = stream.read(_BLOCK_BYTES), position
-                if progress is not None:
-                    progress(position, file.size)
-            if len(buffer) - (position - base) < _HEAD.size:
-                raise DataError(_truncated(file, number, position, "its 12 bytes of length"))
-            length, crc = _HEAD.unpack_from(buffer, position - base)
-            if masked_crc(buffer[position - base : position - base + 8]) != crc:
-                raise DataError(_wrong_length(file, number, position, buffer))
-            if position + _FRAME_BYTES + length > file.size:
-                raise DataError(_truncated(file, number, position, f"{_FRAME_BYTES + length} bytes"))
-            starts.append(position)
-            position += _FRAME_BYTES + length
-            number += 1
-            if len(starts) == _BATCH:
-                yield np.array(starts, dtype=np.int64)
-                starts.clear()
+    while position < file.size:
+        if position + _HEAD.size > base + len(buffer):
+            buffer, base = file.read_at(position, _BLOCK_BYTES), position
+            if progress is not None:
+                progress(position, file.size)
+        if len(buffer) - (position - base) < _HEAD.size:
+            raise DataError(_truncated(file, number, position, "its 12 bytes of length"))
+        length, crc = _HEAD.unpack_from(buffer, position - base)
+        if masked_crc(buffer[position - base : position - base + 8]) != crc:
+            raise DataError(_wrong_length(file, number, position, buffer))
+        if position + _FRAME_BYTES + length > file.size:
+            raise DataError(_truncated(file, number, position, f"{_FRAME_BYTES + length} bytes"))
+        starts.append(position)
+        position += _FRAME_BYTES + length
+        number += 1
+        if len(starts) == _BATCH:
+            yield np.array(starts, dtype=np.int64)
+            starts.clear()
     yield np.array(starts, dtype=np.int64)
     if progress is not None:
         progress(file.size, file.size)

@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from elasticdl import replacement
-from elasticdl.data.files import BLOCK_BYTES, StoredFile, find
+from elasticdl.data.content import BLOCK_BYTES
+from elasticdl.data.files import PASSING, StoredFile, find
 from elasticdl.data.interface import Progress
 from elasticdl.errors import DataError
 
@@ -67,7 +68,7 @@ def unpacked(
     if not target.exists():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            _unpack(file, target, max_bytes, progress)
+            file.ask(lambda: _unpack(file, target, max_bytes, progress))
         except BaseException:
             if directory is None:
                 shutil.rmtree(place, ignore_errors=True)
@@ -91,6 +92,8 @@ def _unpack(file: StoredFile, target: Path, max_bytes: int, progress: Progress |
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as exc:
         raise DataError(f"{file.path}: truncated, or no {_packing(file.path)} file: {exc}; copy it anew") from exc
     except OSError as exc:
+        if exc.errno in PASSING:
+            raise
         raise DataError(f"{file.path}: cannot be unpacked into {target.parent}: {exc}") from exc
 
 

@@ -98,6 +98,8 @@ def load(path: Path) -> FeaturesFile:
         text = path.read_text(encoding="utf-8")
     except OSError as exc:
         raise SpecError(f"{path}: expected a features.yaml: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise SpecError(f"{path}: expected a features.yaml in UTF-8: {exc}") from exc
     return parse(text, str(path))
 
 

@@ -194,7 +194,7 @@ def _literal(node: ast.expr, text: str) -> Any:
         return tuple(_literal(one, text) for one in node.elts)
     try:
         return ast.literal_eval(node)
-    except ValueError as exc:
+    except (ValueError, TypeError, MemoryError, RecursionError) as exc:
         raise SpecError(f"{text!r}: expected numbers, texts and lists, nothing computed") from exc
 
 

@@ -18,7 +18,7 @@ from elasticdl.data.collate import collate, objects, stack_arrays
 from elasticdl.data.dataset import Batch, Dataset, Metadata
 from elasticdl.data.interface import Indices, Record, RecordSource
 from elasticdl.data.mode import Mode
-from elasticdl.errors import DataError, ElasticDLError, ModelError
+from elasticdl.errors import BadRecord, DataError, ElasticDLError, ModelError
 from elasticdl.keras import stages
 from elasticdl.keras.runtime import tf
 
@@ -60,7 +60,7 @@ class KerasDataset(Dataset):
             features, labels = _split(self.traced.run(given), self.mode)
         except tf.errors.OpError as exc:
             places = [self.source.place(int(index)) for index in (indices[0], indices[-1])]
-            raise DataError(f"{' … '.join(dict.fromkeys(places))}: dataset_fn failed: {_reason(exc)}") from exc
+            raise BadRecord(f"{' … '.join(dict.fromkeys(places))}: dataset_fn failed: {_reason(exc)}") from exc
         return Batch(features, labels, items)
 
     def _tensors(self, records: list[Record], indices: Indices) -> Any:
@@ -71,7 +71,7 @@ class KerasDataset(Dataset):
             )
         except (ValueError, TypeError) as exc:
             place = self.source.place(int(indices[0]))
-            raise DataError(f"{place} and those after it: other columns or types than in record 0: {exc}") from exc
+            raise BadRecord(f"{place} and those after it: other columns or types than in record 0: {exc}") from exc
 
 
 def build(source: RecordSource, mode: Mode, function: DatasetFunction, metadata: Metadata) -> KerasDataset:

@@ -7,13 +7,15 @@ master before it, should it still live, fails with its next write.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from elasticdl.errors import TransientError
+from elasticdl.errors import JournalDamaged, JournalUnreadable, TransientError
+from elasticdl.frames import Encoder, Writer
 from elasticdl.kube import segments
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import AlreadyThere, ApiAway, Conflict, NotThere
@@ -25,6 +27,7 @@ Document = dict[str, Any]
 _T = TypeVar("_T")
 
 
+_log = logging.getLogger(__name__)
 LONG_BYTES = 256 << 10  # then a whole state should replace the events
 
 
@@ -47,6 +50,7 @@ class ApiJournal:
         name: str,
         namespace: str,
         owner_reference: Document,
+        run: int,
         *,
         timeout_s: float = 60.0,
         sleep: Callable[[float], object] = time.sleep,
@@ -58,6 +62,11 @@ class ApiJournal:
         self._timeout_s = timeout_s  # that the API server may be away
         self._sleep = sleep
         self._writer = uuid.uuid4().hex
+        self._us = Writer(run)
+        self.where = f"the journal of {name} in ConfigMaps"
+        self._encoder = Encoder(self._us)
+        self.writer: Writer | None = None  # of the record that `replay` gave last
+        self._introduction = b""  # who writes, where that is to be said before the next record
         self._begun = 0
         self._failure = "the journal has not been read yet"
         self._head = Segment(0, "head", self._writer, Head().to_bytes())
@@ -74,14 +83,37 @@ class ApiJournal:
         self._failure = ""
         self._take_over()
         has_state = Head.of(self._head).has_state
-        for position, payload in enumerate(segments.records(self._segments)):
-            if position > 0 or not has_state:
-                self._count([payload])
-            yield payload
+        if not self._segments:
+            return
+        decoder = segments.decoder(self._segments)
+        try:
+            for position, record in enumerate(decoder.records()):
+                self.writer = decoder.writer
+                if self.writer is not None and self.writer.run != self._us.run:
+                    self._begin_anew(self.writer.run)
+                    return
+                if position > 0 or not has_state:
+                    self._count([record])
+                yield record
+        except JournalDamaged as exc:
+            raise JournalDamaged(exc.at, exc.why, self.where) from exc
+        except JournalUnreadable as exc:
+            raise JournalUnreadable(exc.by, self.where) from exc
+        self._encoder = decoder.encoder(self._us)
+        self._introduction = self._encoder.introduce() if decoder.writer != self._us else b""
+
+    def _begin_anew(self, run: int) -> None:
+        """The job was deleted and submitted again before the cluster has removed all that belonged to it."""
+        _log.warning("the journal of run %d of %s is removed: this is run %d", run, self._name, self._us.run)
+        earlier, self.writer = self._segments, None
+        self._name_them([], has_state=False)
+        self._delete(earlier)
 
     def append(self, payloads: list[bytes]) -> None:
         """Group commit: the API server has all of them when this returns, or (should we die) none."""
-        stream = b"".join(segments.frame(payload) for payload in payloads)
+        if not self._segments:
+            self._introduction = self._encoder.begin()
+        stream, self._introduction = self._introduction + self._encoder.encode(payloads), b""
         if self._segments and self._segments[-1].has_room(len(stream)):
             last = self._segments[-1]
             self._segments[-1] = self._put(replace(last, content=last.content + stream), last)
@@ -92,7 +124,8 @@ class ApiJournal:
     def compact(self, state: bytes) -> None:
         """Begin anew with `state`. At any moment either the old or the new journal is whole."""
         old = self._segments
-        self._name_them(self._begin(segments.frame(state)), has_state=True)
+        stream, self._introduction = self._encoder.begin() + self._encoder.encode([state]), b""
+        self._name_them(self._begin(stream), has_state=True)
         self.events, self.grown_bytes = 0, 0
         self._delete(old)
 

@@ -1,19 +1,21 @@
-"""The journal of a master as ConfigMaps: segments with records, and a head that says which of them count. Pure.
+"""The journal of a master as ConfigMaps: segments of its stream, and a head that says which of them count. Pure.
 
-A record is its length and its payload. A segment that the head does not name is nobody's: a master died, or was
-replaced, between writing it and naming it.
+`frames` has the bytes of the stream. The API server writes a segment whole or not at all, so none is ever torn. A
+segment that the head does not name is nobody's: a master died, or was replaced, between writing it and naming it.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
-import struct
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from elasticdl.errors import PermanentError
+from elasticdl.errors import JournalDamaged, JournalUnreadable
+from elasticdl.frames import FORMAT, Decoder
 
 Document = dict[str, Any]
 
@@ -22,11 +24,7 @@ JOURNAL_LABEL = "elasticdl.org/journal"
 # all versions for minutes. A job that trains writes once a second; a hundred such must not fill a store of some GB.
 FULL_BYTES = 8 << 10
 MOST_BYTES = 512 << 10  # in one segment, if a single write is that large; a ConfigMap may have twice that
-_LENGTH = struct.Struct("<I")
-
-
-class JournalDamaged(PermanentError):
-    """A segment of the journal is missing: somebody deleted it."""
+_CHECK_BYTES = 9  # eight digits and a space
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +51,24 @@ class Head(NamedTuple):
     has_state: bool = False  # the first record is a whole state, not an event
 
     def to_bytes(self) -> bytes:
-        return json.dumps(self).encode()
+        """With its checksum before it."""
+        body = json.dumps({"format": FORMAT, **self._asdict()}).encode()
+        return _checksum(body) + body
 
     @classmethod
     def of(cls, head: Segment) -> Head:
-        listed, has_state = json.loads(head.content)
-        return cls(tuple((number, id_) for number, id_ in listed), has_state)
+        check, body = head.content[:_CHECK_BYTES], head.content[_CHECK_BYTES:]
+        if check != _checksum(body):
+            if head.content[:1] == b"[":
+                raise JournalUnreadable("an earlier version of ElasticDL, in format 1")
+            raise JournalDamaged(0, "its head has a wrong checksum")
+        try:
+            document = json.loads(body)
+            if (number := int(document["format"])) != FORMAT:
+                raise JournalUnreadable(f"another version of ElasticDL, in format {number}, and this one has {FORMAT}")
+            return cls(tuple((int(n), str(id_)) for n, id_ in document["segments"]), bool(document["has_state"]))
+        except (ValueError, TypeError, LookupError) as exc:
+            raise JournalDamaged(0, f"its head cannot be read: {exc!r}") from exc
 
 
 def name_of(name: str, number: int) -> str:
@@ -76,10 +86,14 @@ def to_document(segment: Segment, name: str, namespace: str, owner_reference: Do
 
 
 def from_document(document: Document) -> Segment:
-    words, metadata = document["data"], document["metadata"]
-    content = base64.b64decode(document.get("binaryData", {}).get("content", ""))
-    number, version, uid = int(words["number"]), metadata["resourceVersion"], metadata["uid"]
-    return Segment(number, words["id"], words["writer"], content, version, uid)
+    metadata = document["metadata"]
+    try:
+        words = document["data"]
+        content = base64.b64decode((document.get("binaryData") or {}).get("content", ""), validate=True)
+        number, version, uid = int(words["number"]), metadata["resourceVersion"], metadata["uid"]
+        return Segment(number, words["id"], words["writer"], content, version, uid)
+    except (ValueError, TypeError, LookupError) as exc:
+        raise JournalDamaged(0, f"ConfigMap {metadata.get('name')} cannot be read: {exc!r}") from exc
 
 
 def choose(head: Segment, found: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
@@ -88,22 +102,29 @@ def choose(head: Segment, found: Iterable[Segment]) -> tuple[list[Segment], list
     named = Head.of(head).segments
     for number, id_ in named:
         if id_ not in by_id:
-            raise JournalDamaged(f"segment {number} of the journal is missing: somebody deleted it")
+            raise JournalDamaged(0, f"segment {number} of it is missing: somebody deleted or changed it")
     journal = [by_id.pop(id_) for _, id_ in named]
     return journal, list(by_id.values())
 
 
-def frame(payload: bytes) -> bytes:
-    return _LENGTH.pack(len(payload)) + payload
+def content_of(documents: Iterable[Document]) -> bytes:
+    """The stream of a journal whose ConfigMaps were listed, in any order; b"" of one that was never written to."""
+    found = [from_document(document) for document in documents]
+    heads = [segment for segment in found if segment.number == 0]
+    if not heads:
+        raise JournalDamaged(0, "its head is missing")
+    journal, _ = choose(heads[0], found)
+    return b"".join(segment.content for segment in journal)
 
 
-def records(journal: Iterable[Segment]) -> Iterator[bytes]:
-    """Their records, oldest first. A large one may begin in one segment and end in another."""
-    stream, at = b"".join(segment.content for segment in journal), 0
-    while at < len(stream):
-        (length,) = _LENGTH.unpack_from(stream, at)
-        yield stream[at + _LENGTH.size : at + _LENGTH.size + length]
-        at += _LENGTH.size + length
+def decoder(journal: Iterable[Segment]) -> Decoder:
+    """Of their stream: a frame may begin in one segment and end in another."""
+    stream = b"".join(segment.content for segment in journal)
+    return Decoder(io.BytesIO(stream).read, len(stream), can_be_torn=False)
+
+
+def _checksum(body: bytes) -> bytes:
+    return b"%08x " % zlib.crc32(body)
 
 
 def pieces(stream: bytes) -> list[bytes]:

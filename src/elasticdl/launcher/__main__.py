@@ -6,23 +6,25 @@ Started by `process.start` and `process.adopt`, not by hand.
 from __future__ import annotations
 
 import argparse
-import fcntl
+import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from elasticdl import log
 from elasticdl.clock import WallClock
+from elasticdl.errors import PermanentError
+from elasticdl.launcher import living
 from elasticdl.launcher.child import Child
 from elasticdl.launcher.interface import Running
+from elasticdl.launcher.issuer import Issuer
 from elasticdl.launcher.link import MASTER
 from elasticdl.launcher.loop import Loop
-from elasticdl.launcher.record import Record, start_ticks
+from elasticdl.launcher.record import Record, hold, start_ticks
 from elasticdl.launcher.restarts import Restarts
 from elasticdl.spec.directory import JobDirectory
 
@@ -31,7 +33,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m elasticdl.launcher", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--attached-fd", type=int)
+    parser.add_argument("--run", type=int, required=True, help="number of the job's run that is to be kept going")
     parser.add_argument("--adopt", action="store_true", help="take over from a launcher that died")
+    parser.add_argument("--stop", metavar="REASON", default="", help="have the job stopped, with a checkpoint")
     parser.add_argument("--master-fd", type=int, help="our end of the socketpair of the living master")
     parser.add_argument("--master-pid", type=int)
     parser.add_argument("--master", default=MASTER, help="the module that is run as the master")
@@ -40,14 +44,33 @@ def main(argv: list[str]) -> int:
     directory = JobDirectory(arguments.directory.absolute())
     log.configure("launcher")
     _close_others({arguments.attached_fd, arguments.master_fd})
-    with _only_one(directory, wait=arguments.adopt):
+    # A successor may be here a moment before its predecessor is quite dead.
+    with hold(directory, wait=arguments.adopt):
+        if directory.run != arguments.run:
+            logging.getLogger("elasticdl").error(
+                "run %d of this job is over: run %d has begun since", arguments.run, directory.run
+            )
+            return PermanentError.exit_code
+        if arguments.stop and directory.result.exists():
+            return 0  # another one was faster
         record = _record(directory, is_adopting=arguments.adopt, is_attached=arguments.attached_fd is not None)
-        loop = Loop(directory, record, master=arguments.master, clock=WallClock(), restarts=Restarts())
+        loop = Loop(
+            directory,
+            record,
+            run=arguments.run,
+            master=arguments.master,
+            clock=WallClock(),
+            restarts=Restarts(),
+            issuer=Issuer.open(directory),
+        )
+        loop.stop_reason = arguments.stop
         loop.watch_attached(_told_to_end())
         if arguments.attached_fd is not None:
             loop.watch_attached(arguments.attached_fd)
         elif (attached := _attached(record)) is not None:
             loop.watch_attached(attached)
+        if arguments.master_fd is None:
+            _kill_strays(directory, arguments.run)
         if arguments.adopt:
             loop.adopt_replicas()
         if arguments.master_fd is not None:
@@ -90,16 +113,12 @@ def _told_to_end() -> int:
     return reading
 
 
-@contextmanager
-def _only_one(directory: JobDirectory, *, wait: bool) -> Iterator[None]:
-    """Two launchers would start everything twice. The kernel frees the lock of a dead one."""
-    descriptor = os.open(directory.root, os.O_RDONLY)
-    try:
-        # A successor may be here a moment before its predecessor is quite dead.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(descriptor)
+def _kill_strays(directory: JobDirectory, run: int) -> None:
+    """A master that no launcher wrote down: its journal has all it knows, and ours goes on from there."""
+    for running in living.find_all(directory, run):
+        if running.replica == living.MASTER and (child := Child.adopt(running)):
+            child.signal(signal.SIGKILL)
+            child.forget()
 
 
 def _close_others(kept: set[int | None]) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from elasticdl.launcher.naming import (
     MASTER,
     MASTER_PORT,
+    SCRAPE_LABEL,
     WORKER,
     Document,
     Owner,
     chosen,
     cluster_of,
+    master_account,
     master_name,
     metadata,
     metrics_port,
+    worker_account,
 )
 from elasticdl.spec import JobSpec
 
-# All that a master does to the API; no Secrets, nothing outside its namespace.
+# All that a master does to the API; no Secrets but those its pods get, nothing outside its namespace.
 RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "pods", ("create", "get", "list", "watch", "delete")),
     ("", "configmaps", ("create", "get", "list", "watch", "update", "patch", "delete")),
@@ -35,9 +38,9 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def service_accounts(spec: JobSpec, owner: Owner) -> list[Document]:
     """One for workers and ps, without rights; one for the master, unless the person has named another."""
-    names = {f"{spec.name}-{WORKER}": WORKER}
+    names = {worker_account(spec): WORKER}
     if not cluster_of(spec).service_account:
-        names[master_name(spec)] = MASTER
+        names[master_account(spec)] = MASTER
     return [
         {
             "apiVersion": "v1",
@@ -54,7 +57,7 @@ def rights(spec: JobSpec, owner: Owner) -> list[Document]:
     if cluster_of(spec).service_account:
         return []
     name = master_name(spec)
-    account = {"kind": "ServiceAccount", "name": name}
+    account = {"kind": "ServiceAccount", "name": master_account(spec)}
     if cluster_of(spec).namespace:
         account["namespace"] = cluster_of(spec).namespace
     role: Document = {
@@ -64,6 +67,7 @@ def rights(spec: JobSpec, owner: Owner) -> list[Document]:
         "rules": [
             *(_rule(*one) for one in RULES),
             *(_rule(*one) | {"resourceNames": [name]} for one in OWN_RULES),
+            *_secrets_rule(spec),
         ],
     }
     binding: Document = {
@@ -74,6 +78,12 @@ def rights(spec: JobSpec, owner: Owner) -> list[Document]:
         "subjects": [account],
     }
     return [role, binding]
+
+
+def _secrets_rule(spec: JobSpec) -> list[Document]:
+    """The Secrets its pods have as variables: an admission policy lets a master hand out what it may read itself."""
+    names = sorted(cluster_of(spec).environ_secrets)
+    return [_rule("", "secrets", ("get",)) | {"resourceNames": names}] if names else []
 
 
 def _rule(group: str, resource: str, verbs: tuple[str, ...]) -> Document:
@@ -100,7 +110,9 @@ def service(spec: JobSpec, owner: Owner) -> Document:
 
 
 def network_policies(spec: JobSpec, owner: Owner) -> list[Document]:
-    """Pods of a job are reached by pods of the same job only; the master's metrics by anyone.
+    """Pods of a job are reached by pods of the same job only; the master's metrics by those of namespaces that scrape.
+
+    A namespace scrapes if it is labelled so, which only administrators can do.
 
     Probes and the API server's port-forward come from the kubelet of the node, which most networks do not subject
     to policies: the command line still reaches the master. Allowed traffic adds up over policies, so there are two.
@@ -108,9 +120,11 @@ def network_policies(spec: JobSpec, owner: Owner) -> list[Document]:
     if not cluster_of(spec).network_policy:
         return []
     own = {"podSelector": {"matchLabels": chosen(spec)}}
+    scraping = {"namespaceSelector": {"matchLabels": {SCRAPE_LABEL: "true"}}}
+    ports = [{"protocol": "TCP", "port": metrics_port(spec)}]
     doors: dict[str, tuple[str, Document]] = {
         f"{spec.name}-pods": ("", {"from": [own]}),
-        f"{spec.name}-metrics": (MASTER, {"ports": [{"protocol": "TCP", "port": metrics_port(spec)}]}),
+        f"{spec.name}-metrics": (MASTER, {"from": [scraping], "ports": ports}),
     }
     return [
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource  # noqa: F401  # os.wait4 imports it at its first call, when there may be no descriptor left
 import select
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elasticdl.launcher.interface import Exited, Running
+from elasticdl.launcher.interface import OOM, Exited, Running
 from elasticdl.launcher.record import start_ticks
 
 # Who a process is must never be inherited: neither from another job nor from a torchrun we may run under.
@@ -20,6 +21,7 @@ IDENTITY = frozenset(
         "ELASTICDL_WORKER",
         "ELASTICDL_PS",
         "ELASTICDL_ADDRESS",
+        "ELASTICDL_RUN",
         "RANK",
         "LOCAL_RANK",
         "GROUP_RANK",
@@ -55,7 +57,7 @@ class Child:
         now: float,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        """Start `argv` in a session of its own, its output appended to `log`. OSError if it cannot be executed."""
+        """Start `argv` in a session of its own, its output appended to `log`. OSError if that cannot be."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 list(argv),
@@ -67,8 +69,14 @@ class Child:
                 start_new_session=True,
             )
         # Not yet waited for, so pid and start time are its own even if it has already ended.
-        ticks = start_ticks(process.pid) or 0
-        return cls(Running(name, process.pid, now, ticks), os.pidfd_open(process.pid), process)
+        try:
+            ticks = start_ticks(process.pid) or 0
+            return cls(Running(name, process.pid, now, ticks), os.pidfd_open(process.pid), process)
+        except OSError:
+            # No descriptor is left: nobody would ever hear of its end.
+            process.kill()
+            process.wait()
+            raise
 
     @classmethod
     def adopt(cls, running: Running) -> Child | None:
@@ -101,16 +109,31 @@ class Child:
         """Stop watching it, whether it lives or not."""
         os.close(self._pidfd)
 
-    def reap(self, now: float) -> Exited:
-        """How it ended. To be called once, when the pidfd is readable."""
+    def reap(self, now: float, *, out_of_memory: bool = False) -> Exited:
+        """How it ended. To be called once, when the pidfd is readable. `out_of_memory`: the kernel says so."""
         # A replica is its process group, as a pod is: whatever it started ends with it.
         self._kill_group()
-        code = self._process.wait() if self._process else None
+        code, peak_bytes = self._wait()
         os.close(self._pidfd)
-        name, pid = self.running.replica, self.running.pid
-        if code is not None and code < 0:
-            return Exited(name, pid, None, -code, now)
-        return Exited(name, pid, code, None, now)
+        number = -code if code is not None and code < 0 else None
+        is_killed = number == signal.SIGKILL or code is None
+        return Exited(
+            self.running.replica,
+            self.running.pid,
+            code if number is None else None,
+            number,
+            now,
+            OOM if out_of_memory and is_killed else "",
+            peak_bytes,
+        )
+
+    def _wait(self) -> tuple[int | None, int]:
+        """Its exit code, and the most memory that it or one of its children had."""
+        if self._process is None:
+            return None, 0
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        return self._process.returncode, usage.ru_maxrss * 1024
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):

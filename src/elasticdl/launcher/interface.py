@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+OOM = "oom"
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -36,12 +38,18 @@ class Exited:
     code: int | None
     signal: int | None
     at: float
+    cause: str = ""  # OOM: the kernel ended it for lack of memory; "": nobody said why
+    peak_bytes: int = 0  # of its memory; 0: not known
+    reason: str = ""  # that it left behind itself, see elasticdl.vital
 
     @property
     def why(self) -> str:
+        if self.cause == OOM:
+            return "killed by the kernel's OOM killer"
         if self.signal is not None:
             return f"killed by signal {self.signal}"
-        return "ended, exit code unknown" if self.code is None else f"exited with code {self.code}"
+        how = "ended, exit code unknown" if self.code is None else f"exited with code {self.code}"
+        return f"{how}: {self.reason}" if self.reason else how
 
 
 class Launcher(Protocol):

@@ -68,11 +68,12 @@ class Link:
 
 
 def start_master(
-    directory: JobDirectory, module: str, environ: Mapping[str, str], now: float
+    directory: JobDirectory, run: int, module: str, environ: Mapping[str, str], now: float
 ) -> tuple[Child, socket.socket]:
     """A new master with one end of a fresh socketpair, and our end of it."""
     ours, theirs = socket.socketpair()
     with theirs:
-        argv = [sys.executable, "-P", "-m", module, str(directory.root), "--launcher-fd", str(theirs.fileno())]
+        argv = [sys.executable, "-P", "-m", module, str(directory.root)]
+        argv += ["--launcher-fd", str(theirs.fileno()), "--run", str(run)]
         log, passed = directory.log("master"), [theirs.fileno()]
         return Child.spawn("master", argv, environ=environ, log=log, now=now, pass_fds=passed), ours

@@ -5,7 +5,6 @@ It decides nothing about the job, except that a dead master is started again.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
@@ -14,22 +13,31 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from elasticdl import stacks, vital
 from elasticdl.clock import Clock
+from elasticdl.errors import StateDamaged
 from elasticdl.launcher import wire
 from elasticdl.launcher.child import Child, inherited
 from elasticdl.launcher.interface import Exited
+from elasticdl.launcher.issuer import ALWAYS, Issuer
 from elasticdl.launcher.link import Link, start_master
+from elasticdl.launcher.living import find_replicas
+from elasticdl.launcher.oom import OomWitness
 from elasticdl.launcher.record import Record
 from elasticdl.launcher.restarts import WRONG_JOB, GiveUp, Restarts
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.launcher.vigil import Finding, Vigil
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 NOT_EXECUTABLE = 127  # as a shell says it
 KILL_AFTER_S = 5.0  # between SIGTERM and SIGKILL once the job is over
 TAIL_BYTES = 2000
-FULL_BYTES = 64 << 10  # a disk with less room than this is full
+FULL_BYTES = 64 << 10  # a disk with less room than this is full …
+FULL_S = 300.0  # … and for so long a master that cannot write is not given up, but started when there is room
+AGAIN_S = 0.5  # before what failed for want of descriptors or room is tried again
 LOG = logging.getLogger("elasticdl")
 
 
@@ -37,19 +45,34 @@ class Loop:
     """Runs until the job is over and every replica has ended; `run` returns the job's exit code."""
 
     def __init__(
-        self, directory: JobDirectory, record: Record, *, master: str, clock: Clock, restarts: Restarts
+        self,
+        directory: JobDirectory,
+        record: Record,
+        *,
+        run: int,
+        master: str,
+        clock: Clock,
+        restarts: Restarts,
+        issuer: Issuer,
     ) -> None:
         self._directory = directory
         self._record = record
+        self._run = run
         self._module = master
         self._clock = clock
         self._restarts = restarts
+        self._issuer = issuer
         self._selector = selectors.DefaultSelector()
         self._children: dict[str, Child] = {}
         self._master: Link | None = None
         self._environ = inherited(os.environ)
+        self._oom = OomWitness()
+        self.stop_reason = ""  # why the job is to be stopped: every master is told
         self._exit_code: int | None = None  # set once the job is over
         self._deadlines: list[tuple[float, int]] = []  # (monotonic time, signal for whoever still lives)
+        self._vigil = Vigil()  # over the master
+        self._start_at: float | None = None  # monotonic time at which a master is started
+        self._full_since: float | None = None
 
     def watch_attached(self, readable: int) -> None:
         """Stop the job when descriptor `readable` is: a command line's pipe or pidfd, or a signal to the launcher."""
@@ -62,6 +85,21 @@ class Loop:
                 self._watch(child)
             else:
                 self._ended(Exited(running.replica, running.pid, None, None, self._clock.now()))
+        # It may have died before it wrote down what it had just started.
+        known = {child.running.pid for child in self._children.values()}
+        for running in find_replicas(self._directory, self._run):
+            if running.pid not in known and (child := Child.adopt(running)):
+                self._adopt_unrecorded(child)
+
+    def _adopt_unrecorded(self, child: Child) -> None:
+        name, pid = child.running.replica, child.running.pid
+        if name in self._children:
+            LOG.error("%s (pid %d) is there twice: this one, which no launcher wrote down, is killed", name, pid)
+            child.signal(signal.SIGKILL)
+            child.forget()
+            return
+        LOG.info("%s (pid %d) was not written down by the launcher before", name, pid)
+        self._watch(child)
 
     def adopt_master(self, end: socket.socket) -> None:
         """Go on with the living master; should it have died meanwhile, `run` starts another."""
@@ -71,6 +109,7 @@ class Loop:
             end.close()
 
     def run(self) -> int:
+        self._issuer.issue_again((*ALWAYS, *self._children), self._clock.now())
         if self._master is None:
             self._start_master()
         self._save()
@@ -80,6 +119,9 @@ class Loop:
                 if self._selector.get_map().get(key.fd) == key:
                     key.data(events)
             self._keep_deadlines()
+            self._watch_master()
+            self._issuer.renew(self._clock.now())
+        self._issuer.close()
         return self._exit_code
 
     def _perform(self, document: dict[str, Any]) -> None:
@@ -89,6 +131,8 @@ class Loop:
             case "signal":
                 if child := self._children.get(document["replica"]):
                     child.signal(document["signal"])
+            case "alive":
+                self._vigil.hear(time.monotonic(), float(document["limit_s"]))
             case "over":
                 self._over(document["exit_code"], document.get("grace_s"))
             case unknown:
@@ -102,6 +146,7 @@ class Loop:
             return
         log = self._directory.log(name)
         try:
+            self._issuer.issue(name, self._clock.now())
             child = Child.spawn(name, argv, environ=self._environ | environ, log=log, now=self._clock.now())
         except OSError as exc:
             with suppress(OSError), log.open("a") as output:
@@ -113,6 +158,7 @@ class Loop:
         self._tell(wire.started(child.running))
 
     def _watch(self, child: Child) -> None:
+        self._oom.watch(child.running.pid)
         self._children[child.running.replica] = child
         self._record.replicas[child.running.replica] = child.running
         self._selector.register(child, selectors.EVENT_READ, lambda _: self._reap(child))
@@ -120,10 +166,18 @@ class Loop:
     def _reap(self, child: Child) -> None:
         self._selector.unregister(child)
         del self._children[child.running.replica]
-        self._ended(child.reap(self._clock.now()))
+        out_of_memory = self._oom.has_killed(child.running.pid)
+        self._ended(self._with_reason(child.reap(self._clock.now(), out_of_memory=out_of_memory)))
+
+    def _with_reason(self, exited: Exited) -> Exited:
+        """A replica that failed may have left behind why."""
+        if exited.code in (None, 0):
+            return exited
+        return replace(exited, reason=vital.read_reason(self._directory.exit_reason(exited.replica)))
 
     def _ended(self, exited: Exited) -> None:
         self._record.replicas.pop(exited.replica, None)
+        self._issuer.forget(exited.replica)
         self._record.exited.append(exited)
         # Told before it is kept: survivors wait for this news, and a launcher that dies in between
         # leaves a record from which its successor finds out.
@@ -139,29 +193,60 @@ class Loop:
         self._tell({"event": "detached"})
 
     def _start_master(self) -> None:
-        self._connect(*start_master(self._directory, self._module, self._environ, self._clock.now()))
+        self._start_at = None
+        try:
+            started = start_master(self._directory, self._run, self._module, self._environ, self._clock.now())
+        except OSError as exc:
+            LOG.error("no master can be started now: %s", exc)
+            self._start_at = time.monotonic() + AGAIN_S
+        else:
+            self._connect(*started)
+            self._save()
+
+    def _waits_for_room(self) -> bool:
+        """Whether the disk is full, and has not been for too long."""
+        if shutil.disk_usage(self._directory.root).free >= FULL_BYTES:
+            self._full_since = None
+            return False
+        now = time.monotonic()
+        if self._full_since is None:
+            LOG.warning("no space is left for %s: the master is started once there is some", self._directory.root)
+            self._full_since = now
+        return now - self._full_since < FULL_S
 
     def _connect(self, child: Child, end: socket.socket) -> None:
         link = Link(child, end, self._selector, self._perform, self._master_ended)
         self._master, self._record.master = link, child.running
+        self._vigil = Vigil()
         link.open()
         link.tell(wire.replicas(self._record.replicas.values(), self._record.exited))
         if self._record.detached:
             link.tell({"event": "detached"})
+        if self.stop_reason:
+            link.tell({"event": "stop", "why": self.stop_reason})
 
     def _master_ended(self) -> None:
         assert self._master is not None
-        death = self._master.child.reap(self._clock.now())
+        death = self._with_reason(self._master.child.reap(self._clock.now()))
         self._master, self._record.master = None, None
         if self._exit_code is None:
             LOG.warning("master (pid %d) %s before the job was over", death.pid, death.why)
-            served = (read_json(self._directory.master) or {}).get("pid") == death.pid
-            decision = self._restarts.decide(death, served=served)
-            if isinstance(decision, GiveUp):
+            served = self._has_served(death.pid)
+            if death.code != WRONG_JOB and self._waits_for_room():
+                self._start_at = time.monotonic() + AGAIN_S
+            elif isinstance(decision := self._restarts.decide(death, served=served), GiveUp):
                 self._give_up(decision)
+            elif decision.after_s:
+                self._start_at = time.monotonic() + decision.after_s
             else:
                 self._start_master()
         self._save()
+
+    def _has_served(self, pid: int) -> bool:
+        try:
+            return bool((read_json(self._directory.master) or {}).get("pid") == pid)
+        except (OSError, StateDamaged):
+            return True  # nobody can know: the benefit of the doubt
 
     def _give_up(self, decision: GiveUp) -> None:
         log = self._directory.log("master")
@@ -170,17 +255,23 @@ class Loop:
             result = {"phase": "failed", "reason": self._explain(decision, log), "exit_code": decision.exit_code}
             self._directory.reserve.unlink(missing_ok=True)
             try:
-                write_private(self._directory.result, json.dumps(result))
+                write_json(self._directory.result, result)
             except OSError as exc:
                 LOG.error("%s cannot be written: %s", self._directory.result, exc.strerror)
-        self._over(decision.exit_code, None)
+        # Workers that hold a state write it first: by the result and the signal they know that no master will come.
+        spec = self._directory.load_spec()
+        self._over(decision.exit_code, spec.timing.grace_s + spec.checkpoint.retry_s)
 
     def _explain(self, decision: GiveUp, log: Path) -> str:
         root = self._directory.root
         if decision.exit_code != WRONG_JOB and shutil.disk_usage(root).free < FULL_BYTES:
             return f"no space is left for {root}: free some, then go on with --resume ({decision.reason})"
-        tail = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-        return f"{decision.reason}. {log} ends with:\n{tail}"
+        try:
+            tail = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+        except OSError as exc:
+            tail = f"(it cannot be read: {exc})"
+        kept = "" if decision.exit_code == WRONG_JOB else "; workers keep what they hold: go on with --resume"
+        return f"{decision.reason}{kept}. {log} ends with:\n{tail}"
 
     def _over(self, exit_code: int, grace_s: float | None) -> None:
         if self._exit_code is not None:
@@ -195,10 +286,31 @@ class Loop:
             (now + grace_s + KILL_AFTER_S, signal.SIGKILL),
         ]
 
+    def _watch_master(self) -> None:
+        """Kill a master whose loop stands still: another one goes on with its journal."""
+        if self._master is None or self._exit_code is not None:
+            return
+        child = self._master.child
+        match self._vigil.look(time.monotonic()):
+            case Finding.SILENT:
+                LOG.warning("the master (pid %d) does not turn: its stacks are asked for", child.running.pid)
+                child.signal(stacks.DUMP_SIGNAL)
+            case Finding.STALLED if not stacks.is_traced(child.running.pid):
+                LOG.error("the master (pid %d) stands still: it is killed and replaced", child.running.pid)
+                child.signal(signal.SIGKILL)
+
     def _until_deadline(self) -> float | None:
-        return max(0.0, self._deadlines[0][0] - time.monotonic()) if self._deadlines else None
+        instants = [at for at, _ in self._deadlines[:1]] + ([self._start_at] if self._start_at is not None else [])
+        waits = [max(0.0, at - time.monotonic()) for at in instants]
+        looks = [wait_s for wait_s in (self._issuer.wait_s, self._vigil.wait_s) if wait_s]
+        return min([*waits, *looks], default=None)
 
     def _keep_deadlines(self) -> None:
+        if self._exit_code is None and self._start_at is not None and self._start_at <= time.monotonic():
+            if self._waits_for_room():
+                self._start_at = time.monotonic() + AGAIN_S
+            else:
+                self._start_master()
         while self._deadlines and self._deadlines[0][0] <= time.monotonic():
             _, number = self._deadlines.pop(0)
             # The master ends by itself; only one that hangs to the very end is killed.

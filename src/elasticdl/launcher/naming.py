@@ -10,10 +10,12 @@ Document = dict[str, Any]
 
 MASTER_PORT = 50001
 METRICS_PORT = 50002
+HEALTH_PORT, HEALTH_PATH = 50003, "/healthz"  # of a master, for the kubelet alone
 
 JOB_LABEL = "elasticdl.org/job"
 ROLE_LABEL = "elasticdl.org/role"
 REPLICA_LABEL = "elasticdl.org/replica"
+SCRAPE_LABEL = "elasticdl.org/scrape-metrics"  # of a namespace whose pods may read metrics
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 MASTER, WORKER, PS = "master", "worker", "ps"
@@ -92,8 +94,18 @@ def metadata(
 
 
 def master_name(spec: JobSpec) -> str:
-    """Of the master's StatefulSet, of its Service, and of its ServiceAccount."""
+    """Of the master's StatefulSet, of its Service, and of its rights."""
     return f"{spec.name}-{MASTER}"
+
+
+def master_account(spec: JobSpec) -> str:
+    """Of the master's ServiceAccount. By its first letters admission policies know a master: deploy/chart."""
+    return cluster_of(spec).service_account or f"elasticdl-{MASTER}-{spec.name}"
+
+
+def worker_account(spec: JobSpec) -> str:
+    """Of the ServiceAccount of workers and ps, which may nothing."""
+    return f"{spec.name}-{WORKER}"
 
 
 def spec_name(spec: JobSpec) -> str:

@@ -49,10 +49,21 @@ def prepare(role: str, env: PodEnv, places: Places) -> JobDirectory:
 
         # The mounted file may be read by the group of the pod; whoever uses keys wants them private.
         write_private(directory.root / keys.FILE, _text(places.secret / certificates.PS_KEYS))
+    if spec.security.tls:
+        _link_certificates(directory, places.secret, role, env.replica)
     # Workers and ps find the master by the name of its Service; the master takes from it the port to listen on.
     address = f"{master_name(spec)}.{env.namespace}.svc:{MASTER_PORT}"
     write_private(directory.master, json.dumps({"address": address}))
     return directory
+
+
+def _link_certificates(directory: JobDirectory, secret: Path, role: str, replica: str) -> None:
+    """Links, not copies: a kubelet replaces what it has mounted."""
+    directory.certificates.mkdir(mode=0o700, exist_ok=True)
+    own = directory.certificates / f"{role if role == MASTER else replica}.pem"
+    for link, name in ((directory.authority, certificates.AUTHORITY), (own, certificates.certificate_name(role))):
+        link.unlink(missing_ok=True)
+        link.symlink_to(secret / name)
 
 
 def command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str], dict[str, str]]:
@@ -60,9 +71,9 @@ def command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str],
     if role == MASTER:
         return ["elasticdl.master", str(directory.root), "--pods"], {}
     if role == WORKER:
-        return ["elasticdl.worker"], WorkerEnv(directory.root, WorkerId(env.replica), env.ip).to_environ()
+        return ["elasticdl.worker"], WorkerEnv(directory.root, WorkerId(env.replica), env.ip, env.run).to_environ()
     assert role == PS, role
-    return ["elasticdl.ps"], PsEnv(directory.root, PsId(env.replica), env.ip).to_environ()
+    return ["elasticdl.ps"], PsEnv(directory.root, PsId(env.replica), env.ip, env.run).to_environ()
 
 
 def _here(given: JobSpec, role: str, env: PodEnv, places: Places) -> JobSpec:
@@ -70,12 +81,8 @@ def _here(given: JobSpec, role: str, env: PodEnv, places: Places) -> JobSpec:
     # A port-forward ends at localhost, workers come to the pod's address: a master listens at both.
     address = ANY_ADDRESS if role == MASTER else env.ip
     change: load.Document = {"workers": {"address": address}}
-    if (places.secret / certificates.CERTIFICATE).exists():
-        change["security"] = {
-            "certificate": str(places.secret / certificates.CERTIFICATE),
-            "key": str(places.secret / certificates.KEY),
-            "authority": str(places.secret / certificates.AUTHORITY),
-        }
+    if (places.secret / certificates.AUTHORITY).exists():
+        change["security"] = {"tls": True}
     if role == MASTER:
         change["metrics_port"] = metrics_port(given)
     writable = {

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from elasticdl.launcher import resources
+from elasticdl.launcher import certificates, resources
 from elasticdl.launcher.naming import (
+    HEALTH_PATH,
+    HEALTH_PORT,
     MASTER,
     MASTER_PORT,
-    WORKER,
     Document,
     chosen,
     cluster_of,
-    master_name,
+    master_account,
     metrics_port,
+    worker_account,
 )
 from elasticdl.spec import ClusterSpec, JobSpec, env
 
@@ -41,7 +43,7 @@ def pod_spec(
     volumes, mounts = _volumes(spec, role)
     found: Document = {
         "restartPolicy": "Always" if role == MASTER else "Never",
-        "serviceAccountName": service_account(spec, role),
+        "serviceAccountName": master_account(spec) if role == MASTER else worker_account(spec),
         "automountServiceAccountToken": role == MASTER,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": math.ceil(spec.timing.grace_s) + LEAVE_S,
@@ -90,11 +92,6 @@ def pod_spec(
     return found
 
 
-def service_account(spec: JobSpec, role: str) -> str:
-    """The master's may touch pods; all others have one that may do nothing."""
-    return (cluster_of(spec).service_account or master_name(spec)) if role == MASTER else f"{spec.name}-{WORKER}"
-
-
 def _variables(spec: JobSpec, replica: str, environ: Mapping[str, str]) -> list[Document]:
     """Ours win over the person's, which win over settings."""
     ours = {"HOME": "/tmp", "USER": "elasticdl"}  # the user has no entry in the image's passwd
@@ -106,24 +103,25 @@ def _variables(spec: JobSpec, replica: str, environ: Mapping[str, str]) -> list[
 
 
 def _listening(spec: JobSpec) -> Document:
-    """Ports and probes of the master.
+    """Ports and probes of the master: whether its loop goes round, asked over HTTP. See master/pods.py.
 
     Workers and ps have no probes: they speak to the master several times a second, so it knows sooner than a kubelet
     who is stuck; a kubelet that killed one would only make a failure of it.
     """
 
     def probe(**more: int) -> Document:
-        return {"tcpSocket": {"port": "grpc"}, "timeoutSeconds": 5} | more
+        return {"httpGet": {"path": HEALTH_PATH, "port": "health"}, "timeoutSeconds": 5} | more
 
     return {
         "ports": [
             {"name": "grpc", "containerPort": MASTER_PORT},
             {"name": "metrics", "containerPort": metrics_port(spec)},
+            {"name": "health", "containerPort": HEALTH_PORT},
         ],
         # On a node where a hundred begin at once it takes minutes. Killed for that, each would only begin again.
         "startupProbe": probe(periodSeconds=2, failureThreshold=START_S // 2),
         "readinessProbe": probe(periodSeconds=2),
-        "livenessProbe": probe(periodSeconds=10, failureThreshold=6),
+        "livenessProbe": probe(periodSeconds=10, failureThreshold=3),
     }
 
 
@@ -163,7 +161,14 @@ def _volumes(spec: JobSpec, role: str) -> tuple[list[Document], list[Document]]:
     state = {"persistentVolumeClaim": {"claimName": cluster.state_claim}} if has_claim else {"emptyDir": {}}
     volumes: list[Document] = [
         {"name": "spec", "configMap": {"name": f"{spec.name}-spec"}},
-        {"name": "secret", "secret": {"secretName": f"{spec.name}-secret", "defaultMode": 0o440}},
+        {
+            "name": "secret",
+            "secret": {
+                "secretName": f"{spec.name}-secret",
+                "defaultMode": 0o440,
+                "items": [{"key": name, "path": name} for name in certificates.file_names(spec, role)],
+            },
+        },
         {"name": "state"} | state,
         {"name": "tmp", "emptyDir": {}},
     ]

@@ -25,6 +25,7 @@ from elasticdl.launcher.naming import ROLE_LABEL, WORKER, Owner, cluster_of, pod
 from elasticdl.launcher.pod_book import PodBook
 from elasticdl.launcher.pod_calls import Calls
 from elasticdl.spec import JobSpec
+from elasticdl.vital import VitalThread
 
 Document = dict[str, Any]
 
@@ -68,7 +69,7 @@ class PodLauncher:
         """Watch until cancelled."""
         stopped = threading.Event()
         arguments = (asyncio.get_running_loop(), stopped)
-        threading.Thread(target=self._watch, args=arguments, name="pod-watch", daemon=True).start()
+        VitalThread(self._watch, args=arguments, name="pod-watch").start()
         try:
             await self._calls.failed
         finally:

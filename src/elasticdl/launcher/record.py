@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elasticdl.errors import StateDamaged
 from elasticdl.launcher.interface import Exited, Running
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -30,12 +37,16 @@ class Record:
             "replicas": [asdict(one) for one in self.replicas.values()],
             "exited": [asdict(one) for one in self.exited],
         }
-        write_private(path, json.dumps(document, indent=1))
+        write_json(path, document)
 
     @classmethod
     def load(cls, path: Path) -> Record | None:
-        """The record at `path`; None if no launcher ever wrote one."""
-        document = read_json(path)
+        """The record at `path`; None if no launcher ever wrote one, or if it is damaged: /proc knows who lives."""
+        try:
+            document = read_json(path)
+        except StateDamaged as exc:
+            _log.error("%s; processes are looked for in /proc", exc)
+            return None
         if document is None:
             return None
         return cls(
@@ -56,17 +67,50 @@ def is_kept(directory: JobDirectory) -> bool:
     """Whether a launcher or a master keeps the job going."""
     record = Record.load(directory.launcher)
     if record is None:
-        return False
+        return directory.launcher.exists() and is_held(directory)
     return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))
 
 
 def start_ticks(pid: int) -> int | None:
     """When `pid` started, in clock ticks since boot; None if there is no such living process."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def is_session_leader(pid: int) -> bool:
+    fields = _stat(pid)
+    return bool(fields) and int(fields[3]) == pid
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none if there is no such living process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
     # The second field is the command in brackets and may hold anything, brackets and spaces too.
     fields = stat.rpartition(")")[2].split()
-    state, started = fields[0], fields[19]
-    return None if state in "ZX" else int(started)
+    return [] if fields[0] in "ZX" else fields
+
+
+def is_held(directory: JobDirectory) -> bool:
+    """Whether a launcher lives, or somebody is about to resume the job."""
+    try:
+        with hold(directory, wait=False):
+            return False
+    except BlockingIOError:
+        return True
+
+
+@contextmanager
+def hold(directory: JobDirectory, *, wait: bool) -> Iterator[None]:
+    """Be the only one that launches or resumes the job; BlockingIOError where another is, unless we `wait`.
+
+    Two launchers would start everything twice. The kernel frees the lock of a dead one.
+    """
+    descriptor = os.open(directory.root, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)

@@ -5,11 +5,14 @@ launcher to master, first and again to every new master:
                           "exited": [{"replica", "pid", "code", "signal", "at"}]}
 then as it happens:
     {"event": "started", "replica", "pid", "at"}
-    {"event": "exited", "replica", "pid", "code", "signal", "at"}    code and signal null: nobody could know
+    {"event": "exited", "replica", "pid", "code", "signal", "at", "cause", "peak_bytes", "reason"}
+                                                                     code and signal null: nobody could know
     {"event": "detached"}                                            the attached command line is gone
+    {"event": "stop", "why"}                                         the job is to stop, with a checkpoint
 master to launcher:
     {"command": "launch", "replica", "role", "argv", "environ"}
     {"command": "signal", "replica", "signal"}
+    {"command": "alive", "limit_s"}                                  its loop turns; it will say so again within limit_s
     {"command": "over", "exit_code", "grace_s"}                      grace_s may be left out: timing.grace_s
 """
 
@@ -24,6 +27,7 @@ from typing import Any
 from elasticdl.launcher.interface import Exited, Replica, Running
 
 CHUNK_BYTES = 1 << 16
+MAX_LINE_BYTES = 64 << 20
 
 
 def encode(document: dict[str, Any]) -> bytes:
@@ -53,15 +57,41 @@ def launch(replica: Replica) -> dict[str, Any]:
     }
 
 
-class Lines:
-    """Bytes in, whole documents out."""
+class Garbled(Exception):
+    """What arrived is no line of JSON with a document in it: the other end is none of ours."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+
+class Lines:
+    """Bytes in, whole documents out. A line that is none is Garbled, and so is one without an end."""
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._rest = bytearray()
 
     def feed(self, received: bytes) -> list[dict[str, Any]]:
-        *whole, self._rest = (self._rest + received).split(b"\n")
-        return [json.loads(line) for line in whole if line]
+        *whole, rest = received.split(b"\n")
+        documents = []
+        for line in whole:
+            self._rest += line
+            if self._rest:
+                documents.append(_document(bytes(self._rest)))
+            self._rest.clear()
+        self._rest += rest
+        if len(self._rest) > self._max_bytes:
+            raise Garbled(
+                f"expected a line of at most {self._max_bytes} bytes, received {len(self._rest)} without an end"
+            )
+        return documents
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as exc:
+        raise Garbled(f"expected a line of JSON, received {line[:200]!r}: {exc}") from exc
+    if not isinstance(found, dict):
+        raise Garbled(f"expected a JSON document, received {line[:200]!r}")
+    return found
 
 
 class Connection:

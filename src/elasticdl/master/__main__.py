@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -16,18 +15,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl import log, signals
-from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError
+from elasticdl import log, signals, stacks, tls, vital
+from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError, StateDamaged
 from elasticdl.master import events as ev
 from elasticdl.master import resuming
 from elasticdl.master.job import Ledger
+from elasticdl.master.journal import set_aside_earlier
 from elasticdl.master.loop import Loop, SteadyClock
 from elasticdl.master.phase import Over
 from elasticdl.master.replicas import LauncherLink
 from elasticdl.master.service import Service
 from elasticdl.rpc.server import MasterServer
-from elasticdl.spec import JobSpec
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec import JobSpec, is_loopback
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 if TYPE_CHECKING:
     from elasticdl.master.metrics import Metrics
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--launcher-fd", type=int, help="socket to the launcher; without it workers come by themselves")
     parser.add_argument("--pods", action="store_true", help="replicas are pods; this is one of them")
+    parser.add_argument("--run", type=int, help="number of this run of the job; by default as the directory has it")
     parser.add_argument("--port", type=int, default=0, help="to listen on; 0: that of the master before, or any")
     arguments = parser.parse_args(argv)
     directory = JobDirectory(arguments.directory)
@@ -55,6 +56,8 @@ def main(argv: list[str]) -> int:
     try:
         spec = directory.load_spec()
         log.configure("master", spec.log_level)
+        vital.configure(directory.exit_reason("master"))
+        stacks.dump_on_signal()
         asyncio.run(_serve(directory, arguments))
     except ElasticDLError as exc:
         logging.getLogger("elasticdl").error("%s", exc)
@@ -62,7 +65,12 @@ def main(argv: list[str]) -> int:
             from elasticdl.master import pods
 
             pods.refuse(spec, exc)
+        vital.leave_reason(str(exc))
         return exc.exit_code
+    except Exception as exc:
+        logging.getLogger("elasticdl").exception("the master cannot go on")
+        vital.leave_reason(f"{type(exc).__name__}: {exc}")
+        return 1
     return 0
 
 
@@ -76,24 +84,31 @@ def _is_final(problem: ElasticDLError) -> bool:
 async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None:
     spec = directory.load_spec()
     cluster = _cluster(spec) if arguments.pods else None
-    loop = Loop(directory, spec, SteadyClock(), cluster.journal() if cluster else None)
+    run = cluster.run if cluster else arguments.run or directory.run
+    if cluster is not None:
+        set_aside_earlier(directory, run)
+    loop = Loop(directory, spec, SteadyClock(), run, cluster.journal() if cluster else None)
     loop.recover()
     is_first = not loop.state.job.ledger.entries
     if cluster is not None and is_first:
         cluster.check_places()  # once: later, what a worker has half written may lie there
-    server = MasterServer(Service(loop), spec, directory.load_token())
+    identity = directory.identity(spec, tls.Role.MASTER)
+    server = MasterServer(Service(loop), spec, directory.load_token(), run, identity)
     loop.submit(ev.MasterStarted(os.getpid()))
     if is_first and (checkpoint := resuming.find(spec, directory)) is not None:
         loop.submit(checkpoint)
     address = await server.start(arguments.port or _earlier_port(directory))
     _announce(directory, address, 0, loop.clock.now())
-    tasks = [asyncio.create_task(loop.tick()), asyncio.create_task(_show(directory, loop, address))]
+    attended = (loop.tick(), server.wait_failed(), _show(directory, loop, address))
+    tasks = [asyncio.create_task(one) for one in attended]
     if cluster is not None:
         tasks += cluster.attend(loop)
     elif arguments.launcher_fd is not None:
-        link = LauncherLink(socket.socket(fileno=arguments.launcher_fd), lambda: _adopt(directory), loop.submit)
+        link = LauncherLink(socket.socket(fileno=arguments.launcher_fd), lambda: _adopt(directory, run), loop.submit)
         loop.performer.launcher = link
         tasks.append(asyncio.create_task(link.run()))
+        if spec.timing.master_s:
+            tasks.append(asyncio.create_task(link.beat(spec.timing.master_s)))
     try:
         await _until_over(loop, tasks, refused_s=REFUSED_S if cluster is not None else 0.0)
         await _linger(loop)
@@ -121,19 +136,23 @@ def _cluster(spec: JobSpec) -> Cluster:
 
 def _earlier_port(directory: JobDirectory) -> int:
     """The port of the master before this one: workers find it there without looking again."""
-    document = read_json(directory.master)
+    try:
+        document = read_json(directory.master)
+    except StateDamaged as exc:
+        logging.getLogger("elasticdl").warning("%s; it is written anew", exc)
+        return 0
     return int(str(document["address"]).rpartition(":")[2]) if document and "address" in document else 0
 
 
 def _announce(directory: JobDirectory, address: str, metrics_port: int, now: float) -> None:
     document = {"address": address, "pid": os.getpid(), "metrics_port": metrics_port, "started_at": now}
-    write_private(directory.master, json.dumps(document))
+    write_json(directory.master, document)
 
 
-def _adopt(directory: JobDirectory) -> socket.socket:
+def _adopt(directory: JobDirectory, run: int) -> socket.socket:
     from elasticdl.launcher import process
 
-    return process.adopt(directory)
+    return process.adopt(directory, run)
 
 
 async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]], refused_s: float) -> None:
@@ -186,15 +205,18 @@ async def _show(directory: JobDirectory, loop: Loop, address: str) -> None:
     except Exception:
         loop.performer.stop_drawing()
         logging.getLogger("elasticdl").exception("metrics and curves are gone; the job goes on without them")
-        await asyncio.Event().wait()
+        if (task := asyncio.current_task()) is None or not task.cancelling():  # else it was the end that went wrong
+            await asyncio.Event().wait()
 
 
 async def _draw(directory: JobDirectory, loop: Loop, address: str) -> None:
     """Metrics and curves: imported late, looked at twice a second. The loss is drawn as it is reported."""
     metrics, curves = await asyncio.to_thread(_open_views, directory, loop)
     spec = loop.state.job.spec
-    port = metrics.serve(spec.workers.address, spec.metrics_port)
-    _announce(directory, address, port, loop.clock.now())
+    # On a cluster a NetworkPolicy says who may scrape.
+    is_open = spec.cluster is None and not is_loopback(spec.workers.address)
+    server = metrics.serve(spec.workers.address, spec.metrics_port, directory.load_token() if is_open else "")
+    _announce(directory, address, server.port, loop.clock.now())
     loop.performer.draw_with(curves)
     try:
         while True:
@@ -204,6 +226,7 @@ async def _draw(directory: JobDirectory, loop: Loop, address: str) -> None:
     finally:
         curves.progress(loop.state.job)
         curves.close()
+        server.close()
 
 
 def _open_views(directory: JobDirectory, loop: Loop) -> tuple[Metrics, Curves]:

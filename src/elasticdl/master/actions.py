@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 # Kinds of entries that come again and again, whatever happens.
-ROUTINE = frozenset({"evaluation", "checkpoint", "epoch-ended"})
+ROUTINE = frozenset({"evaluation", "checkpoint", "epoch-ended", "bad-record"})
 
 
 class WriteEntry(NamedTuple):

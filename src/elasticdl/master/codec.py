@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from elasticdl.errors import SpecError
 from elasticdl.master import events as ev
 from elasticdl.master import ps_events
 from elasticdl.master.membership import Answer
@@ -21,13 +22,18 @@ def dump(event: ev.Event, now: float) -> bytes:
     return _encode([now, type(event).__name__, event]).encode()
 
 
+class UnknownEvent(ValueError):
+    """No event of this version: it has another name, or more fields."""
+
+
 def load(payload: bytes) -> tuple[ev.Event, float]:
-    now, name, fields = json.loads(payload)
-    make = _NESTED.get(name)
-    event: ev.Event = (
-        make(fields) if make else _KINDS[name](*fields)
-    )  # fields that are newer than the journal: defaults
-    return event, now
+    """The event and when it was; fields that are newer than the journal have their defaults. UnknownEvent."""
+    try:
+        now, name, fields = json.loads(payload)
+        make = _NESTED.get(name) or (lambda fields: _KINDS[name](*fields))
+        return make(fields), float(now)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
+        raise UnknownEvent(f"the event {payload[:200].decode(errors='replace')} ({exc!r})") from exc
 
 
 def _exchanged(fields: list[Any]) -> ev.Exchanged:
@@ -75,6 +81,13 @@ def _epoch(message: pb.EpochLoss) -> ev.EpochLoss:
     return ev.EpochLoss(message.epoch, message.step, message.loss, message.records)
 
 
+def _text(received: bytes) -> str:
+    try:
+        return received.decode()
+    except UnicodeDecodeError as exc:
+        raise SpecError(f"planned.progress: expected JSON, received {received!r:.80}") from exc
+
+
 _NESTED: dict[str, Callable[[list[Any]], ev.Event]] = {
     "Exchanged": _exchanged,
     "LossesReported": _losses,
@@ -82,13 +95,14 @@ _NESTED: dict[str, Callable[[list[Any]], ev.Event]] = {
     "ReplicasListed": _listed,
     "ReplicaExited": lambda fields: ev.ReplicaExited(ev.Exit(*fields[0])),
     "RoundPlanned": _planned,
+    "RoundStalled": lambda fields: ev.RoundStalled(fields[0], tuple(fields[1]), fields[2]),
     "SlotsDealt": lambda fields: ps_events.SlotsDealt(tuple(fields[0]), tuple(fields[1])),
     "TaskGiven": _task,
 }
 
 
 def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
-    """The event a worker's message means; None for one this master does not know."""
+    """The event a worker's message means; None for one this master does not know. SpecError where it means nothing."""
     kind = message.WhichOneof("message")
     number = message.sequence
     match kind:
@@ -99,7 +113,7 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
                 pid=said.pid,
                 host=said.host,
                 store_address=said.store_address,
-                handover_address=said.handover_address,
+                peer_address=said.peer_address,
                 round=said.round,
                 step=said.step,
                 ready=said.ready,
@@ -124,6 +138,12 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
                 variance=beat.variance,
                 progress=beat.progress,
                 batch_scale=beat.batch_scale or 1,
+                activity=beat.activity,
+                since_s=beat.since_s,
+                still_s=beat.still_s,
+                pause=beat.pause,
+                slow_step_s=beat.slow_step_s,
+                seat=beat.seat,
             )
         case "batch_scaled":
             change = message.batch_scaled
@@ -131,7 +151,7 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
         case "ready":
             return ev.WorkerReady(worker, number, message.ready.store_address)
         case "broken":
-            return ev.RoundBroken(worker, number, message.broken.round, message.broken.why)
+            return ev.RoundBroken(worker, number, message.broken.round, message.broken.why, message.broken.donor)
         case "entered":
             entered = message.entered
             return ev.RoundEntered(worker, number, entered.round, entered.step, entered.gap_s)
@@ -156,10 +176,19 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
             )
         case "losses":
             curve = message.losses
-            points = tuple(zip(curve.step, curve.loss, curve.learning_rate, curve.records, strict=True))
+            columns = curve.step, curve.loss, curve.learning_rate, curve.records
+            if len({len(column) for column in columns}) > 1:
+                raise SpecError(f"losses: expected as many of each, received {[len(column) for column in columns]}")
+            points = tuple(zip(*columns, strict=True))
             return ev.LossesReported(worker, number, curve.until, points, tuple(map(_epoch, curve.epochs)))
         case "exported":
             return ev.ModelExported(worker, number, message.exported.path)
+        case "notice":
+            notice = message.notice
+            return ev.WorkerNoticed(worker, number, notice.kind, notice.reason, notice.step)
+        case "bad_record":
+            bad = message.bad_record
+            return ev.BadRecordFound(worker, number, bad.source, bad.record, bad.why)
         case "failure":
             failure = message.failure
             return ev.WorkerFailed(worker, number, failure.message, failure.wrong_job, failure.permanent)
@@ -177,7 +206,7 @@ def from_worker(worker: WorkerId, message: pb.WorkerMessage) -> ev.Event | None:
                 plan.validation_records,
                 plan.best_metric,
                 plan.best_is_least,
-                plan.progress.decode(),
+                _text(plan.progress),
                 plan.global_batch,
             )
     return None
@@ -206,6 +235,7 @@ def from_ps(ps: PsId, message: pb.WorkerMessage) -> ev.Event | None:
                 tuple(beat.staleness),
                 beat.clock,
                 beat.mirror_failure,
+                beat.busy_s,
             )
         case "moved":
             done = message.moved

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.master import lease_training, ps_due, restarts, rounds, speeds
+from elasticdl.master import lease_training, ps_due, restarts, rounds, speeds, stalls
+from elasticdl.master.ending import is_failing, keeping_due
 from elasticdl.master.events import (
     Event,
     ExportAsked,
@@ -45,12 +46,16 @@ def due(job: Job, now: float) -> Event | None:
 def _return(job: Job, now: float) -> Event | None:
     for worker in job.ledger.membership.workers.values():
         is_heard = job.seen.heard_at.get(worker.id, 0.0) > worker.since
-        if worker.state is WorkerState.LOST and not worker.exited and worker.connected and is_heard:
+        may_return = worker.state is WorkerState.LOST and not worker.exited and not worker.condemned
+        if may_return and worker.connected and is_heard:
             return WorkerReturned(worker.id)
     return None
 
 
 def _expiry(job: Job, now: float) -> Event | None:
+    # A master that was away has heard of no progress: that is not the workers' fault.
+    if now - job.seen.since < job.spec.timing.lease_s:
+        return None
     queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
     queues += [job.ledger.training.shards] if job.ledger.training is not None else []
     for queue in queues:
@@ -60,14 +65,19 @@ def _expiry(job: Job, now: float) -> Event | None:
 
 
 def _seen_round(job: Job, now: float) -> Event | None:
-    newest = job.ledger.rounds.newest
-    if newest is None or job.ledger.rounds.is_entered:
+    """A member that has taken its seat in a planned round: all have voted for it, and wait for each other there.
+
+    Without this a newcomer that froze as it entered would be missed by nobody: it held no state before.
+    """
+    rounds_ = job.ledger.rounds
+    if rounds_.newest is None or rounds_.is_entered:
         return None
-    for worker in newest.workers:
-        beat = job.seen.beats.get(worker)
-        # A heartbeat names a forced round as soon as it is formed; what counts there is the first step.
-        if beat is not None and beat.round == newest.id and not newest.forced:
-            return RoundSeen(newest.id)
+    for known in [*rounds_.superseded, rounds_.newest]:
+        for worker in known.workers:
+            beat = job.seen.beats.get(worker)
+            # In a forced round only the first step counts: its group may stand, and the members not agree yet.
+            if beat is not None and known.id in (beat.round, beat.seat) and not known.forced:
+                return RoundSeen(known.id)
     return None
 
 
@@ -79,6 +89,8 @@ def _end(job: Job, now: float) -> Event | None:
         return restarts.end_due(job, now)
     if not job.trains:
         return JobEnded("succeeded", "all shards are done", False) if job.ledger.evaluations.results else None
+    if is_failing(job):
+        return keeping_due(job, now)
     finished = [worker for worker in holders if worker.state is WorkerState.FINISHED]
     if isinstance(phase, Stopping):
         if not holders:
@@ -107,6 +119,8 @@ def _end(job: Job, now: float) -> Event | None:
 
 def _hopeless(job: Job, now: float) -> Event | None:
     found = job.ledger.rounds
+    if is_failing(job):
+        return None
     if found.fruitless < rounds.FRUITLESS_MOST or now - found.fruitless_since < rounds.FRUITLESS_S:
         return None
     said = f"{found.fruitless} rounds in a row broke before a step ended, though all their members seem alive"
@@ -122,6 +136,8 @@ def _round(job: Job, now: float) -> Event | None:
     ledger = job.ledger
     if not job.has_rounds or (ledger.rounds.newest is None and not ledger.fleet.is_ready):
         return None  # a job with ps begins when its fleet serves
+    if is_failing(job):
+        return None  # whoever holds the state keeps it as it is
     if job.restarts_script:
         return restarts.round_due(job, now)
     workers = ledger.membership.workers
@@ -130,11 +146,17 @@ def _round(job: Job, now: float) -> Event | None:
     is_stopping = isinstance(ledger.phase, Stopping)
     newcomers = [] if is_stopping else [worker.id for worker in ledger.membership.newcomers(ledger.rounds.holders)]
     broken_at = ledger.rounds.broken_at
+    # One that said why it fails is about to end: nobody waits for it, unless nobody else holds the state.
+    has_healthy = any(not holder.failure for holder in job.holders_here())
     outlook = rounds.Outlook(
         newest=ledger.rounds.newest,
         is_entered=ledger.rounds.is_entered,
         holders=[
-            rounds.Standing(holder, workers[holder].is_here, workers[holder].state is WorkerState.LEAVING)
+            rounds.Standing(
+                holder,
+                workers[holder].is_here and not (workers[holder].failure and has_healthy),
+                workers[holder].state is WorkerState.LEAVING,
+            )
             for holder in ledger.rounds.holders
         ],
         newcomers=newcomers,
@@ -145,6 +167,7 @@ def _round(job: Job, now: float) -> Event | None:
         most=job.spec.workers.max,
         broken_for_s=None if broken_at is None else now - broken_at,
         regroup_s=job.spec.timing.regroup_s,
+        pausing=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
     )
     change = rounds.choose(outlook)
     if change is None or (is_stopping and not change.forced):
@@ -155,9 +178,10 @@ def _round(job: Job, now: float) -> Event | None:
 def _plan(job: Job, workers: tuple[WorkerId, ...], forced: bool, reason: str) -> RoundPlanned:
     newest, holders = job.ledger.rounds.newest, job.ledger.rounds.holders
     counts = rounds.split(job.spec.plan.logical_ranks, _compute_s(job, workers))
-    donors = {seat.worker: seat.donor for seat in newest.seats} if newest else {}
     # Survivors settle among themselves: nobody has a donor in a forced round.
-    seats = rounds.seat(workers, counts, workers if forced else holders, donors)
+    newcomers = [] if forced else [worker for worker in workers if worker not in holders]
+    donors = job.ledger.rounds.donors.deal(newcomers, job.possible_donors(workers))
+    seats = rounds.seat(workers, counts, donors)
     return RoundPlanned(newest.id + 1 if newest else 1, seats, forced, reason)
 
 
@@ -218,6 +242,7 @@ def _progress(job: Job, now: float) -> Event | None:
 _DECISIONS: tuple[Callable[[Job, float], Event | None], ...] = (
     _return,
     silent,
+    stalls.due,
     _expiry,
     _seen_round,
     _end,

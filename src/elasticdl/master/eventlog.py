@@ -13,6 +13,14 @@ from pathlib import Path
 from elasticdl.master.actions import WriteEntry
 
 
+def count_entries(path: Path) -> int:
+    """The whole lines of an event log; 0 where there is none."""
+    try:
+        return path.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
 class EventLog:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,13 +37,20 @@ class EventLog:
         self.written = content.count(b"\n")
 
     def write(self, actions: list[WriteEntry]) -> None:
-        lines = []
-        for action in actions:
-            if action.number > self.written:
-                lines.append(json.dumps(action.entry._asdict()))
-                self.written = action.number
-        if lines:
-            os.write(self._descriptor, ("\n".join(lines) + "\n").encode())
+        """All of them, or OSError and none: half a line would spoil the next."""
+        new = [action for action in actions if action.number > self.written]
+        if not new:
+            return
+        left = "".join(json.dumps(action.entry._asdict()) + "\n" for action in new).encode()
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        try:
+            while left:  # a disk that is getting full takes a part, and says so only when it is asked again
+                left = left[os.write(self._descriptor, left) :]
+        except OSError:
+            os.ftruncate(self._descriptor, end)
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+            raise
+        self.written = new[-1].number
 
     def close(self) -> None:
         if self._descriptor >= 0:

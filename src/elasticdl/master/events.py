@@ -15,8 +15,12 @@ from elasticdl.master.training_events import BatchScaled as BatchScaled
 from elasticdl.master.training_events import EpochLoss as EpochLoss
 from elasticdl.master.training_events import HeartbeatReceived as HeartbeatReceived
 from elasticdl.master.training_events import LossesReported as LossesReported
+from elasticdl.master.training_events import RoundStalled as RoundStalled
 from elasticdl.master.training_events import ScriptsHalted as ScriptsHalted
 from elasticdl.master.training_events import SpeedMeasured as SpeedMeasured
+from elasticdl.master.training_events import StallEnded as StallEnded
+from elasticdl.master.training_events import StallNoticed as StallNoticed
+from elasticdl.master.training_events import WorkerStalled as WorkerStalled
 from elasticdl.spec.ids import WorkerId
 
 
@@ -73,7 +77,7 @@ class WorkerGreeted(NamedTuple):
     pid: int
     host: str
     store_address: str
-    handover_address: str
+    peer_address: str
     round: int
     step: int
     ready: bool
@@ -96,6 +100,7 @@ class RoundBroken(NamedTuple):
     sequence: int
     round: int
     why: str
+    donor: str = ""  # of a newcomer that got no state from it
 
 
 class RoundEntered(NamedTuple):
@@ -142,6 +147,26 @@ class ModelExported(NamedTuple):
     worker: WorkerId
     sequence: int
     path: str
+
+
+class WorkerNoticed(NamedTuple):
+    """Something the worker deals with itself, told for the event log: see notices.py."""
+
+    worker: WorkerId
+    sequence: int
+    kind: str
+    reason: str
+    step: int
+
+
+class BadRecordFound(NamedTuple):
+    """A record that cannot be read or understood was skipped."""
+
+    worker: WorkerId
+    sequence: int
+    source: str
+    record: int
+    why: str
 
 
 class WorkerFailed(NamedTuple):
@@ -299,6 +324,8 @@ Sequenced = (
     | CheckpointWritten
     | WorkerFinished
     | ModelExported
+    | WorkerNoticed
+    | BadRecordFound
     | WorkerFailed
     | WorkerSaidGoodbye
     | PlanFound
@@ -329,6 +356,10 @@ Event = (
     | EvaluationDue
     | SaveAsked
     | SpeedMeasured
+    | StallNoticed
+    | StallEnded
+    | WorkerStalled
+    | RoundStalled
     | JobEnded
     | PsEvent
 )

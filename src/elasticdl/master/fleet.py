@@ -47,6 +47,7 @@ class Ps:
     released: bool = False  # told that nothing is left for it to do
     exited: bool = False
     failure: str = ""
+    stalled: str = ""  # how long it was at one request when that was noticed; "": never
     raises: int = 0  # how often the memory of ps had been raised when it was launched
 
     @property

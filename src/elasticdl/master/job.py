@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from elasticdl.master.actions import ROUTINE, Entry, Send, WriteEntry
@@ -16,6 +17,7 @@ from elasticdl.master.membership import Membership, Worker, WorkerState
 from elasticdl.master.phase import Over, Pending, Phase
 from elasticdl.master.ps_events import PsBeatReceived
 from elasticdl.master.rounds import Rounds
+from elasticdl.master.setbacks import Setbacks
 from elasticdl.master.training_events import BatchChange, SpeedMeasured
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, PsId, WorkerId
@@ -31,6 +33,8 @@ class Ledger:
 
     wish: int
     budget: Budget
+    setbacks: Setbacks = field(default_factory=Setbacks)
+    stalls: int = 0  # workers and ps that were replaced because they made no progress
     phase: Phase = field(default_factory=Pending)
     membership: Membership = field(default_factory=Membership)
     rounds: Rounds = field(default_factory=Rounds)
@@ -52,6 +56,9 @@ class Ledger:
     checkpoint: tuple[int, str] | None = None  # (step, path)
     export: tuple[WorkerId, str] | None = None  # who was asked to write the last checkpoint, and the model where
     is_exported: bool = False
+    keepers: list[WorkerId] = field(default_factory=list)  # who was asked to keep the state of a job that has failed
+    notices: dict[str, int] = field(default_factory=dict)  # how many of each kind of notices.py
+    bad_records: dict[str, str] = field(default_factory=dict)  # "source, record N": why
     output: str = ""
     progress: float = 0.0  # steps of one global batch that would have come as far, at the end
     finish_reason: str = ""
@@ -83,6 +90,11 @@ class PsSeen:
             rate = max(0, beat.requests - before.requests) / passed_s
             self.requests_per_s += min(1.0, passed_s / 2.0) * (rate - self.requests_per_s)
         self.at, self.map_version, self.beat = now, beat.map_version, beat
+
+    def forget_mirror_failure(self) -> None:
+        """The copy was made anew since the last heartbeat, which speaks of the one before."""
+        if self.beat is not None:
+            self.beat = self.beat._replace(mirror_failure="")
 
 
 @dataclass(slots=True)
@@ -189,6 +201,21 @@ class Job:
         return -(-plan.total_records // plan.records_per_epoch)
 
     @property
+    def known_progress(self) -> int:
+        """How far the job is, as the journal knows it: steps, or records of one that works by leases."""
+        ledger = self.ledger
+        if ledger.training is not None:
+            return ledger.training.shards.done_records
+        if self.trains:
+            return ledger.step
+        return sum(evaluation.queue.done_records for evaluation in ledger.evaluations.open.values())
+
+    def worked(self) -> None:
+        """A worker got as far as to be of use: the next crash is not one in a row, unless it is at the same place."""
+        if self.ledger.setbacks.is_overcome(self.known_progress):
+            self.ledger.budget.worked()
+
+    @property
     def progress(self) -> float:
         return max(self.ledger.progress, self.seen.progress)
 
@@ -231,6 +258,11 @@ class Job:
         if not self.trains_by_leases:
             return self.holders_here() if self.trains else []
         return [w for w in self.ledger.membership.here() if w.state in (WorkerState.MEMBER, WorkerState.FINISHED)]
+
+    def possible_donors(self, members: Collection[WorkerId]) -> list[WorkerId]:
+        """Who may hand the state over to newcomers to a round of `members`: those that stay, if there are any."""
+        holders = [holder.id for holder in self.holders_here()]
+        return [holder for holder in holders if holder in members] or holders
 
     def holders_here(self) -> list[Worker]:
         """The members of the round that trains, those that are alive, in rank order."""

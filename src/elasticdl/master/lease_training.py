@@ -8,8 +8,8 @@ or a callback has ended the training, one worker writes the last checkpoint and 
 
 from __future__ import annotations
 
-from elasticdl.master import progress
-from elasticdl.master.actions import Action, DrawLosses, SignalWorker
+from elasticdl.master import progress, stalls
+from elasticdl.master.actions import Action, DrawLosses
 from elasticdl.master.evaluation import Evaluation
 from elasticdl.master.events import (
     EpochLoss,
@@ -26,7 +26,7 @@ from elasticdl.master.job import Job, send
 from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.loss_curve import LossPoint
 from elasticdl.master.membership import Worker, WorkerState
-from elasticdl.master.phase import Pending, Running, Stopping
+from elasticdl.master.phase import Outcome, Pending, Running, Stopping
 from elasticdl.master.shards import ShardQueue
 from elasticdl.master.training import note_epoch
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -121,8 +121,7 @@ def overdue(job: Job, lease_id: int, now: float) -> Actions:
         return []
     why = f"no progress for {job.spec.timing.lease_s:g} s"
     queue.shards.fail(lease_id, why, job.spec.timing.lease_attempts)
-    reason = f"training[{lease.start}:{lease.stop}] taken back: {why}; the worker is replaced"
-    return [job.note(now, "lease-expired", worker=lease.worker, reason=reason), SignalWorker(lease.worker, 9)]
+    return stalls.lease_expired(job, lease.worker, f"training[{lease.start}:{lease.stop}] taken back: {why}", now)
 
 
 # ---- decisions
@@ -227,11 +226,11 @@ def _end(job: Job, now: float) -> Event | None:
     ledger, phase = job.ledger, job.ledger.phase
     members = _members(job)
     if isinstance(phase, Stopping):
+        outcome: Outcome = "failed" if phase.failure else "stopped"
         if not members:
-            return JobEnded("stopped", f"{phase.reason}; no worker was left to write a checkpoint", False)
+            return JobEnded(outcome, f"{phase.reason}; no worker was left to write a checkpoint", False)
         if now >= phase.deadline:
-            grace_s = job.spec.timing.grace_s
-            return JobEnded("stopped", f"{phase.reason}; workers did not end within {grace_s:g} s", True)
+            return JobEnded(outcome, f"{phase.reason}; workers did not end in time", True)
     finished = [worker for worker in members if worker.state is WorkerState.FINISHED]
     if not finished or len(finished) < len(members):
         return None
@@ -239,6 +238,8 @@ def _end(job: Job, now: float) -> Event | None:
     if not ledger.is_exported:
         is_asked = ledger.export is not None and any(worker.id == ledger.export[0] for worker in finished)
         return None if is_asked else ExportAsked(finished[0].id, job.spec.output if is_complete else "")
+    if isinstance(phase, Stopping) and phase.failure:
+        return JobEnded("failed", phase.reason, False)
     if isinstance(phase, Stopping) and not is_complete:
         return JobEnded("stopped", phase.reason, False)
     return JobEnded("succeeded", ledger.end_reason or ledger.finish_reason or "all records are trained", False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from elasticdl.errors import PoisonShard
-from elasticdl.master import lease_training
+from elasticdl.master import lease_training, stalls
 from elasticdl.master.actions import Action, Reply, ShowMetrics
-from elasticdl.master.ending import end
+from elasticdl.master.ending import end, fail
 from elasticdl.master.evaluation import Evaluation
 from elasticdl.master.events import Exchanged, LeaseExpired, LeaseReport, PlanFound, SnapshotHeld
 from elasticdl.master.job import Job, send
@@ -61,13 +61,14 @@ def exchanged(job: Job, event: Exchanged, now: float) -> Actions:
     if worker.answer is not None and event.request <= worker.answer.request:
         again = worker.answer if event.request == worker.answer.request else None
         return [Reply(event.worker, event.request, again)]
+    worker.hung_at = 0.0
     actions: Actions = []
     try:
         for report in event.reports:
             trained = lease_training.report(job, worker, report, now)
             actions += _report(job, worker, report, now) if trained is None else trained
     except PoisonShard as exc:
-        actions += end(job, "failed", str(exc), 1, now)
+        actions += fail(job, str(exc), 1, now)
         return [*actions, Reply(event.worker, event.request, None)]
     worker.answer = _take(job, worker, event, now)
     if worker.answer.leases and isinstance(job.ledger.phase, Pending):
@@ -142,7 +143,7 @@ def expired(job: Job, event: LeaseExpired, now: float) -> Actions:
         if actions := lease_training.overdue(job, event.lease, now):
             return actions
     except PoisonShard as exc:
-        return end(job, "failed", str(exc), 1, now)
+        return fail(job, str(exc), 1, now)
     for evaluation in job.ledger.evaluations.open.values():
         lease = evaluation.queue.leases.get(event.lease)
         if lease is None:
@@ -151,7 +152,7 @@ def expired(job: Job, event: LeaseExpired, now: float) -> Actions:
         try:
             evaluation.queue.fail(event.lease, why, job.spec.timing.lease_attempts)
         except PoisonShard as exc:
-            return end(job, "failed", str(exc), 1, now)
+            return fail(job, str(exc), 1, now)
         reason = f"{evaluation.queue.source}[{lease.start}:{lease.stop}] taken back: {why}"
-        return [job.note(now, "lease-expired", worker=lease.worker, reason=reason)]
+        return stalls.lease_expired(job, lease.worker, reason, now)
     return []

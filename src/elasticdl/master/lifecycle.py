@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from elasticdl.master import messages
+from elasticdl.master import memory, messages
 from elasticdl.master.actions import Action, LaunchWorker, SignalWorker
-from elasticdl.master.ending import charge, end
+from elasticdl.master.ending import charge, fail, is_failing, keeping_failed
 from elasticdl.master.events import (
     Exit,
     LeaveOverdue,
@@ -26,7 +26,7 @@ from elasticdl.master.events import (
     WorkerSaidGoodbye,
 )
 from elasticdl.master.job import Job, send
-from elasticdl.master.membership import GONE, Worker, WorkerState, cause_of_exit
+from elasticdl.master.membership import GONE, OUT_OF_MEMORY, TAKEN, Cause, Worker, WorkerState, cause_of_exit
 from elasticdl.master.memory import judged
 from elasticdl.master.training import expel, mark_entered
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -95,8 +95,36 @@ def _exited(job: Job, event: Exit, now: float) -> Actions:
     was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
     cause = cause_of_exit(worker, event, job.log_of(worker.id))
     cause, notes = judged(job, "worker", worker.raises, event.cause, cause, now)
+    cause, is_incident = _count_setback(job, worker, event, cause)
     actions = lose(job, worker, cause.state, cause.reason, now) + notes
+    if cause.crashed and not is_incident:
+        return actions  # the loss that it belongs to was charged
     return actions + charge(job, worker.id, cause, now, was_useful=was_useful, kind="workers")
+
+
+def _count_setback(job: Job, worker: Worker, event: Exit, cause: Cause) -> tuple[Cause, bool]:
+    """The cause, a failure where workers are lost again and again at the same place; whether it counts by itself."""
+    is_taken = event.cause in TAKEN or cause.state is WorkerState.LEFT  # whoever took it said so
+    # A crash counts by itself, and a pod that comes back with more memory does not.
+    is_settled = cause.crashed != (event.cause == OUT_OF_MEMORY)
+    if is_taken or is_settled or job.restarts_script or job.is_over:
+        return cause, True
+    setbacks = job.ledger.setbacks
+    is_incident = setbacks.add(job.known_progress, worker.number, job.ledger.membership.next_number)
+    if cause.crashed:
+        return cause, is_incident
+    if not setbacks.are_failures:
+        return cause, True
+    place = "before anything was done" if not job.known_progress else f"no further than {_place(job)}"
+    reason = (
+        f"{cause.reason}; loss {setbacks.incidents} in a row with the job {place}, so it counts as a failure: "
+        f"if the kernel ends workers for lack of memory, {memory.way_out(job)}"
+    )
+    return Cause(WorkerState.LOST, reason, crashed=True), is_incident
+
+
+def _place(job: Job) -> str:
+    return f"step {job.known_progress}" if job.has_rounds else f"record {job.known_progress}"
 
 
 def lose(job: Job, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
@@ -104,6 +132,7 @@ def lose(job: Job, worker: Worker, state: WorkerState, reason: str, now: float) 
     worker.become(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
     actions: Actions = [job.note(now, kind, worker=worker.id, reason=reason)]
+    job.ledger.rounds.donors.forget(worker.id)
     if job.ledger.training is not None:
         job.ledger.training.shards.release(worker.id)
     for step in job.ledger.evaluations.forget(worker.id):
@@ -116,7 +145,8 @@ def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
     membership = job.ledger.membership
     worker = membership.workers.get(event.worker)
     actions: Actions = []
-    if worker is not None and worker.exited and worker.greeted_pid in (0, event.pid):
+    is_gone = worker is not None and (worker.exited or worker.condemned)
+    if worker is not None and is_gone and worker.greeted_pid in (0, event.pid):
         return [send(worker.id, release=pb.Release())]  # last words of a process that is gone
     if worker is not None and worker.greeted_pid not in (0, event.pid):
         # Another process under the same name: an external worker that was started again.
@@ -132,7 +162,7 @@ def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
     worker.greeted_pid = event.pid
     worker.pid = worker.pid or event.pid
     worker.host, worker.connected = event.host, True
-    worker.store_address, worker.handover_address = event.store_address, event.handover_address
+    worker.store_address, worker.peer_address = event.store_address, event.peer_address
     actions += _compare_machines(job, event, now)
     if worker.state is WorkerState.LOST and not job.is_over:
         actions += returned(job, WorkerReturned(worker.id), now)
@@ -142,8 +172,8 @@ def greeted(job: Job, event: WorkerGreeted, now: float) -> Actions:
         _ready(job, worker, now)
     if event.leaving and worker.is_active:
         worker.become(WorkerState.LEAVING, now, "asked to leave")
-    if job.ledger.rounds.newest and event.round == job.ledger.rounds.newest.id and not worker.expelled:
-        actions += mark_entered(job, now)
+    if event.round and not worker.expelled:
+        actions += mark_entered(job, now, event.round)
     actions.append(send(worker.id, welcome=pb.Welcome()))
     return actions + messages.owed(job, worker, event.round)
 
@@ -182,7 +212,7 @@ def _ready(job: Job, worker: Worker, now: float) -> None:
     worker.become(WorkerState.READY if job.has_rounds else WorkerState.MEMBER, now)
     job.ledger.ready_at = now
     if not job.has_rounds:
-        job.ledger.budget.worked()
+        job.worked()
 
 
 def leaving(job: Job, event: WorkerLeaving, now: float) -> Actions:
@@ -210,10 +240,12 @@ def goodbye(job: Job, event: WorkerSaidGoodbye, now: float) -> Actions:
 def failed(job: Job, event: WorkerFailed, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
     worker.failure = event.message
+    if is_failing(job):
+        return keeping_failed(job, worker)
     if not event.permanent or job.is_over:
         return []
     reason = f"{worker.id}: {event.message}"
-    return end(job, "failed", event.message if event.wrong_job else reason, 2 if event.wrong_job else 1, now)
+    return fail(job, event.message if event.wrong_job else reason, 2 if event.wrong_job else 1, now)
 
 
 def fell_silent(job: Job, event: WorkerFellSilent, now: float) -> Actions:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from elasticdl.clock import Clock
+from elasticdl.clock import Ahead, Clock
+from elasticdl.errors import JournalDamaged
 from elasticdl.master import actions as act
 from elasticdl.master import codec, first_cut, ps_events, status
 from elasticdl.master import events as ev
 from elasticdl.master.eventlog import EventLog
-from elasticdl.master.journal import Journal, Kept, is_state
+from elasticdl.master.journal import Journal, Kept
 from elasticdl.master.membership import Answer
 from elasticdl.master.performing import Performer
 from elasticdl.master.phase import Over
+from elasticdl.master.replay import replay
 from elasticdl.master.state import JobState
 from elasticdl.rpc.server import Link
 from elasticdl.spec import JobSpec, WorkerId
-from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.directory import JobDirectory, write_json
 
 TICK_S = 0.05
 IDLE_S = 0.25  # the same while nobody is connected: of the masters of a full cluster many wait
@@ -48,15 +49,18 @@ class SteadyClock:
 class Loop:
     """`submit` and `settle` take events; a turn takes all that came, decides, syncs the journal, then acts."""
 
-    def __init__(self, directory: JobDirectory, spec: JobSpec, clock: Clock, journal: Kept | None = None) -> None:
-        """`journal`: another one than the file in the job directory."""
+    def __init__(
+        self, directory: JobDirectory, spec: JobSpec, clock: Clock, run: int, journal: Kept | None = None
+    ) -> None:
+        """`run`: the number of this run of the job. `journal`: another one than the file in the job directory."""
+        self.run = run
         self.clock = clock
         self.state = JobState(spec, str(directory.logs), first_cut.find(spec, directory))
         self.links: dict[WorkerId, Link] = {}
         self.over = asyncio.Event()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._directory = directory
-        self._journal: Kept = journal or Journal(directory.journal)
+        self._journal: Kept = journal or Journal(directory.journal, run)
         self._log = EventLog(directory.events)
         self._inbox: list[ev.Event] = []
         self._settling: list[asyncio.Future[None]] = []
@@ -64,30 +68,41 @@ class Loop:
         self._watchers: set[asyncio.Event] = set()
         self._turn_due: asyncio.Handle | None = None
         self._is_urgent = False
-        self._turned_at = 0.0
+        self._turned_at = time.monotonic()
         self._now = clock.now()
         self._spec = spec
-        self.performer = Performer(directory, spec, self.links)
+        self.performer = Performer(directory, spec, self.links, run)
 
     def recover(self) -> None:
-        """Replay what earlier masters of this job knew, and complete their event log."""
+        """Replay what earlier masters of this job knew, and complete their event log. Time goes on from the latest."""
         self._log.open()
-        for payload in self._journal.replay():
-            if is_state(payload):
-                self.state.load(payload)
-                continue
-            event, at = codec.load(payload)
-            for action in self.state.handle(event, at):
+        latest = 0.0
+        for at, actions in replay(self._journal, self.state):
+            latest = max(latest, at)
+            for action in actions:
                 if type(action) is act.WriteEntry and action.number > self._log.written:
                     self._log.write([action])
                 elif type(action) in _DRAWN:
                     self.performer.perform(action)
+        if (behind_s := latest - self.clock.now()) > 0:
+            # The wall went back. Deadlines that were decided would be as far away as it went, a day perhaps.
+            self.clock = Ahead(self.clock, behind_s)
+        self._now = self.clock.now()
+        known, events = self.state.job.ledger.entries, self._directory.events
+        if self._log.written > known:  # which was written after the journal was synced
+            why = f"its end is missing, or all of it: {events} has {self._log.written} entries, and it leads to {known}"
+            raise JournalDamaged(0, why, self._journal.where)
 
     async def tick(self) -> None:
         """Give time its turn, until cancelled."""
         while True:
             self._schedule()
             await asyncio.sleep(TICK_S if self.links else IDLE_S)
+
+    @property
+    def silent_s(self) -> float:
+        """Since the last turn; may be asked from any thread. A loop that lives has several turns a second."""
+        return time.monotonic() - self._turned_at
 
     def submit(self, event: ev.Event) -> None:
         self._inbox.append(event)
@@ -128,7 +143,7 @@ class Loop:
         loop = asyncio.get_running_loop()
         if self._turn_due is not None:
             self._turn_due.cancel()
-        wait_s = 0.0 if is_urgent else self._turned_at + GROUP_S - loop.time()
+        wait_s = 0.0 if is_urgent else self._turned_at + GROUP_S - time.monotonic()
         self._is_urgent = wait_s <= 0
         self._turn_due = (
             loop.call_soon(self._guarded_turn) if wait_s <= 0 else loop.call_later(wait_s, self._guarded_turn)
@@ -144,7 +159,7 @@ class Loop:
 
     def _turn(self) -> None:
         self._turn_due, self._is_urgent = None, False
-        self._turned_at = asyncio.get_running_loop().time()
+        self._turned_at = time.monotonic()
         now = self.clock.now()
         if now - self._now > self._spec.timing.silence_s / 2:
             # The master itself was held up: what its workers said meanwhile may not be read yet.
@@ -193,5 +208,5 @@ class Loop:
         phase = self.state.job.ledger.phase
         if isinstance(phase, Over) and not self.over.is_set():
             document: dict[str, Any] = status.result(self.state.job, phase)
-            write_private(self._directory.result, json.dumps(document, indent=2))
+            write_json(self._directory.result, document)
             self.over.set()

@@ -53,7 +53,7 @@ class Worker:
     greeted_pid: int = 0  # as it said itself
     host: str = ""
     store_address: str = ""
-    handover_address: str = ""
+    peer_address: str = ""
     sequence: int = 0  # newest message that took effect
     connected: bool = False
     said_goodbye: bool = False
@@ -63,6 +63,10 @@ class Worker:
     failure: str = ""
     answer: Answer | None = None
     told: int = -1  # step of the newest evaluation it was told the result of
+    join_after: float = 0.0  # no hand-over before this
+    stalled: str = ""  # where it stands still, once that was noticed; "": it does not
+    hung_at: float = 0.0  # a lease of an evaluation expired then, and it has asked for nothing since; 0: no
+    condemned: bool = False  # killed by us: whatever it says meanwhile is not heard
     raises: int = 0  # how often the memory of workers had been raised when it was launched
 
     @property
@@ -147,7 +151,8 @@ def cause_of(exit_: Exit, *, is_going: bool, reason: str, failure: str, log: str
             return Cause(WorkerState.LEFT, reason or "left", crashed=False)
         return Cause(WorkerState.LOST, f"{exit_.cause}: {exit_.why}" if exit_.why else exit_.cause, crashed=False)
     if exit_.cause == OUT_OF_MEMORY:
-        return Cause(WorkerState.LOST, f"ran out of memory{f': {exit_.why}' if exit_.why else ''}", crashed=True)
+        why = f": {exit_.why}" if exit_.why else ""
+        return Cause(WorkerState.LOST, f"ran out of memory{why}{_peak(exit_)}", crashed=True)
     if code == 0 and is_going:
         return Cause(WorkerState.LEFT, reason or "left", crashed=False)
     if code is None and number is None:
@@ -156,10 +161,16 @@ def cause_of(exit_: Exit, *, is_going: bool, reason: str, failure: str, log: str
     if number in (signal.SIGKILL, signal.SIGTERM):
         if is_going:
             return Cause(WorkerState.LEFT, reason or "left", crashed=False)
-        return Cause(WorkerState.LOST, f"preempted: killed by {signal.Signals(number).name}", crashed=False)
+        reason = f"preempted: killed by {signal.Signals(number).name}{_peak(exit_)}"
+        return Cause(WorkerState.LOST, reason, crashed=False)
     how = f"exited with code {code}" if number is None else f"killed by {_signal_name(number)}"
-    why = f": {failure}" if failure else " without saying why"
+    left = exit_.why.removeprefix(how).removeprefix(": ") if number is None else ""
+    why = f": {failure or left}" if failure or left else " without saying why"
     return Cause(WorkerState.LOST, f"crashed: {how}{why}; its log is {log}", crashed=True)
+
+
+def _peak(exit_: Exit) -> str:
+    return f" (its memory peaked at {exit_.peak_bytes / (1 << 20):,.0f} MiB)" if exit_.peak_bytes else ""
 
 
 def _signal_name(number: int) -> str:

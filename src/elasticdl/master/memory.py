@@ -1,4 +1,4 @@
-"""Pods that run out of memory come back with more of it, up to a limit. Pure."""
+"""What runs out of memory: pods come back with more of it, up to a limit; of processes people are told. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from elasticdl.master.job import Job
 from elasticdl.master.membership import OUT_OF_MEMORY, Cause
 
 
+def way_out(job: Job, role: str = "worker") -> str:
+    """What a user can do where there is too little memory."""
+    if job.spec.cluster is not None:
+        return f"give it more with --{role}_resource_request=memory=… or --memory_most"
+    if role == "ps":
+        return "use more ps on other machines, or a machine with more memory"
+    return "use a smaller --minibatch_size, fewer --num_workers, or a machine with more memory"
+
+
 def judged(job: Job, role: str, raises: int, cause_name: str, cause: Cause, now: float) -> tuple[Cause, list[Action]]:
     """What an exit costs where it was for lack of memory: nothing while there is more to give.
 
     `raises`: how often the memory of its role had been raised when this pod was launched.
     """
-    if cause_name != OUT_OF_MEMORY or job.spec.cluster is None:
+    if cause_name != OUT_OF_MEMORY:
         return cause, []
+    if job.spec.cluster is None:
+        return cause._replace(reason=f"{cause.reason}: the kernel ended it; {way_out(job, role)}"), []
     had, known = memory_of(job.spec, role, raises), job.ledger.raises.get(role, 0)
     if raises < known:  # another one of its role has run out before: the next has more already
         return cause._replace(reason=f"{cause.reason} (had {had})", crashed=False), []

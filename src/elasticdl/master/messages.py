@@ -21,11 +21,11 @@ def round_message(job: Job, planned: Round) -> pb.Round:
             pb.Member(
                 worker=seat.worker,
                 store_address=workers[seat.worker].store_address,
-                handover_address=workers[seat.worker].handover_address,
+                peer_address=workers[seat.worker].peer_address,
                 first_logical_rank=seat.first,
                 logical_ranks=seat.ranks,
                 donor=seat.donor,
-                donor_address=workers[WorkerId(seat.donor)].handover_address if seat.donor else "",
+                donor_address=workers[WorkerId(seat.donor)].peer_address if seat.donor else "",
             )
             for seat in planned.seats
         ],
@@ -53,7 +53,13 @@ def owed(job: Job, worker: Worker, entered: int) -> list[Action]:
     is_concerned = newest is not None and (worker.id in newest.workers or worker.id in ledger.rounds.holders)
     if newest is not None and is_concerned and entered != newest.id and worker.state is not WorkerState.FINISHED:
         actions.append(send(worker.id, round=round_message(job, newest)))
-    if isinstance(ledger.phase, Stopping):
+    is_failing = isinstance(ledger.phase, Stopping) and ledger.phase.failure > 0
+    if is_failing and job.has_rounds:
+        if worker.id not in ledger.rounds.holders:
+            actions.append(send(worker.id, release=pb.Release()))
+        elif ledger.export is not None and ledger.export[0] == worker.id and not ledger.is_exported:
+            actions.append(send(worker.id, keep=pb.Keep()))
+    elif isinstance(ledger.phase, Stopping):
         is_holder = worker.id in ledger.rounds.holders or job.trains_by_leases
         stop = pb.StopTraining(reason=ledger.phase.reason)
         actions.append(send(worker.id, stop=stop) if is_holder else send(worker.id, release=pb.Release()))

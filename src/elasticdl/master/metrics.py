@@ -1,17 +1,21 @@
-"""Prometheus metrics of one job, on a loopback port of their own."""
+"""Prometheus metrics of one job, on a port of their own."""
 
 from __future__ import annotations
 
+import hmac
 import logging
 from collections import Counter
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from elasticdl.master import ps_status, status
+from elasticdl.http_server import Answer, HttpServer, Request
+from elasticdl.master import notices, ps_status, status
 from elasticdl.master.fleet import PsState
 from elasticdl.master.job import Job
 from elasticdl.master.membership import WorkerState
+from elasticdl.master.phase import Running
 from elasticdl.rpc import elasticdl_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -39,7 +43,13 @@ class Metrics:
                 ("round", "Id of the round that trains"),
                 ("wished_workers", "Workers asked for"),
                 ("checkpoint_step", "Step of the newest checkpoint, -1 for none"),
+                ("checkpoint_failures", "Checkpoints that could not be written"),
+                ("bad_records", "Records that were skipped, since they cannot be read or understood"),
+                ("data_waits", "Times that data could not be read and was tried again"),
                 ("worker_failures", "Crashes counted against the failure budget"),
+                ("seconds_without_progress", "Time since a step ended, while the job trains"),
+                ("stalled_workers", "Workers that have come to no step for too long, and are replaced soon"),
+                ("stalls", "Workers and ps replaced because they made no progress"),
                 ("master_restarts", "Times the master came back"),
                 ("shards", "Shards of the running evaluation or prediction"),
                 ("shards_done", "Shards of it that are done"),
@@ -66,14 +76,23 @@ class Metrics:
         self._workers = Gauge("elasticdl_workers", "Workers by state", ["job", "state"], registry=self.registry)
         self._evaluation = Gauge("elasticdl_metric", "Newest evaluation", ["job", "metric"], registry=self.registry)
 
-    def serve(self, address: str, port: int) -> int:
-        """Listen on `port`, or on any free one (0, or where it is taken by now); returns the port."""
+    def serve(self, address: str, port: int, token: str) -> HttpServer:
+        """Listen on `port`, or on any free one (0, or where it is taken by now).
+
+        Whoever asks shows the token as a bearer; "": nobody has to.
+        """
+        expected = f"Bearer {token}".encode()
+
+        def answer(request: Request) -> Answer:
+            if token and not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
+                return Answer(401, b"expected the token of this job as a bearer\n")
+            return Answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+
         try:
-            server, _ = start_http_server(port, addr=address, registry=self.registry)
+            return HttpServer(address, port, answer)
         except OSError as exc:
             _log.warning("metrics: cannot listen on %s:%d (%s); taking any free port", address, port, exc.strerror)
-            server, _ = start_http_server(0, addr=address, registry=self.registry)
-        return int(server.server_port)
+            return HttpServer(address, 0, answer)
 
     def observe(self, job: Job, now: float) -> None:
         shown = status.status(job, now)
@@ -91,7 +110,13 @@ class Metrics:
             "round": shown.round,
             "wished_workers": shown.wished_workers,
             "checkpoint_step": shown.checkpoint_step,
+            "checkpoint_failures": job.ledger.notices.get(notices.CHECKPOINT_FAILED, 0),
+            "bad_records": len(job.ledger.bad_records),
+            "data_waits": job.ledger.notices.get(notices.DATA_WAITS, 0),
             "worker_failures": job.ledger.budget.spent,
+            "seconds_without_progress": _without_progress(job, now),
+            "stalled_workers": sum(bool(worker.stalled) for worker in job.ledger.membership.here()),
+            "stalls": job.ledger.stalls,
             "master_restarts": job.ledger.incarnations - 1,
             "shards": shown.shards,
             "shards_done": shown.shards_done,
@@ -133,3 +158,9 @@ class Metrics:
             }
             for key, value in values.items():
                 self._ps[key].labels(self._job, ps.id).set(value)
+
+
+def _without_progress(job: Job, now: float) -> float:
+    """Seconds since a step ended, or since this master came; 0.0 where no step is awaited."""
+    is_training = job.trains and not job.restarts_script and isinstance(job.ledger.phase, Running)
+    return max(0.0, now - max(job.seen.advanced_at, job.seen.since)) if is_training else 0.0

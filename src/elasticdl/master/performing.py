@@ -27,10 +27,11 @@ class Commanded(Protocol):
 
 
 class Performer:
-    def __init__(self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, Link]) -> None:
+    def __init__(self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, Link], run: int) -> None:
         self._directory = directory
         self._spec = spec
         self._links = links
+        self._run = run
         self.launcher: Commanded | None = None  # none: all workers come by themselves
         self.curves: Curves | None = None  # none until tensorboard is imported
         self._undrawn: list[act.ShowMetrics | act.DrawLosses] = []  # until then
@@ -58,7 +59,7 @@ class Performer:
     def _launch(self, action: act.LaunchWorker) -> None:
         if self.launcher is None:
             return
-        env = WorkerEnv(self._directory.root, action.worker, self._spec.workers.address)
+        env = WorkerEnv(self._directory.root, action.worker, self._spec.workers.address, self._run)
         settings = allocator(os.environ) | instruction_set(self._spec.workers.cpu_capability)
         self.launcher.command(
             command="launch",
@@ -74,7 +75,7 @@ class Performer:
     def _launch_ps(self, action: act.LaunchPs) -> None:
         if self.launcher is None:
             return
-        env = PsEnv(self._directory.root, action.ps, self._spec.workers.address)
+        env = PsEnv(self._directory.root, action.ps, self._spec.workers.address, self._run)
         self.launcher.command(
             command="launch",
             replica=action.ps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import threading
@@ -17,9 +18,11 @@ from elasticdl.kube.api import Api
 from elasticdl.kube.journal import ApiJournal
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, STATEFUL_SET
 from elasticdl.kube.pauses import pauses
+from elasticdl.kube.probes import Answer, Probes
 from elasticdl.kube.watching import Document, follow
 from elasticdl.launcher import last_word, naming
 from elasticdl.launcher.manifest import Owner
+from elasticdl.launcher.pod_life import instant
 from elasticdl.launcher.pods import PodLauncher
 from elasticdl.master import events as ev
 from elasticdl.master import farewell
@@ -31,9 +34,12 @@ from elasticdl.master.replicas import parse
 from elasticdl.spec import JobKind, JobSpec, WorkersSpec
 from elasticdl.storage import probe
 from elasticdl.storage.place import StorePath, open_place
+from elasticdl.vital import VitalThread
 
 CLOSE_S = 60.0  # how long a master that is over tries to say so before another one does
 LEAVE_S = 20.0  # how long it waits for its pod to be deleted
+# A loop without a turn for so long is ended by its kubelet. A journal waits a minute for an API server that is away.
+SILENCE_S = 180.0
 _log = logging.getLogger(__name__)
 
 
@@ -48,12 +54,17 @@ class Cluster:
         self._publisher = Publisher(self._api, spec, self._home)
         self._stopped = threading.Event()
 
+    @property
+    def run(self) -> int:
+        """The number of this run of the job: when its StatefulSet was created, in seconds."""
+        return self._home.run
+
     def journal(self) -> Kept | None:
         """In the API, unless the job has a claim for it."""
         assert self._spec.cluster is not None
         if self._spec.cluster.state_claim:
             return None
-        return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference)
+        return ApiJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference, self.run)
 
     def check_places(self) -> None:
         """Raise SpecError where volumes or stores do not let the job write what shall stay: only a pod can see that."""
@@ -83,9 +94,10 @@ class Cluster:
         running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._taken_away(loop)))
         launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
         loop.performer.launcher = launcher
+        self._probes = Probes(naming.HEALTH_PORT, lambda path: health(path, loop.silent_s))
         if self._home.resource is not None:
             arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
-            threading.Thread(target=self._follow_wishes, args=arguments, name="wishes", daemon=True).start()
+            VitalThread(self._follow_wishes, args=arguments, name="wishes").start()
         return [asyncio.create_task(launcher.run()), asyncio.create_task(self._publisher.run(loop))]
 
     async def close(self, loop: Loop) -> None:
@@ -123,7 +135,15 @@ class Cluster:
                 ledger = loop.state.job.ledger
                 has = ev.ScaleAsked(ledger.wish, ledger.fleet.wish)
                 if (asked := wished(before, after, self._spec.workers, has)) is not None:
-                    submit(asked)
+                    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                        submit(asked)
+
+
+def health(path: str, silent_s: float) -> Answer:
+    """What the kubelet is told: whether the master's loop goes round, not only that there is a process."""
+    if path != naming.HEALTH_PATH:
+        return Answer(404, f"there is {naming.HEALTH_PATH}\n".encode())
+    return Answer.of(f"the master's loop has had no turn for {silent_s:.0f} s" if silent_s > SILENCE_S else "")
 
 
 def wished(
@@ -163,7 +183,8 @@ def _home(api: Api, spec: JobSpec, namespace: str) -> Home:
     owners = (found[STATEFUL_SET] or {})["metadata"].get("ownerReferences", [])
     resources = [one for one in owners if one["kind"] == ELASTIC_JOB.kind]
     resource = Owner(*(resources[0][key] for key in ("apiVersion", "kind", "name", "uid"))) if resources else None
-    return Home(namespace, master, pods, resource)
+    created = instant((found[STATEFUL_SET] or {})["metadata"]["creationTimestamp"])
+    return Home(namespace, master, pods, resource, int(created.timestamp()))
 
 
 def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
@@ -172,6 +193,7 @@ def refuse(spec: JobSpec, problem: ElasticDLError) -> None:
     try:
         api = Api.connect(role=naming.MASTER)
         namespace = spec.cluster.namespace or api.namespace
-        last_word.refuse(api, spec.name, namespace, str(problem), problem.exit_code)
+        exit_code = SpecError.exit_code if isinstance(problem, SpecError) else ElasticDLError.exit_code
+        last_word.refuse(api, spec.name, namespace, str(problem), exit_code)
     except ElasticDLError as exc:
         _log.error("it could not be written down: %s", exc)

@@ -6,7 +6,16 @@ from elasticdl.master import fleet as fleets
 from elasticdl.master.events import Event
 from elasticdl.master.fleet import MOVE
 from elasticdl.master.job import Job
-from elasticdl.master.ps_events import MirrorBroken, PsDrained, PsFellSilent, PsLaunched, SlotsDealt, TaskSettled
+from elasticdl.master.ps_events import (
+    MirrorBroken,
+    PsDrained,
+    PsFellSilent,
+    PsLaunched,
+    PsStalled,
+    PsStallNoticed,
+    SlotsDealt,
+    TaskSettled,
+)
 from elasticdl.spec import PsId, WorkerId
 
 # The first map waits so long at most for those that have not come yet: they get their slots while others train.
@@ -15,12 +24,14 @@ START_WAIT_S = 10.0
 LAUNCH_WAIT_S = 1.0
 # A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost.
 _PATIENCE = 3.0
+# Of `reply_s`, after which a worker fails that waits for an answer: people are told; the ps is replaced.
+NOTICED, STALLED = 0.4, 0.8
 
 
 def due(job: Job, now: float) -> Event | None:
     if not job.ledger.fleet.wish:
         return None
-    for decide in (_silent, _broken_mirror, _settle, _launch, _deal, _change):
+    for decide in (_silent, _stalled, _broken_mirror, _settle, _launch, _deal, _change):
         if (event := decide(job, now)) is not None:
             return event
     return None
@@ -35,6 +46,22 @@ def _silent(job: Job, now: float) -> Event | None:
         quiet_s = now - max(job.seen.heard_at.get(ps.id, 0.0), job.seen.since + timing.silence_s)
         if quiet_s >= _PATIENCE * timing.silence_s and _others_are_heard(job, ps.id, now):
             return PsFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
+    return None
+
+
+def _stalled(job: Job, now: float) -> Event | None:
+    """Who answers heartbeats but no requests: replaced before the workers that wait for its answer fail."""
+    fleet, reply_s = job.ledger.fleet, job.spec.timing.reply_s
+    if not job.spec.timing.stall_s or fleet.task is not None:
+        return None  # while slots move a request may wait for the end of that
+    for ps in fleet.here():
+        seen = job.seen.ps.get(ps.id)
+        busy_s = seen.beat.busy_s if seen is not None and seen.beat is not None else 0.0
+        reason = f"has been at one request for {busy_s:.0f} s; {STALLED * reply_s:.0f} s are allowed"
+        if not ps.stalled and busy_s >= NOTICED * reply_s:
+            return PsStallNoticed(ps.id, reason)
+        if ps.stalled and busy_s >= STALLED * reply_s:
+            return PsStalled(ps.id, reason)
     return None
 
 

@@ -34,6 +34,7 @@ class PsBeatReceived(NamedTuple):
     staleness: tuple[int, ...]  # pushes by staleness: 0, 1, 2-3, 4-7 …
     clock: int
     mirror_failure: str = ""  # why the copy it has elsewhere is not whole any more
+    busy_s: float = 0.0  # for so long it has been at one request
 
 
 class PsLeaving(NamedTuple):
@@ -76,6 +77,20 @@ class PsLaunched(NamedTuple):
 
 
 class PsFellSilent(NamedTuple):
+    ps: PsId
+    reason: str
+
+
+class PsStallNoticed(NamedTuple):
+    """It has been at one request for half as long as a worker waits for an answer."""
+
+    ps: PsId
+    reason: str
+
+
+class PsStalled(NamedTuple):
+    """It sends heartbeats but does not come to an end with a request: it is replaced."""
+
     ps: PsId
     reason: str
 
@@ -127,6 +142,8 @@ PsEvent = (
     | PsSequenced
     | PsLaunched
     | PsFellSilent
+    | PsStallNoticed
+    | PsStalled
     | MirrorBroken
     | PsDrained
     | SlotsDealt

@@ -19,6 +19,8 @@ from elasticdl.master.ps_events import (
     PsLaunched,
     PsLeaving,
     PsSaidGoodbye,
+    PsStalled,
+    PsStallNoticed,
 )
 from elasticdl.master.tasks import announce, fleet_message, task_message
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -175,6 +177,26 @@ def fell_silent(job: Job, event: PsFellSilent, now: float) -> Actions:
     ps = job.ledger.fleet.ps[event.ps]
     job.seen.silent_at[ps.id] = now
     return [SignalPs(ps.id, signal.SIGKILL), *lose(job, ps, PsState.LOST, event.reason, now)]
+
+
+def stall_noticed(job: Job, event: PsStallNoticed, now: float) -> Actions:
+    ps = job.ledger.fleet.ps[event.ps]
+    ps.stalled = event.reason
+    reason = f"{event.reason}; its stacks are in {job.log_of(ps.id)}"
+    return [
+        job.note(now, "ps-stalled", worker=ps.id, reason=reason),
+        send(ps.id, dump_stacks=pb.DumpStacks(reason=f"{ps.id} {event.reason}")),
+    ]
+
+
+def stalled(job: Job, event: PsStalled, now: float) -> Actions:
+    """As one that fell silent, but it is a failure of its own."""
+    ps = job.ledger.fleet.ps[event.ps]
+    job.ledger.stalls += 1
+    reason = f"answers no requests: {event.reason}; its stacks are in {job.log_of(ps.id)}"
+    actions = [SignalPs(ps.id, signal.SIGKILL), *lose(job, ps, PsState.LOST, reason, now)]
+    cause = Cause(WorkerState.LOST, reason, crashed=True)
+    return actions + charge(job, ps.id, cause, now, was_useful=True, kind="processes")
 
 
 def scale_asked(job: Job, event: ScaleAsked, now: float) -> Actions:

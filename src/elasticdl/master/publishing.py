@@ -41,6 +41,7 @@ class Home(NamedTuple):
     master: Owner  # the StatefulSet of the master
     pods: Owner  # the ConfigMap with the job's description: to it belong the pods of workers and ps
     resource: Owner | None  # the ElasticJob, where there is one
+    run: int = 0  # when the StatefulSet was created, in seconds: a job that is submitted again has another
 
     @property
     def shown(self) -> Owner:

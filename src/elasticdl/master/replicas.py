@@ -14,6 +14,7 @@ from elasticdl.master import events as ev
 _log = logging.getLogger(__name__)
 _LINE_BYTES = 1 << 24
 _ADOPT_PAUSE_S = 1.0
+_ALIVE_S, _BEATS = 1.0, 8  # between two words that the loop turns; at least so many in the time it has
 
 
 class LauncherLink:
@@ -51,6 +52,12 @@ class LauncherLink:
             await asyncio.sleep(_ADOPT_PAUSE_S)
             end = self._adopt()
 
+    async def beat(self, limit_s: float) -> None:
+        """Tell the launcher that the loop turns, until cancelled: one that is silent for `limit_s` is killed."""
+        while True:
+            self.command(command="alive", limit_s=limit_s)
+            await asyncio.sleep(min(_ALIVE_S, limit_s / _BEATS))
+
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
@@ -73,9 +80,19 @@ def parse(document: dict[str, Any]) -> ev.Event | None:
             return ev.ReplicaWaits(document["replica"], document["why"], document["trouble"])
         case "detached":
             return ev.Detached()
+        case "stop":
+            return ev.StopAsked(False, document["why"])
     _log.warning("the launcher said something unknown: %s", document)
     return None
 
 
 def _exit(one: dict[str, Any]) -> ev.Exit:
-    return ev.Exit(one["replica"], one["pid"], one["code"], one["signal"], one.get("cause", ""), one.get("why", ""))
+    return ev.Exit(
+        one["replica"],
+        one["pid"],
+        one["code"],
+        one["signal"],
+        one.get("cause", ""),
+        one.get("why") or one.get("reason", ""),
+        one.get("peak_bytes", 0),
+    )

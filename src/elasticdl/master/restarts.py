@@ -86,7 +86,7 @@ def _start_due(job: Job, now: float) -> RoundPlanned | None:
     newest = ledger.rounds.newest
     counts = rounds.split(spec.plan.logical_ranks, [None] * len(ready))
     reason = "start of the job" if newest is None else _difference(newest.workers, ready)
-    return RoundPlanned(newest.id + 1 if newest else 1, rounds.seat(ready, counts, ready, {}), True, reason)
+    return RoundPlanned(newest.id + 1 if newest else 1, rounds.seat(ready, counts, {}), True, reason)
 
 
 def _is_ending(worker: Worker) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from elasticdl.master.donors import Donors
 from elasticdl.master.events import Seat
 from elasticdl.spec.ids import WorkerId
 
@@ -36,6 +37,7 @@ class Round(NamedTuple):
 @dataclass(slots=True)
 class Rounds:
     newest: Round | None = None  # planned last
+    superseded: list[Round] = field(default_factory=list)  # planned since `current`; all may have voted for one still
     current: Round | None = None  # entered last
     holders: list[WorkerId] = field(default_factory=list)  # who may hold the training state, in rank order
     broken_at: float | None = None  # someone dropped the round that trains
@@ -43,13 +45,21 @@ class Rounds:
     broken_why: str = ""
     fruitless: int = 0  # rounds formed anew since the last step that ended
     fruitless_since: float = 0.0
+    stalls: int = 0  # rounds planned anew since then because nothing went on, see stalls.py
     done: list[WorkerId] = field(default_factory=list)  # whose script of the newest round ended well
     halted_at: float | None = None  # when the scripts of the newest round were ended, until the next one is planned
+    donors: Donors = field(default_factory=Donors)
     gaps: dict[WorkerId, float] = field(default_factory=dict)  # of the current round, until it is logged
 
     @property
     def is_entered(self) -> bool:
         return self.newest is not None and self.current is not None and self.newest.id == self.current.id
+
+    def find(self, round_id: int) -> Round | None:
+        """A round that is not entered yet as far as is known, and may be."""
+        if self.newest is None or self.is_entered:
+            return None
+        return next((known for known in [*self.superseded, self.newest] if known.id == round_id), None)
 
 
 class Standing(NamedTuple):
@@ -79,6 +89,7 @@ class Outlook(NamedTuple):
     most: int
     broken_for_s: float | None
     regroup_s: float
+    pausing: Collection[WorkerId] = ()  # newcomers that nobody hands the state over to for a while
 
 
 def choose(outlook: Outlook) -> Change | None:
@@ -97,7 +108,8 @@ def choose(outlook: Outlook) -> Change | None:
         return None
     if outlook.newest.forced and not outlook.is_entered:
         return None
-    wanted = staying + list(outlook.newcomers[: max(0, outlook.most - len(staying))])
+    joining = [newcomer for newcomer in outlook.newcomers if newcomer not in outlook.pausing]
+    wanted = staying + joining[: max(0, outlook.most - len(staying))]
     if len(wanted) < max(1, outlook.least) or set(wanted) == set(outlook.newest.workers):
         return None
     return Change(tuple(wanted), False, _difference(outlook.newest.workers, wanted))
@@ -147,19 +159,11 @@ def split(logical_ranks: int, compute_s: Sequence[float | None]) -> list[int]:
     return counts
 
 
-def seat(
-    workers: Sequence[WorkerId], counts: Sequence[int], holders: Sequence[WorkerId], donors: Mapping[WorkerId, str]
-) -> tuple[Seat, ...]:
-    """Seats in rank order on contiguous logical ranks. Newcomers get a donor: the one they had, else in turn."""
-    staying = [worker for worker in holders if worker in workers] or list(holders)
-    seats, first, turn = [], 0, 0
+def seat(workers: Sequence[WorkerId], counts: Sequence[int], donors: Mapping[WorkerId, WorkerId]) -> tuple[Seat, ...]:
+    """Seats in rank order on contiguous logical ranks; `donors` are those of newcomers."""
+    seats, first = [], 0
     for worker, count in zip(workers, counts, strict=True):
-        donor = ""
-        if worker not in holders and staying:
-            donor = donors.get(worker, "")
-            if donor not in staying:
-                donor, turn = staying[turn % len(staying)], turn + 1
-        seats.append(Seat(worker, first, count, donor))
+        seats.append(Seat(worker, first, count, donors.get(worker, "")))
         first += count
     return tuple(seats)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from elasticdl.master import ps_status, resuming
@@ -14,6 +15,7 @@ from elasticdl.spec import JobKind
 
 # Workers that are gone are told of for so long; the event log has them for ever.
 _SHOWN_GONE = 20
+SHOWN_BAD_RECORDS = 20
 # A rate is of the past once no step ended for so long.
 _RATE_VALID_S = 5.0
 
@@ -58,6 +60,8 @@ def status(job: Job, now: float) -> pb.JobStatus:
         global_batch=job.global_batch,
         batch_scale=seen.batch_scale,
         max_batch_scale=job.most_batch_scale if job.has_rounds else 1,
+        bad_records=len(ledger.bad_records),
+        bad_record_names=_bad_record_names(job),
         batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batches],
     )
     if plan is not None:
@@ -124,7 +128,7 @@ def _workers(job: Job) -> list[pb.WorkerStatus]:
                 step=beat.step if beat else -1,
                 step_s=beat.step_s if beat else 0.0,
                 host=worker.host,
-                reason=worker.reason,
+                reason=worker.stalled or worker.reason,
             )
         )
     return shown
@@ -169,4 +173,11 @@ def result(job: Job, phase: Over) -> dict[str, Any]:
         "global_batch": job.global_batch,
         "batch_scale": job.seen.batch_scale,
         "batch_scales": [change._asdict() for change in ledger.batches],
+        "bad_records": len(ledger.bad_records),
+        "bad_record_names": _bad_record_names(job),
     }
+
+
+def _bad_record_names(job: Job) -> list[str]:
+    """The first of them; the event log has all."""
+    return [f"{key}: {why}" for key, why in islice(job.ledger.bad_records.items(), SHOWN_BAD_RECORDS)]

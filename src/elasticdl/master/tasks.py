@@ -91,6 +91,8 @@ def mirror_broken(job: Job, event: MirrorBroken, now: float) -> Actions:
 
 def _done(job: Job, task: TaskGiven, rows: int, pause_s: float, rolled_back: int, now: float) -> Actions:
     job.ledger.fleet.finish(task)
+    if task.kind == MIRROR and (seen := job.seen.ps.get(task.performer)) is not None:
+        seen.forget_mirror_failure()
     if task.kind == RESTORE:
         job.ledger.budget.worked()
     about = {

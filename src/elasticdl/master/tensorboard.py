@@ -17,17 +17,17 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from elasticdl import curves
 from elasticdl.master import ps_status
+from elasticdl.master.event_file import EventFile
 from elasticdl.master.job import Job
 from elasticdl.master.loss_curve import LossPoint
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.training_events import EpochLoss
 
 LOSS, EPOCH_LOSS, VALIDATION = "loss", "epoch/loss", "validation/"
-_FLUSH_S = 2
+_FLUSH_S = 2.0
 
 
 class Curves:
@@ -37,7 +37,7 @@ class Curves:
         """What is in `directory` and older than `started_at` was drawn by an earlier run of the job."""
         curves.avoid_tensorflow()
         self._drawn = _read_drawn(directory, started_at)
-        self._writer = EventFileWriter(str(directory), flush_secs=_FLUSH_S)
+        self._writer = EventFile(directory, _FLUSH_S)
         self._last_step = last_step
 
     def losses(self, points: Sequence[LossPoint], epochs: Sequence[EpochLoss]) -> None:
@@ -87,12 +87,12 @@ class Curves:
     def _begin_run(self, step: int, at: float) -> None:
         """Let TensorBoard leave out what an earlier run of the job has drawn of this step and later ones."""
         started = SessionLog(status=SessionLog.START)
-        self._writer.add_event(Event(wall_time=at, step=step, session_log=started))
+        self._writer.add(Event(wall_time=at, step=step, session_log=started))
 
     def _add(self, step: int, scalars: Mapping[str, float], at: float | None = None) -> None:
         values = [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items() if not math.isnan(x)]
         wall_time = time.time() if at is None else at
-        self._writer.add_event(Event(wall_time=wall_time, step=step, summary=Summary(value=values)))
+        self._writer.add(Event(wall_time=wall_time, step=step, summary=Summary(value=values)))
 
 
 def _read_drawn(directory: Path, started_at: float) -> dict[str, set[int]]:

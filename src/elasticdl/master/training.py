@@ -22,6 +22,7 @@ from elasticdl.master.membership import Worker, WorkerState
 from elasticdl.master.phase import Pending, Running, Stopping
 from elasticdl.master.rounds import BROKEN, Round
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
 
 Actions = list[Action]
 
@@ -33,7 +34,13 @@ def planned(job: Job, event: RoundPlanned, now: float) -> Actions:
     actions = log_round(job, now)
     before = list(rounds.holders)
     newest = Round(event.round, event.seats, event.forced, event.reason, now)
+    is_open = rounds.newest is not None and not rounds.is_entered and not rounds.newest.forced
+    if event.forced:
+        rounds.superseded = []
+    elif rounds.newest is not None and is_open:
+        rounds.superseded.append(rounds.newest)
     rounds.newest, rounds.done, rounds.halted_at = newest, [], None
+    rounds.donors.chosen |= {seat.worker: WorkerId(seat.donor) for seat in newest.seats if seat.donor}
     for worker in job.ledger.membership.here():
         if worker.state is WorkerState.JOINING and worker.id not in newest.workers:
             worker.become(WorkerState.READY, now)
@@ -58,42 +65,45 @@ def planned(job: Job, event: RoundPlanned, now: float) -> Actions:
     return actions
 
 
-def mark_entered(job: Job, now: float) -> Actions:
-    """The newest round is the one that trains: a step needs all its members, so one's word is enough."""
+def mark_entered(job: Job, now: float, round_id: int = 0) -> Actions:
+    """This round, or the newest, is the one that trains: all have voted for it, so one member's word is enough."""
     rounds, workers = job.ledger.rounds, job.ledger.membership.workers
-    if rounds.newest is None or rounds.is_entered:
+    entered = rounds.find(round_id or (rounds.newest.id if rounds.newest else 0))
+    if entered is None:
         return []
     first = rounds.current is None
-    newcomers = [w for w in rounds.newest.workers if rounds.current is None or w not in rounds.current.workers]
-    rounds.current = rounds.newest
-    rounds.holders = list(rounds.newest.workers)
+    newcomers = [w for w in entered.workers if rounds.current is None or w not in rounds.current.workers]
+    rounds.current = entered
+    rounds.superseded = [known for known in rounds.superseded if known.id > entered.id]
+    rounds.holders = list(entered.workers)
     rounds.broken_at, rounds.broken_by, rounds.gaps = None, [], {}
-    rounds.fruitless = 0
+    rounds.fruitless = rounds.stalls = 0
+    rounds.donors.settle(entered.workers)
     actions: Actions = []
     for newcomer in newcomers:
         job.ledger.joined += 1
         why = "from the start" if first else ""
         actions.append(job.note(now, "worker-joined", worker=newcomer, reason=why))
-    for member in rounds.newest.workers:
+    for member in entered.workers:
         if workers[member].state in (WorkerState.READY, WorkerState.JOINING):
             workers[member].become(WorkerState.MEMBER, now)
-    job.ledger.budget.worked()
+    job.worked()
     return actions
 
 
 def seen(job: Job, event: RoundSeen, now: float) -> Actions:
-    newest = job.ledger.rounds.newest
-    return mark_entered(job, now) if newest and newest.id == event.round else []
+    return mark_entered(job, now, event.round)
 
 
 def entered(job: Job, event: RoundEntered, now: float) -> Actions:
     rounds = job.ledger.rounds
     job.ledger.step = max(job.ledger.step, event.step)
-    if rounds.newest is None or event.worker not in rounds.newest.workers or event.round != rounds.newest.id:
-        return []
-    actions = mark_entered(job, now)
+    actions = mark_entered(job, now, event.round)
+    current = rounds.current
+    if current is None or event.round != current.id or event.worker not in current.workers:
+        return actions
     rounds.gaps[event.worker] = event.gap_s
-    if set(rounds.gaps) >= {seat.worker for seat in rounds.newest.seats}:
+    if set(rounds.gaps) >= set(current.workers):
         actions += log_round(job, now)
     return actions
 
@@ -117,7 +127,11 @@ def broken(job: Job, event: RoundBroken, now: float) -> Actions:
     if event.worker not in rounds.holders:
         # A newcomer whose hand-over failed, or whose round a forced one without it replaced: nobody waits for
         # it, it begins again. Should it have entered the round, its members say so themselves.
-        return expel(job, worker, f"dropped round {event.round}: {event.why}", now) if worker.is_active else []
+        if not worker.is_active:
+            return []
+        if event.donor:
+            return _handover_failed(job, worker, event, now)
+        return expel(job, worker, f"dropped round {event.round}: {event.why}", now)
     if newest.forced and event.round != newest.id:
         return []  # an echo of the round before: this one already answers it
     if event.round == newest.id and not rounds.is_entered:
@@ -140,13 +154,32 @@ def _fruitless(job: Job, now: float) -> Actions:
     return [job.note(now, "round-broken", reason=f"{rounds.broken_why}; all its members seem alive: it is tried again")]
 
 
-def expel(job: Job, worker: Worker, reason: str, now: float) -> Actions:
+def _handover_failed(job: Job, newcomer: Worker, event: RoundBroken, now: float) -> Actions:
+    """The newcomer begins again, with another donor where there is one; nobody waits for it meanwhile."""
+    rounds, donor = job.ledger.rounds, WorkerId(event.donor)
+    reason = f"got no state from {donor}: {event.why}"
+    if rounds.donors.chosen.get(newcomer.id) != donor:
+        return expel(job, newcomer, reason, now)  # planned anew meanwhile: nobody failed
+    rounds.donors.fail(donor, newcomer.id)
+    holders = job.possible_donors([h.id for h in job.holders_here() if h.state is not WorkerState.LEAVING])
+    pause_s = rounds.donors.pause_s(newcomer.id, holders)
+    newcomer.join_after = now + pause_s
+    if pause_s:
+        reason += (
+            f"; {'nobody else has it' if len(holders) == 1 else 'nor from anyone else'}, tried again in {pause_s:g} s"
+        )
+    elif holders:
+        reason += f"; {rounds.donors.deal([newcomer.id], holders)[newcomer.id]} is asked instead"
+    return expel(job, newcomer, reason, now, kind="handover-failed")
+
+
+def expel(job: Job, worker: Worker, reason: str, now: float, kind: str = "worker-returned") -> Actions:
     """The state it holds is worth nothing any more: it drops it and says Ready again."""
     worker.expelled, worker.said_goodbye = True, False
     worker.become(WorkerState.STARTING, now, reason)
     return [
         send(worker.id, expelled=pb.Expelled(reason=reason)),
-        job.note(now, "worker-returned", worker=worker.id, reason=reason),
+        job.note(now, kind, worker=worker.id, reason=reason),
     ]
 
 

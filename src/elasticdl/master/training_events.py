@@ -27,6 +27,44 @@ class HeartbeatReceived(NamedTuple):
     variance: float = 0.0  # trace of its covariance at one global batch
     progress: float = 0.0
     batch_scale: int = 1
+    # For the watchdog of progress, see stalls.py:
+    activity: int = 0  # an `Activity` of the wire
+    since_s: float = 0.0
+    still_s: float = 0.0
+    pause: str = ""
+    slow_step_s: float = 0.0
+    seat: int = 0  # the round whose group it has
+
+
+class StallNoticed(NamedTuple):
+    """A worker has come to no step for half as long as it may: people are told, and it writes down where it is."""
+
+    worker: WorkerId
+    reason: str
+
+
+class StallEnded(NamedTuple):
+    """It went on after all."""
+
+    worker: WorkerId
+
+
+class WorkerStalled(NamedTuple):
+    """A worker that was noticed did not go on: it is replaced."""
+
+    worker: WorkerId
+    reason: str
+
+
+class RoundStalled(NamedTuple):
+    """A round that was planned is not entered, or its exchange does not end: it is planned anew.
+
+    `late` are those that did not get ready; the others go on without them.
+    """
+
+    round: int
+    late: tuple[WorkerId, ...]
+    reason: str
 
 
 class BatchChange(NamedTuple):

@@ -143,5 +143,5 @@ def _batches(
 ) -> Iterator[tuple[int, int, Batch | None]]:
     for first in range(start, stop, minibatch):
         past = min(first + minibatch, stop)
-        batch = dataset.batch(np.arange(first, past))
+        batch = dataset.good_batch(np.arange(first, past))
         yield first, past, tensors.on_device(batch, device) if batch is not None else None

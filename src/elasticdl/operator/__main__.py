@@ -1,4 +1,4 @@
-"""`python -m elasticdl.operator`: waits until it leads, then looks after all ElasticJobs of the cluster."""
+"""`python -m elasticdl.operator`: waits until it leads, then looks after ElasticJobs: all, or those of namespaces."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, cast
 
 import click
@@ -21,7 +22,7 @@ from elasticdl.operator import health, reactions
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def lead_and_serve(api: Api, election: Election, alive: health.Health) -> None:
+async def lead_and_serve(api: Api, election: Election, alive: health.Health, namespaces: Sequence[str] = ()) -> None:
     """Term after term, until a signal comes."""
     loop = asyncio.get_running_loop()
     beating = loop.create_task(alive.heart.run())
@@ -35,13 +36,13 @@ async def lead_and_serve(api: Api, election: Election, alive: health.Health) -> 
         except asyncio.CancelledError:
             break
         health.IS_LEADER.set(1)
-        is_lost = await serve(api, election)
+        is_lost = await serve(api, election, namespaces)
         health.IS_LEADER.set(0)
     beating.cancel()
 
 
-async def serve(api: Api, election: Election) -> bool:
-    """Act until the Lease is lost (True) or a signal comes (False)."""
+async def serve(api: Api, election: Election, namespaces: Sequence[str] = ()) -> bool:
+    """Act until the Lease is lost (True) or a signal comes (False). `namespaces`: where; none: everywhere."""
     loop = asyncio.get_running_loop()
     is_over = asyncio.Event()
     keeping = loop.create_task(election.kept())
@@ -50,7 +51,8 @@ async def serve(api: Api, election: Election) -> bool:
     tasks = await kopf.spawn_tasks(
         registry=reactions.Reactions(api).registry,
         settings=reactions.settings(),
-        clusterwide=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
         standalone=True,
         identity=cast(Any, election.me),  # kopf would look for the user's name, which users of pods need not have
         stop_flag=is_over,
@@ -69,10 +71,19 @@ async def serve(api: Api, election: Election) -> bool:
 @click.option("--port", default=8080, show_default=True, help="Of /healthz and /metrics; 0: any free one.")
 @click.option("--lease", "lease_name", default="elasticdl-operator", show_default=True, help="The Lease to lead by.")
 @click.option("--namespace", default="", help="Where the Lease lies. Default: that of the pod, or of the context.")
+@click.option(
+    "--watch",
+    "namespaces",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Look after the ElasticJobs of this namespace only; may be given again. Default: of the whole cluster.",
+)
 @click.option("--lease-seconds", default=LEASE_S, show_default=True, help="Another takes over after so long a silence.")
 @click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
-def main(port: int, lease_name: str, namespace: str, lease_seconds: float, log_level: str) -> None:
-    """Look after the ElasticJobs of a cluster."""
+def main(
+    port: int, lease_name: str, namespace: str, namespaces: tuple[str, ...], lease_seconds: float, log_level: str
+) -> None:
+    """Look after the ElasticJobs of a cluster, or of some of its namespaces."""
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if log_level != "DEBUG":  # kopf tells of every event it passed on; masters make one a second
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
@@ -86,7 +97,7 @@ def main(port: int, lease_name: str, namespace: str, lease_seconds: float, log_l
     beat = health.Health(port)
     logging.getLogger(__name__).info("%s answers on port %d", me, beat.port)
     try:
-        asyncio.run(lead_and_serve(api, election, beat))
+        asyncio.run(lead_and_serve(api, election, beat, namespaces))
     finally:
         beat.close()
 

@@ -5,12 +5,17 @@ Not kopf's own endpoint: an operator that waits for its Lease does not run kopf 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from elasticdl.kube.probes import Answer, Heartbeat, Probes
 
 SILENCE_S = 60.0
+LOOK_S = 600.0  # a look at a job is some twenty calls, each with a limit of its own
 
 FIGURES = CollectorRegistry()
 IS_LEADER = Gauge("elasticdl_operator_is_leader", "1 in the operator that acts.", registry=FIGURES)
@@ -19,11 +24,41 @@ RECONCILED = Counter("elasticdl_operator_reconciled", "Looks at a job, by outcom
 RECONCILE_S = Histogram("elasticdl_operator_reconcile_seconds", "How long a look at a job took.", registry=FIGURES)
 
 
-class Health:
-    """The heartbeat of the event loop, and the figures; answers from a thread of its own."""
+class Looks:
+    """The looks at jobs that are under way: an event loop may beat while all its threads are stuck in them."""
 
-    def __init__(self, port: int, *, silence_s: float = SILENCE_S) -> None:
+    def __init__(self, longest_s: float = LOOK_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._longest_s = longest_s
+        self._clock = clock
+        self._begun: dict[str, float] = {}
+
+    @contextmanager
+    def under_way(self, job: str) -> Iterator[None]:
+        self._begun[job] = self._clock()
+        try:
+            yield
+        finally:
+            del self._begun[job]
+
+    @property
+    def silence(self) -> str:
+        """Why the process should be started again; "" while looks end."""
+        now = self._clock()
+        for job, begun_at in list(self._begun.items()):
+            if now - begun_at > self._longest_s:
+                return f"a look at {job} has not ended for {now - begun_at:.0f} s"
+        return ""
+
+
+LOOKS = Looks()
+
+
+class Health:
+    """The heartbeat of the event loop, the looks under way, and the figures; answers from a thread of its own."""
+
+    def __init__(self, port: int, *, silence_s: float = SILENCE_S, looks: Looks = LOOKS) -> None:
         self.heart = Heartbeat(silence_s)
+        self._looks = looks
         self._probes = Probes(port, self.answer)
         self.port = self._probes.port
 
@@ -32,7 +67,7 @@ class Health:
             return Answer(200, generate_latest(FIGURES), CONTENT_TYPE_LATEST)
         if path != "/healthz":
             return Answer(404, b"there are /healthz and /metrics\n")
-        return Answer.of(self.heart.silence)
+        return Answer.of(self.heart.silence or self._looks.silence)
 
     def close(self) -> None:
         self._probes.close()

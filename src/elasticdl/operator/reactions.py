@@ -122,7 +122,7 @@ class Reactions:
                 async with self._locks[namespace, name]:
                     if (last := self._seen.get((namespace, name))) is not None and is_known(last):
                         return
-                    with health.RECONCILE_S.time():
+                    with health.RECONCILE_S.time(), health.LOOKS.under_way(f"{namespace}/{name}"):
                         seen = await asyncio.to_thread(look)
                     if seen is not None:
                         self._seen[namespace, name] = seen

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 import time
 import traceback
 
-from elasticdl import log
+import zmq
+
+from elasticdl import log, stacks, vital
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
@@ -25,6 +26,7 @@ from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv
 from elasticdl.testing.faults import Faults
+from elasticdl.vital import VitalThread
 
 _log = logging.getLogger(__name__)
 _LOOK_S = 10.0  # between two looks for rows that have expired and workers that have gone, at most
@@ -35,18 +37,21 @@ def main() -> int:
     directory = JobDirectory(env.job_directory)
     spec = directory.load_spec()
     log.configure(env.ps, spec.log_level)
+    faults = Faults.parse(env.faults, env.ps)
+    vital.configure(directory.exit_reason(env.ps), faults.strike_thread)
+    stacks.dump_on_signal()
     directory.counters.mkdir(exist_ok=True)
     terms = Terms(spec.ps.max_staleness, spec.ps.modulate_rate, spec.ps.grads_to_wait)
     counter = directory.counters / env.ps
     holdings = Holdings(env.ps, spec.plan.seed, spec.ps.memory_bytes, terms=terms, counter=counter)
     token = directory.load_token()
     keys, keeper = keys_of(directory.root), Keeper(holdings)
+    zmq.Context.instance().socket(zmq.PAIR).close()  # start it while there are descriptors: tasks use it, see Lines
     server = Server(
-        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.reply_s,
+        holdings, token, env.address, threads=spec.ps.threads, copy_timeout_s=spec.timing.copy_s,
         answers=keeper.answers, keys=keys,
     )  # fmt: skip
-    faults = Faults.parse(env.faults, env.ps)
-    performer = Performer(holdings, token, spec.timing.reply_s, directory.counters, faults, keys, keeper.resume)
+    performer = Performer(holdings, token, spec.timing.copy_s, directory.counters, faults, keys, keeper.resume)
     link = _attend(env, spec, holdings, server, performer, crashed := list[Exception]())
     farewell = link.wait_end()
     if crashed:
@@ -74,7 +79,7 @@ def _attend(
 
     link = Link(env, spec, holdings, server.address, lambda: beat(holdings, server), tasks.give, use)
     tasks.start()
-    threading.Thread(target=_expire, args=(holdings, server), name="ps-expiry", daemon=True).start()
+    VitalThread(_expire, args=(holdings, server), name="ps-expiry").start()
     on_terminate(link.leave)
     link.open()
     _log.info("serving at %s with %d threads", server.address, spec.ps.threads)
@@ -90,7 +95,12 @@ def _expire(holdings: Holdings, server: Server) -> None:
 
 
 def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
-    return pb.PsBeat(**holdings.beat(), malformed=server.malformed, mirror_failure=holdings.mirror_failure)
+    return pb.PsBeat(
+        **holdings.beat(),
+        malformed=server.malformed,
+        mirror_failure=holdings.mirror_failure,
+        busy_s=server.pulse.sample(),
+    )
 
 
 def _failed(link: Link, exc: Exception) -> int:

@@ -18,6 +18,7 @@ from elasticdl.errors import CheckpointCorrupt
 from elasticdl.ps.marks import Flags
 from elasticdl.ps.slots import SLOTS
 from elasticdl.spec import PsId
+from elasticdl.storage.names import FileName
 
 LONGEST = 8
 _MOST_REMEMBERED = 32
@@ -57,7 +58,7 @@ class CutFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: FileName
     ps: PsId
     number: int  # of the cut
     step: int
@@ -99,7 +100,7 @@ class Chain(BaseModel):
         """The files that count, oldest first, and the slots whose rows count in each. Raises CheckpointCorrupt."""
         begins = np.full(SLOTS, -1)
         for place, file in enumerate(self.files):
-            begins[unpack(file.whole) == 1] = place
+            begins[(unpack(file.whole) & unpack(file.owned)) == 1] = place
         if missing := np.flatnonzero(begins < 0).tolist():
             raise CheckpointCorrupt(f"cut of step {self.step}: no file has the rows of slot {missing[0]}")
         found = []

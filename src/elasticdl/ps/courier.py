@@ -8,16 +8,18 @@ once. While nobody holds them they wait here for news of the fleet.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.keys import Keys
-from elasticdl.ps.line import Lines, PsUnreachable, check
+from elasticdl.ps.line import Lines, PsRefused, PsUnreachable, check
 from elasticdl.ps.pending import Pending, Request, Share
 from elasticdl.ps.plan import Route
 from elasticdl.ps.sharing import Rooms, Sharing
@@ -25,6 +27,10 @@ from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Kind, Message, Part, Status
 from elasticdl.spec import PsId
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _RETRY_S = 0.2  # requests that nobody could take are tried again so often, also without news
 
@@ -47,6 +53,7 @@ class Courier:
         self._numbers: dict[PsId, dict[str, int]] = {}
         self._tried_at = 0.0
         self._heard = 0  # the version of the newest fleet
+        self._known: dict[PsId, str] = {}  # where its ps are that are not lost
         self.moved = 0  # answers that sent us elsewhere
         self._route = Route.of(fleet.map)
         self._hear(fleet)
@@ -177,7 +184,7 @@ class Courier:
         pending, request, rooms = found
         if reply.status is Status.MOVED:
             self.moved += 1
-            slot_map = SlotMap.load(json.loads(reply.text))
+            slot_map = _parsed(request.ps, reply, SlotMap.load)
             if slot_map.version > self._route.version:
                 self._route = Route.of(slot_map)
             if self._route.version > request.message.version:
@@ -195,8 +202,14 @@ class Courier:
         match request.message.kind:
             case Kind.PULL | Kind.LOOK:
                 pending.clocks[request.ps] = min(reply.clock, pending.clocks.get(request.ps, reply.clock))
+                if len(reply.parts) != len(request.shares):
+                    raise PsRefused(f"{request.ps}: {len(reply.parts)} parts for {len(request.shares)} tables")
                 for part, share, room in zip(reply.parts, request.shares, rooms, strict=True):
                     whole, rows = pending.rows[share.plan], room.rows if room else part.rows
+                    expected = (len(share.ids), self.columns(share.table))
+                    if rows.shape != expected:  # which NumPy might stretch
+                        name = share.table
+                        raise PsRefused(f"{request.ps}: table {name}: expected rows {expected}. Received: {rows.shape}")
                     if whole is None:
                         pending.rows[share.plan] = rows
                     else:
@@ -204,7 +217,7 @@ class Courier:
             case Kind.PUSH:
                 pending.is_stale |= reply.status is Status.STALE
             case Kind.DECLARE:
-                self._numbers[request.ps] = json.loads(reply.text)
+                self._numbers[request.ps] = _parsed(request.ps, reply, dict[str, int])
                 if offer := self._sharing.offer(request.ps):
                     self._ask(request.ps, offer)
                 for one in self._undeclared.pop(request.ps, []):
@@ -229,8 +242,8 @@ class Courier:
         self._heard, self._lost = fleet.version, fleet.lost
         if fleet.version > self._route.version:
             self._route = Route.of(fleet.map)
-        known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
-        gone = {name for name, address in self._lines.addresses.items() if known.get(name) != address}
+        self._known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
+        gone = {name for name, address in self._lines.addresses.items() if self._known.get(name) != address}
         while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
             for reply in replies:
                 self._take(reply)
@@ -239,8 +252,6 @@ class Courier:
             self._sharing.forget(name)
             self._numbers.pop(name, None)
             self._parked += self._undeclared.pop(name, [])
-        for name, address in known.items():
-            self._lines.connect(name, address)
         for number, (pending, request, _) in list(self._open.items()):
             if request.ps in gone:
                 del self._open[number]
@@ -249,6 +260,11 @@ class Courier:
         self._try_again()
 
     def _try_again(self) -> None:
+        for name, address in self._known.items():
+            try:
+                self._lines.connect(name, address)
+            except PsUnreachable as exc:  # no descriptor is left: there may be one later
+                _log.warning("%s; trying again", exc)
         parked, self._parked = self._parked, []
         for pending, request in parked:
             self._again(pending, request)
@@ -269,3 +285,11 @@ class Courier:
                 shares.append((name, plan.route.version, Share(table, plan.ids[place], some, number, where)))
         # The clock of one ps says nothing at another.
         self.begin(pending, request.message, shares, {request.ps: request.message.clock})
+
+
+def _parsed(name: PsId, reply: Message, load: Callable[[Any], T]) -> T:
+    """What the text of a reply says."""
+    try:
+        return load(json.loads(reply.text))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise PsRefused(f"{name}: an answer that cannot be read: {exc}") from exc

@@ -15,11 +15,12 @@ import zmq
 
 from elasticdl.ps import wire
 from elasticdl.ps.answer import Answer, Mirror
+from elasticdl.ps.door import connect
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keys import Keys
-from elasticdl.ps.line import connected, send
+from elasticdl.ps.line import send
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.wire import Message, Status
+from elasticdl.ps.wire import Malformed, Message, Status
 
 
 class _Waiting(NamedTuple):
@@ -59,17 +60,23 @@ class Forwards:
         """Nobody will be answered any more."""
         for _ in self._released():
             pass
-        if self._line is not None:
-            self._line.close()
+        self._disconnect()
 
     def send(self, way: list[bytes], answer: Answer) -> None:
+        """Never waits: a copy that cannot be reached, or takes nothing, is given up."""
         assert answer.mirror is not None and answer.forward is not None
-        if self._mirror != answer.mirror or self._line is None:
-            self._connect(answer.mirror)
-        assert self._line is not None
         number = next(self._numbers)
         self._waiting[number] = _Waiting(way, answer.reply, time.monotonic() + self._how.timeout_s)
-        send(self._line, wire.encode(answer.forward._replace(request=number, token=self._how.token)))
+        try:
+            if self._mirror != answer.mirror or self._line is None:
+                self._connect(answer.mirror)
+            assert self._line is not None
+            send(self._line, wire.encode(answer.forward._replace(request=number, token=self._how.token)))
+        except zmq.ContextTerminated:
+            raise
+        except zmq.ZMQError as exc:
+            why = "it takes nothing any more" if isinstance(exc, zmq.Again) else f"cannot be reached: {exc}"
+            self._holdings.break_mirror(answer.mirror, why)
 
     def wait(self, milliseconds: int) -> bool:
         """Until a request has come, or the copy has answered, or so much time has passed. Whether it is a request."""
@@ -80,17 +87,22 @@ class Forwards:
         if not self._waiting:
             return
         while self._line is not None and self._line.poll(0):
-            answer = wire.decode([frame.buffer for frame in self._line.recv_multipart(copy=False)])
+            frames = self._line.recv_multipart(copy=False)
+            try:
+                answer = wire.decode([frame.buffer for frame in frames])
+            except Malformed as exc:
+                self._break(f"an answer that is none: {exc}")
+                break
             waiting = self._waiting.pop(answer.request, None)
             if waiting is not None:
                 yield waiting.way, self._judged(waiting.reply, answer)
                 self._holdings.done()
-        if self._mirror is not None and self._waiting and self._holdings.mirror == self._mirror:
-            oldest = next(iter(self._waiting.values()))
-            if time.monotonic() < oldest.overdue_at:
+        if self._mirror is not None and self._holdings.mirror == self._mirror:
+            if not self._waiting or time.monotonic() < next(iter(self._waiting.values())).overdue_at:
                 return
-            self._holdings.break_mirror(self._mirror, f"no answer within {self._how.timeout_s:g} s")
+            self._break(f"no answer within {self._how.timeout_s:g} s")
         yield from self._released()
+        self._disconnect()  # a copy that is made anew is not kept over a connection on which nothing comes
 
     def _released(self) -> Iterator[tuple[list[bytes], Message]]:
         """Nobody waits for this copy any more."""
@@ -102,19 +114,32 @@ class Forwards:
     def _judged(self, reply: Message, answer: Message) -> Message:
         """A copy that belongs to its holder by now says that we own nothing any more: then we have done nothing."""
         if answer.status is Status.MOVED:
-            slot_map = SlotMap.load(json.loads(answer.text))
+            try:
+                slot_map = SlotMap.load(json.loads(answer.text))
+            except (ValueError, KeyError, TypeError) as exc:
+                self._break(f"an answer without a map: {exc}")
+                return reply
             if slot_map.version > self._holdings.map.version:
                 self._holdings.set_map(slot_map)
                 return reply._replace(status=Status.MOVED, version=slot_map.version, text=answer.text, parts=())
-        if answer.status is not Status.OK and self._mirror is not None:
+        if answer.status is not Status.OK:
             no_copy = answer.status is Status.MOVED
-            why = "it holds no copy of ours" if no_copy else answer.text.decode(errors="replace")
-            self._holdings.break_mirror(self._mirror, why)
+            self._break("it holds no copy of ours" if no_copy else answer.text.decode(errors="replace"))
         return reply
 
+    def _break(self, why: str) -> None:
+        if self._mirror is not None:
+            self._holdings.break_mirror(self._mirror, why)
+
     def _connect(self, mirror: Mirror) -> None:
+        self._disconnect()
+        self._mirror = mirror
+        self._line = connect(self._how.context, mirror.address, self._how.token, self._how.keys)
+        self._line.setsockopt(zmq.SNDTIMEO, 0)
+        self._poller.register(self._line, zmq.POLLIN)
+
+    def _disconnect(self) -> None:
         if self._line is not None:
             self._poller.unregister(self._line)
             self._line.close()
-        self._mirror, self._line = mirror, connected(self._how.context, mirror.address, self._how.keys)
-        self._poller.register(self._line, zmq.POLLIN)
+            self._line = None

@@ -25,6 +25,7 @@ from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.marks import Flags, flags
 from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Message
+from elasticdl.storage.names import FileName
 from elasticdl.storage.place import StorePath, open_place
 from elasticdl.storage.retrying import RETRY_S
 from elasticdl.storage.scratch import scratch
@@ -63,7 +64,7 @@ class Keep(_Text):
 
     cut: str
     directory: str  # or a prefix of an object store
-    name: str
+    name: FileName
     retry_s: float = RETRY_S  # for how long a store that does not answer is tried
 
 

@@ -7,22 +7,17 @@ all its ps are known by one, all its workers (and ps that speak to other ps) by 
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import NamedTuple
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
 
 from elasticdl.errors import PermanentError, SpecError
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import write_private
 
 FILE = "ps-keys.json"  # in the job directory
-_ZAP = "inproc://zeromq.zap.01"  # where libzmq asks whether a key may enter
-_MONITOR = "inproc://door"
-_DOMAIN = b"elasticdl.ps"
 
 
 class Keys(NamedTuple):
@@ -76,58 +71,6 @@ def prepare(spec: JobSpec, directory: Path) -> Keys | None:
 def load(spec: JobSpec, directory: Path) -> Keys | None:
     """For its ps and workers. None: the job asks for no security, and the token is all there is."""
     return Keys.read(directory / FILE) if spec.security.is_on else None
-
-
-class Door:
-    """Who may enter at a socket that is about to listen. Ends when the context does."""
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], keys: Keys) -> None:
-        self.refused = 0  # connections
-        self._allowed = z85.decode(keys.client_public.encode())
-        self._asked = context.socket(zmq.REP)
-        self._asked.setsockopt(zmq.LINGER, 0)
-        self._asked.bind(_ZAP)
-        socket.zap_domain = _DOMAIN
-        socket.curve_server = True
-        socket.curve_secretkey = keys.server_secret.encode()
-        failed = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        socket.monitor(_MONITOR, failed | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-        self._told = context.socket(zmq.PAIR)
-        self._told.setsockopt(zmq.LINGER, 0)
-        self._told.connect(_MONITOR)
-        self._thread = threading.Thread(target=self._watch, name="ps-door", daemon=True)
-        self._thread.start()
-
-    def join(self) -> None:
-        self._thread.join()
-
-    def _watch(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._asked, zmq.POLLIN)
-        poller.register(self._told, zmq.POLLIN)
-        try:
-            while True:
-                for socket, _ in poller.poll():
-                    if socket is self._asked:
-                        self._decide()
-                    else:
-                        self._count()
-        except zmq.ZMQError:  # the context was closed
-            pass
-        finally:
-            self._asked.close()
-            self._told.close()
-
-    def _decide(self) -> None:
-        """See RFC 27: version, request, domain, address, identity, mechanism, then the key."""
-        version, request, _, _, _, mechanism, *credentials = self._asked.recv_multipart()
-        may_enter = mechanism == b"CURVE" and credentials == [self._allowed]
-        code, why = (b"200", b"OK") if may_enter else (b"400", b"not a key of this job")
-        self._asked.send_multipart([version, request, code, why, b"worker" if may_enter else b"", b""])
-
-    def _count(self) -> None:
-        if parse_monitor_message(self._told.recv_multipart())["event"] != zmq.EVENT_MONITOR_STOPPED:
-            self.refused += 1
 
 
 def _checked(key: str) -> str:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Collection, Mapping
-from hashlib import blake2b
 from itertools import count
 
 import zmq
 
 from elasticdl.errors import AccessDenied, ElasticDLError, TransientError
 from elasticdl.ps import wire
+from elasticdl.ps.door import connect, token_digest
 from elasticdl.ps.keys import Keys
-from elasticdl.ps.wire import Message, Status
+from elasticdl.ps.wire import Malformed, Message, Status
 from elasticdl.spec import PsId
 
 # Frames below this are copied into the message: cheaper than keeping track of who frees them.
 COPY_BYTES = 1 << 16
 
-
-def token_digest(token: str) -> bytes:
-    """What a message carries of the job's token."""
-    return blake2b(token.encode(), digest_size=16).digest()
+_log = logging.getLogger(__name__)
 
 
 def send(socket: zmq.Socket[bytes], frames: list[wire.Buffer]) -> None:
@@ -51,26 +49,30 @@ def check(name: PsId, reply: Message) -> None:
             raise PsRefused(f"{name}: {reply.text.decode(errors='replace')}")
 
 
-def connected(context: zmq.Context[zmq.Socket[bytes]], address: str, keys: Keys | None = None) -> zmq.Socket[bytes]:
-    """A socket to the ps at this address."""
-    socket = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    if keys:
-        keys.show(socket)
-    socket.connect(f"tcp://{address}")
-    return socket
-
-
 class Lines:
     """Sockets to any number of ps, for one thread."""
 
-    def __init__(self, addresses: Mapping[PsId, str], token: str, timeout_s: float, keys: Keys | None = None) -> None:
-        self._context = zmq.Context()
+    def __init__(
+        self,
+        addresses: Mapping[PsId, str],
+        token: str,
+        timeout_s: float,
+        keys: Keys | None = None,
+        *,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        """`context`: one that is in use already, for a process that may run out of descriptors: a new one needs
+        several, and libzmq may abort where it finds none. Raises PsUnreachable or OSError where there are none left.
+        """
+        self._context = context or zmq.Context()
+        self._is_own = context is None
         self._keys = keys
         self._token = token_digest(token)
         self.timeout_s = timeout_s
         self.addresses: dict[PsId, str] = {}
         self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
+        self._refusals: dict[PsId, zmq.Socket[bytes]] = {}  # by which libzmq says that a handshake was refused
+        self._answered: set[PsId] = set()
         self._poller = zmq.Poller()
         self._requests = count(1)
         self._lost: frozenset[PsId] = frozenset()
@@ -78,27 +80,46 @@ class Lines:
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ring, False)
         self._poller.register(self._bell, zmq.POLLIN)
-        for name, address in addresses.items():
-            self.connect(name, address)
+        try:
+            for name, address in addresses.items():
+                self.connect(name, address)
+        except PsUnreachable:
+            self.close()
+            raise
 
     def connect(self, name: PsId, address: str) -> None:
         """A ps that has come, or that is elsewhere now."""
         if self.addresses.get(name) == address:
             return
         self.disconnect(name)
-        socket = connected(self._context, address, self._keys)
-        self._sockets[name], self.addresses[name] = socket, address
+        try:
+            socket = connect(self._context, address, self._token, self._keys)
+            try:
+                refusals = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+            except zmq.ZMQError:
+                socket.close()
+                raise
+        except zmq.ZMQError as exc:
+            raise PsUnreachable(f"{name}: no connection: {exc}") from exc
+        socket.setsockopt(zmq.SNDTIMEO, round(self.timeout_s * 1000))
+        self._sockets[name], self._refusals[name], self.addresses[name] = socket, refusals, address
         self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(refusals, zmq.POLLIN)
 
     def disconnect(self, name: PsId) -> None:
         """A ps that is gone: what is still on its way from there is dropped."""
         if name in self._sockets:
-            self._poller.unregister(self._sockets[name])
-            self._sockets.pop(name).close(linger=0)
+            for socket in (self._refusals.pop(name), self._sockets.pop(name)):
+                self._poller.unregister(socket)
+                socket.close(linger=0)
+            self._answered.discard(name)
             del self.addresses[name]
 
     def close(self) -> None:
-        self._context.destroy(linger=0)
+        for name in list(self._sockets):
+            self.disconnect(name)
+        if self._is_own:
+            self._context.destroy(linger=0)
         os.close(self._bell)
         os.close(self._ring)
 
@@ -115,19 +136,39 @@ class Lines:
     def send(self, name: PsId, message: Message) -> int:
         """Send at once; its number, which the reply will have. The arrays must not be written to afterwards."""
         request = next(self._requests)
-        send(self._sockets[name], wire.encode(message._replace(request=request, token=self._token)))
+        try:
+            send(self._sockets[name], wire.encode(message._replace(request=request, token=self._token)))
+        except zmq.Again as exc:
+            raise PsUnreachable(f"{name}: has taken nothing for {self.timeout_s:g} s") from exc
         return request
 
     def receive(self, timeout_s: float | None = None) -> list[Message]:
-        """Replies that have come. Empty: none came in time, or somebody woke us."""
+        """Replies that have come. Empty: none came in time, or somebody woke us.
+
+        Raises AccessDenied where a ps that never answered refuses this job's token or keys.
+        """
         found = []
-        for ready, _ in self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)):
-            if isinstance(ready, int):
-                os.read(self._bell, 4096)
-                continue
-            frames = ready.recv_multipart(copy=False)
-            found.append(wire.decode([frame.buffer for frame in frames]))
+        ready = dict(self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)))
+        if self._bell in ready:
+            os.read(self._bell, 4096)
+        for name, socket in self._sockets.items():
+            if socket in ready:
+                found += self._read(name, socket)
+            elif self._refusals[name] in ready:
+                self._refusals[name].recv_multipart()
+                if name not in self._answered:
+                    raise AccessDenied(f"{name} refused the token, or the keys, of this job")
         return found
+
+    def _read(self, name: PsId, socket: zmq.Socket[bytes]) -> list[Message]:
+        frames = socket.recv_multipart(copy=False)
+        try:
+            reply = wire.decode([frame.buffer for frame in frames])
+        except Malformed as exc:  # whoever waits for the answer hears that there was none
+            _log.error("%s: an answer that is none: %s", name, exc)
+            return []
+        self._answered.add(name)
+        return [reply]
 
     def ask_all(self, messages: Mapping[PsId, Message]) -> dict[PsId, Message]:
         """Send to each its message and wait for all replies, while nothing else is under way."""

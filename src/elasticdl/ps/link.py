@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from elasticdl import stacks
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.mirroring import unmirror
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import WorkerSession
+from elasticdl.rpc.session import WorkerSession, end_process
 from elasticdl.spec import JobSpec, PsId
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import PsEnv
@@ -43,7 +44,9 @@ class Link:
         self._changed = threading.Condition()
         self._end: str | None = None
         self._left_by = float("inf")
-        self._session = WorkerSession(self.directory, spec, self._say_hello, beat, self._told)
+        self._session = WorkerSession(
+            self.directory, spec, self._say_hello, beat, self._told, run=env.run, on_run_over=end_process
+        )
 
     def open(self) -> None:
         self._session.start()
@@ -83,7 +86,8 @@ class Link:
                 self._changed.wait(LOOK_S)
                 if time.monotonic() > self._left_by:
                     return f"not all slots had moved within {self._timing.grace_s:g} s"
-                if self._session.away_s > self._timing.orphan_s:
+                # Workers whose master is away for so long keep their state, and the rows are a part of it.
+                if self._session.away_s > self._timing.orphan_s + self._timing.grace_s:
                     return f"the master has been away for {self._timing.orphan_s:g} s"
             return self._end
 
@@ -99,6 +103,8 @@ class Link:
                 self._on_task(message.task)
             case "release":
                 self.end("released")
+            case "dump_stacks":
+                stacks.dump(message.dump_stacks.reason)
 
     def _say_hello(self) -> pb.Hello:
         self._hello.map_version = self._holdings.map.version

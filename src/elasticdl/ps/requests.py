@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
+
+import numpy as np
 
 from elasticdl.ps._native import STRIPES
 from elasticdl.ps.marks import Document, Flags, flags
@@ -11,12 +12,13 @@ from elasticdl.ps.slots import SLOTS, SlotMap
 from elasticdl.ps.store import Refused, Store
 from elasticdl.ps.wire import Message
 
+_LARGEST_RATE = float(np.finfo(np.float32).max)
 _LAST = 1 << 62  # above every number, clock and step
 
 
 def check_numbers(message: Message) -> None:
-    if not math.isfinite(message.rate):
-        raise Refused(f"learning rate: expected a finite number. Received: {message.rate}")
+    if not abs(message.rate) <= _LARGEST_RATE:  # or not a number
+        raise Refused(f"learning rate: expected a finite number of 32 bits. Received: {message.rate}")
     numbers = (message.batch, message.clock, message.step)
     if max(numbers) >= _LAST:
         raise Refused(f"number, clock and step: expected less than {_LAST}. Received: {numbers}")

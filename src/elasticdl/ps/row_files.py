@@ -27,6 +27,7 @@ from elasticdl.ps.plan import Plan
 from elasticdl.ps.slots import SLOTS
 from elasticdl.ps.table import TableSpec, open_table
 from elasticdl.ps.wire import Floats, Ids
+from elasticdl.storage.names import FileName, UnsafeName, inside
 
 INDEX = "rows.json"
 SHARD_BYTES = 256 << 20
@@ -39,7 +40,7 @@ class ExportedTable(BaseModel):
     spec: TableSpec
     seed: int  # of the job: first values of rows that were never made
     rows: int
-    shards: tuple[str, ...]
+    shards: tuple[FileName, ...]
 
 
 class Exported(BaseModel):
@@ -128,7 +129,10 @@ class RowFiles:
 
     def _shard(self, name: str) -> _Shard:
         if name not in self._opened:
-            self._opened[name] = _Shard.open(self._directory / name)
+            try:
+                self._opened[name] = _Shard.open(inside(self._directory, name))
+            except UnsafeName as exc:
+                raise CheckpointCorrupt(str(exc)) from exc
         return self._opened[name]
 
 

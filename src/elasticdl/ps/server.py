@@ -17,13 +17,16 @@ import zmq
 
 from elasticdl.ps import wire
 from elasticdl.ps.answer import Answer
+from elasticdl.ps.door import Door, token_digest
 from elasticdl.ps.forwards import Forwards, Line
 from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.keys import Door, Keys
-from elasticdl.ps.line import send, token_digest
+from elasticdl.ps.keys import Keys
+from elasticdl.ps.line import send
+from elasticdl.ps.pulse import Pulse
 from elasticdl.ps.shared import Offer, Views
 from elasticdl.ps.store import Refused
 from elasticdl.ps.wire import Kind, Malformed, Message, NoMemory, Status
+from elasticdl.vital import VitalThread
 
 # The replies to kinds that others answer than the holdings. None: not yet; it is asked again, a moment later.
 Answers = Mapping[Kind, Callable[[Message], Message | None]]
@@ -49,7 +52,7 @@ class Server:
         answers: Answers = MappingProxyType({}),
         keys: Keys | None = None,
     ) -> None:
-        """With `keys` nobody without them gets a word in."""
+        """Nobody without the token gets a word in, with `keys` nobody without those."""
         self._holdings = holdings
         self._answers = answers
         self._keys = keys
@@ -58,8 +61,7 @@ class Server:
         self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
         self._context = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
-        self._door = Door(self._context, self._front, keys) if keys else None
-        self._front.setsockopt(zmq.LINGER, 0)
+        self._door = Door(self._context, self._front, self._token, keys)
         where = f"tcp://{address}"
         if port:
             self._front.bind(f"{where}:{port}")
@@ -68,11 +70,12 @@ class Server:
         self._back.setsockopt(zmq.LINGER, 0)
         self._back.setsockopt(zmq.SNDHWM, 1)  # no request waits long for a busy thread while another is idle
         self._back.bind("inproc://threads")
+        self.pulse = Pulse(threads)
         self._malformed = 0
         self._denied = 0
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._serve, name=f"ps-{n}", daemon=True) for n in range(threads)]
-        self._threads.append(threading.Thread(target=self._move, name="ps-router", daemon=True))
+        self._threads = [VitalThread(self._serve, args=(n,), name=f"serving-{n}") for n in range(threads)]
+        self._threads.append(VitalThread(self._move, name="ps-router"))
         for thread in self._threads:
             thread.start()
 
@@ -83,26 +86,25 @@ class Server:
 
     @property
     def denied(self) -> int:
-        """Requests without the token, and connections without the keys."""
-        return self._denied + (self._door.refused if self._door else 0)
+        """Connections that were refused, and requests without the token."""
+        return self._denied + self._door.refused
 
     def close(self) -> None:
         self._context.term()  # ends every wait; each thread closes the sockets it used
         for thread in self._threads:
             thread.join()
-        if self._door:
-            self._door.join()
+        self._door.join()
 
     def _move(self) -> None:
         try:
             zmq.proxy(self._front, self._back)
-        except zmq.ZMQError:  # the context was closed
+        except zmq.ContextTerminated:
             pass
         finally:
             self._front.close()
             self._back.close()
 
-    def _serve(self) -> None:
+    def _serve(self, number: int) -> None:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, 1)
@@ -111,40 +113,49 @@ class Server:
         try:
             socket.connect("inproc://threads")
             while True:
-                if thread.is_request_next():
-                    self._serve_one(thread)
-                self._settle(thread)
-        except zmq.ZMQError:
+                request = thread.next_request()
+                with self.pulse.serving(number):
+                    if request is not None:
+                        self._serve_one(thread, request)
+                    self._settle(thread)
+        except zmq.ContextTerminated:
             pass
         finally:
             thread.forwards.close()
             socket.close()
 
-    def _serve_one(self, thread: _Thread) -> None:
-        frames = thread.socket.recv_multipart(copy=False)
+    def _serve_one(self, thread: _Thread, frames: list[zmq.Frame]) -> None:
         # Two names lead back: the proxy's, then the worker's.
         way, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
-        try:
-            message = wire.decode(buffers, self.memories.find)
-        except NoMemory as exc:
-            thread.answer(way, Answer(Message(Kind.REPLY, exc.request, status=Status.UNSEEN)))
-            return
-        except Malformed as exc:
-            with self._lock:
-                self._malformed += 1
-            _log.warning("a message that is none: %s", exc)
-            thread.answer(way, Answer(Message(Kind.REPLY, 0, status=Status.REFUSED, text=f"malformed: {exc}".encode())))
-            return
-        if hmac.compare_digest(message.token, self._token):
-            answer = self._answer(message)
-        else:
-            with self._lock:
-                self._denied += 1
-            answer = Answer(Message(Kind.REPLY, message.request, status=Status.DENIED, text=b"wrong token"))
-        if answer is None:
-            thread.held_back.append((way, message))
-        else:
+        message = self._read(buffers)
+        if isinstance(message, Answer):
+            thread.answer(way, message)
+        elif answer := self._answer(message):
             thread.answer(way, answer)
+        else:
+            thread.held_back.append((way, message))
+
+    def _read(self, frames: list[memoryview]) -> Message | Answer:
+        """The token first: of a message without it nothing else is read."""
+        request = 0
+        try:
+            token, request = wire.token_of(frames)
+            if not hmac.compare_digest(token, self._token):
+                with self._lock:
+                    self._denied += 1
+                return _refusal(request, "wrong token", Status.DENIED)
+            return wire.decode(frames, self.memories.find)
+        except NoMemory as exc:
+            return Answer(Message(Kind.REPLY, exc.request, status=Status.UNSEEN))
+        except Malformed as exc:
+            why = f"malformed: {exc}"
+        except Exception as exc:  # of one message, whatever it was: this thread serves all
+            _log.exception("a message that cannot be read")
+            why = f"malformed: {exc!r}"
+        with self._lock:
+            self._malformed += 1
+        _log.warning("a message that is none: %s", why)
+        return _refusal(request, why)
 
     def _answer(self, message: Message) -> Answer | None:
         """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
@@ -160,7 +171,7 @@ class Server:
         except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
             _log.exception("%s: an error of ours", message.kind.name)
             why = f"{message.kind.name}: an error of this ps: {exc!r}"
-        return Answer(Message(Kind.REPLY, message.request, status=Status.REFUSED, text=why.encode()))
+        return _refusal(message.request, why)
 
     def _see(self, message: Message) -> Message:
         """Look for the memory of a worker, which is on this machine or elsewhere."""
@@ -193,14 +204,19 @@ class _Thread:
         self.forwards = forwards
         self.held_back: deque[tuple[list[bytes], Message]] = deque()
 
-    def is_request_next(self) -> bool:
-        """Wait for a request; not for long where something else is to be done."""
-        if self.held_back:
-            return self.forwards.wait(_GATE_MS)
-        return not self.forwards or self.forwards.wait(_COPY_MS)
+    def next_request(self) -> list[zmq.Frame] | None:
+        """Wait for a request; not for long where something else is to be done, then None."""
+        has_more = bool(self.held_back or self.forwards)
+        if has_more and not self.forwards.wait(_GATE_MS if self.held_back else _COPY_MS):
+            return None
+        return self.socket.recv_multipart(copy=False)
 
     def answer(self, way: list[bytes], answer: Answer) -> None:
         if answer.mirror:
             self.forwards.send(way, answer)
         else:
             send(self.socket, [*way, *wire.encode(answer.reply)])
+
+
+def _refusal(request: int, why: str, status: Status = Status.REFUSED) -> Answer:
+    return Answer(Message(Kind.REPLY, request, status=status, text=why.encode()))

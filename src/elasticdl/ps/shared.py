@@ -120,6 +120,8 @@ class View:
     def __init__(self, offer: Offer) -> None:
         """Raises NoMemory where it is not here, or not what it should be."""
         self._offer = offer
+        if self.is_left:  # not opened at all: it may be a device, or a pipe
+            raise NoMemory(offer.name)
         try:
             fd = os.open(f"/proc/{offer.pid}/fd/{offer.fd}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as exc:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
+import zmq
+
 from elasticdl.checkpoint import manifest
 from elasticdl.errors import ElasticDLError
 from elasticdl.ps import _native, counter, cuts
@@ -24,6 +26,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
 from elasticdl.storage.place import Place, open_place
 from elasticdl.testing.faults import Faults
+from elasticdl.vital import VitalThread
 
 NOBODY_KNOWS = -1
 
@@ -76,7 +79,8 @@ class Performer:
         if not task.target:
             return self._restore(task.restore, list(task.slots), fleet)
         with self._lock:
-            lines = self._lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys)
+            lines = Lines(fleet.addresses, self._token, self._timeout_s, self._keys, context=zmq.Context.instance())
+            self._lines = lines
         try:
             if task.mirror:
                 moved = mirror(self._holdings, PsId(task.target), lines)
@@ -129,7 +133,7 @@ class Tasks:
         self._on_crash = on_crash
         self._newest = 0
         self._waiting: SimpleQueue[pb.FleetTask] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="ps-tasks", daemon=True)
+        self._thread = VitalThread(self._run, name="ps-tasks")
 
     def start(self) -> None:
         self._thread.start()

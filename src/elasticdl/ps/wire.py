@@ -1,8 +1,14 @@
 """What workers and ps say to each other: multipart messages of a fixed header and raw arrays. Pure.
 
 A message is a header frame, then for each part a frame that describes it and its arrays as they lie in memory
-(little-endian). Nothing is copied on the way to a frame or from one. Arrays that lie in memory which both sides see
-are not sent: the part says where they are, see shared.py.
+(little-endian). No frame is larger than FRAME_BYTES, so a socket can refuse larger ones before it has made room for
+them: a large array is sent in several. Nothing is copied on the way to a frame, nor from one where a single frame is
+the whole array. Arrays that lie in memory which both sides see are not sent: the part says where they are, see
+shared.py.
+
+Whoever receives a message looks at its token first (`token_of`), then decodes it. Decoding compares every number with
+the bytes that have come before it makes room for anything, so a message costs its receiver at most three times its
+own size: the message, an array that is put together from frames, and rows of 16 bits as float32.
 """
 
 from __future__ import annotations
@@ -21,11 +27,12 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Buffer = Any  # bytes, memoryview, or an array
 
-_MAGIC = b"EDP3"
+_MAGIC = b"EDP4"
 # magic, kind, status, parts, map version, copy of, transport, token, request, sender, batch, clock, step, rate, memory
 _HEADER = struct.Struct("<4sBBHIHH16sQQQQQdQ")
-_PART = struct.Struct("<HBBIIIQ")  # table, frames that follow, transport of the rows, ids, rows, columns, at
+_PART = struct.Struct("<HBxIIIQ")  # table, transport of the rows, ids, rows, columns, at
 _MOST_PARTS = 4096
+FRAME_BYTES = 4 << 20  # at most; a multiple of every element's size
 
 
 class Kind(IntEnum):
@@ -120,57 +127,46 @@ def encode(message: Message) -> list[Buffer]:
     )  # fmt: skip
     frames: list[Buffer] = [header, message.text]
     for table, ids, rows, at in message.parts:
-        count, columns = rows.shape
-        arrays = 0 if at else (len(ids) > 0) + (rows.size > 0)
-        frames.append(_PART.pack(table, arrays, transport, len(ids), count, columns, at))
-        if at:
-            continue
-        if len(ids):
-            frames.append(ids)
-        if rows.size:
-            frames.append(rows if transport is Transport.FLOAT32 else _narrow(rows, transport))
+        frames.append(_PART.pack(table, transport, len(ids), *rows.shape, at))
+        if not at:
+            frames += _frames(ids)
+            frames += _frames(rows if transport is Transport.FLOAT32 else _narrow(rows, transport))
     return frames
+
+
+def token_of(frames: Sequence[Buffer]) -> tuple[bytes, int]:
+    """The token of a message and the number of its request; nothing else is looked at. Raises Malformed."""
+    header = _header(frames)
+    return header[7], header[8]
 
 
 def decode(frames: Sequence[Buffer], memory: Callable[[int], Arrays] | None = None) -> Message:
     """Raises Malformed for anything that is not exactly a message, NoMemory where `memory` does."""
-    if len(frames) < 2:
-        raise Malformed(f"expected a header and a text. Received: {len(frames)} frames")
-    header = _unpack(_HEADER, frames[0], "header")
-    magic, kind, status, count, version, copy_of, transport, token, request = header[:9]
-    sender, batch, clock, step, rate, shared = header[9:]
-    if magic != _MAGIC:
-        raise Malformed("the header does not begin with EDP3")
+    _, kind, status, count, version, copy_of, transport, token, request, *numbers = _header(frames)
+    sender, batch, clock, step, rate, shared = numbers
     if kind not in _KINDS or status not in _STATUSES or transport not in _TRANSPORTS or count > _MOST_PARTS:
         raise Malformed(f"unknown kind {kind}, status {status}, transport {transport}, or {count} parts")
-    parts, at = [], 2
+    if memoryview(frames[1]).nbytes > FRAME_BYTES:
+        raise Malformed(f"text: expected {FRAME_BYTES} bytes at most. Received: {memoryview(frames[1]).nbytes}")
+    rest = _Frames(frames[2:])
+    parts = []
     for _ in range(count):
-        if at >= len(frames):
-            raise Malformed("a part is missing")
-        table, arrays, element, ids, rows, columns, place = _unpack(_PART, frames[at], "part")
-        at += 1
-        if place:
-            if memory is None:
-                raise Malformed("a part lies in shared memory, where nothing is shared")
+        table, element, ids, rows, columns, at = _unpack(_PART, rest.next("a part"), "part")
+        if element not in _TRANSPORTS:
+            raise Malformed(f"rows of an unknown kind: {element}")
+        if not at:
+            found = rest.array(np.dtype("<i8"), ids), _rows(rest, element, rows, columns)
+        elif memory is None:
+            raise Malformed("a part lies in shared memory, where nothing is shared")
+        else:
             try:
-                parts.append(Part(table, *memory(shared).arrays(place, ids, rows, columns)))
+                found = memory(shared).arrays(at, ids, rows, columns)
             except NoMemory as exc:
                 raise NoMemory(shared, request) from exc
             except ValueError as exc:
                 raise Malformed(f"arrays in shared memory: {exc}") from exc
-            continue
-        if arrays != (ids > 0) + (rows * columns > 0) or at + arrays > len(frames) or element not in _TRANSPORTS:
-            raise Malformed("the arrays of a part are missing, or of an unknown kind")
-        found_ids, found_rows = NO_IDS, np.empty((rows, columns), np.float32) if rows * columns == 0 else NO_ROWS
-        if ids:
-            found_ids = _array(frames[at], np.dtype("<i8"), ids)
-            at += 1
-        if rows * columns:
-            found_rows = _rows(frames[at], element, rows, columns)
-            at += 1
-        parts.append(Part(table, found_ids, found_rows))
-    if at != len(frames):
-        raise Malformed(f"{len(frames) - at} frames too many")
+        parts.append(Part(table, *found))
+    rest.end()
     text = bytes(memoryview(frames[1]))
     return Message(
         _KINDS[kind], request, version, _STATUSES[status], token, copy_of, sender, batch, clock, step, rate,
@@ -189,12 +185,63 @@ def _narrow(rows: Floats, transport: Transport) -> NDArray[np.uint16]:
     return narrowed
 
 
-def _rows(frame: Buffer, element: int, rows: int, columns: int) -> Floats:
+class _Frames:
+    """The frames of the parts, in their order."""
+
+    def __init__(self, frames: Sequence[Buffer]) -> None:
+        self._frames = frames
+        self._at = 0
+
+    def next(self, what: str) -> Buffer:
+        if self._at == len(self._frames):
+            raise Malformed(f"{what} is missing")
+        self._at += 1
+        return self._frames[self._at - 1]
+
+    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        """An array of so many elements; as it lies in its frame, or put together from several once all are there."""
+        left = count * dtype.itemsize
+        frames = []
+        while left:
+            frame = self.next("an array, or the end of one,")
+            size = memoryview(frame).nbytes
+            if size != min(left, FRAME_BYTES):
+                raise Malformed(f"array: expected {min(left, FRAME_BYTES)} bytes. Received: {size}")
+            frames.append(np.frombuffer(frame, dtype))
+            left -= size
+        if len(frames) == 1:
+            return frames[0]
+        return np.concatenate(frames) if frames else np.empty(0, dtype)
+
+    def end(self) -> None:
+        if self._at != len(self._frames):
+            raise Malformed(f"{len(self._frames) - self._at} frames too many")
+
+
+def _header(frames: Sequence[Buffer]) -> tuple[Any, ...]:
+    if len(frames) < 2:
+        raise Malformed(f"expected a header and a text. Received: {len(frames)} frames")
+    header = _unpack(_HEADER, frames[0], "header")
+    if header[0] != _MAGIC:
+        raise Malformed("the header does not begin with EDP4")
+    return header
+
+
+def _frames(array: NDArray[Any]) -> list[Buffer]:
+    """The array in frames that are not too large; they are views of it."""
+    if array.nbytes <= FRAME_BYTES:
+        return [array] if array.nbytes else []
+    whole = np.ascontiguousarray(array).data.cast("B")
+    return [whole[at : at + FRAME_BYTES] for at in range(0, len(whole), FRAME_BYTES)]
+
+
+def _rows(frames: _Frames, element: int, rows: int, columns: int) -> Floats:
     if element == Transport.FLOAT32:
-        return _array(frame, np.dtype("<f4"), rows * columns).reshape(rows, columns)
+        return frames.array(np.dtype("<f4"), rows * columns).reshape(rows, columns)
+    narrowed = frames.array(np.dtype("<u2"), rows * columns).reshape(rows, columns)
     found = np.empty((rows, columns), np.float32)
-    narrowed = _array(frame, np.dtype("<u2"), rows * columns).reshape(rows, columns)
-    _native.widen(narrowed, found, element == Transport.BFLOAT16)
+    if found.size:
+        _native.widen(narrowed, found, element == Transport.BFLOAT16)
     return found
 
 
@@ -202,10 +249,3 @@ def _unpack(layout: struct.Struct, frame: Buffer, what: str) -> tuple[Any, ...]:
     if memoryview(frame).nbytes != layout.size:
         raise Malformed(f"{what}: expected {layout.size} bytes. Received: {memoryview(frame).nbytes}")
     return layout.unpack(frame)
-
-
-def _array(frame: Buffer, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    size = memoryview(frame).nbytes
-    if size != count * dtype.itemsize:
-        raise Malformed(f"array: expected {count} x {dtype.itemsize} bytes. Received: {size}")
-    return np.frombuffer(frame, dtype)

@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 
-from elasticdl.errors import AccessDenied, ElasticDLError, MasterUnreachable, SpecError
+from elasticdl import tls
+from elasticdl.errors import AccessDenied, ElasticDLError, MasterUnreachable, RunOver, SpecError, StateDamaged
 from elasticdl.rpc import security
-from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
 OPTIONS: tuple[tuple[str, int], ...] = (
@@ -29,17 +29,21 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 def address(directory: JobDirectory) -> str:
     """Where the master says it listens; MasterUnreachable where it has not said so yet."""
-    document = read_json(directory.master)
+    try:
+        document = read_json(directory.master)
+    except StateDamaged as exc:
+        raise MasterUnreachable(f"{exc}; the next master of the job writes it anew") from exc
     if document is None:
         raise MasterUnreachable(f"{directory.master} does not exist: the master of this job has not started yet")
     return str(document["address"])
 
 
-def open_channel(where: str, spec: JobSpec) -> grpc.Channel:
-    credentials = security.channel_credentials(spec.security)
+def open_channel(where: str, identity: tls.Identity | None) -> grpc.Channel:
+    """With the certificate as it is now: whoever connects again opens a channel anew."""
+    credentials = security.channel_credentials(identity)
     if credentials is None:
         return grpc.insecure_channel(where, options=OPTIONS)
-    return grpc.secure_channel(where, credentials, options=OPTIONS)
+    return grpc.secure_channel(where, credentials, options=(*OPTIONS, *security.channel_options(identity)))
 
 
 _CUT = ("handshake read failed", "handshaker shutdown")
@@ -48,17 +52,21 @@ _CUT = ("handshake read failed", "handshaker shutdown")
 def translate(error: Any, where: str) -> ElasticDLError:
     """What a caller can do about a failed call."""
     code, details = error.code(), error.details() or ""
-    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+    if code is grpc.StatusCode.UNAUTHENTICATED:
         return AccessDenied(f"the master at {where} refused the token of this job: {details}")
-    if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return AccessDenied(f"the master at {where} refused the certificate of this replica: {details}")
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return RunOver(f"the master at {where} refused this process: {details}")
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
         return SpecError(details)
     told = details.lower()
     # A connection that is cut within the handshake says nothing about certificates: the way there ended, as that
     # through an API server does while nobody listens in the pod, or that to a Service whose pod is gone.
     is_cut = any(words in told for words in _CUT) and "certificate" not in told
-    if not is_cut and ("handshake" in told or "certificate" in told):
+    if not is_cut and any(word in told for word in ("handshake", "certificate", "verification check")):
         return AccessDenied(
             f"the master at {where} and this side do not accept each other's certificates ({details}); "
-            "--tls_ca must name the authority that signed --tls_cert"
+            "both must be of this job; --tls_ca must name the authority that signed --tls_cert"
         )
     return MasterUnreachable(f"the master at {where} does not answer: {code.name.lower()}: {details}")

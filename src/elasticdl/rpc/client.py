@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from elasticdl import tls
 from elasticdl.errors import MasterUnreachable
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -26,21 +27,28 @@ _OVER = frozenset({"stopped", "succeeded", "failed"})
 class MasterClient:
     """Calls to the master of one job. Every call waits up to `timeout_s` for a master that is away.
 
-    Raises MasterUnreachable after that, AccessDenied for a wrong token, SpecError for a wrong argument.
+    Raises MasterUnreachable after that, AccessDenied for a wrong token, SpecError for a wrong argument. `run` is that
+    of a worker, which alone may `exchange`; RunOver where the job is in another. `replica` is who calls: in a job with
+    TLS it shows that certificate.
     """
 
-    def __init__(self, directory: JobDirectory, timeout_s: float) -> None:
+    def __init__(
+        self, directory: JobDirectory, timeout_s: float, run: int | None = None, replica: str = tls.Role.CLIENT
+    ) -> None:
         self._directory = directory
         self._timeout_s = timeout_s
         self._spec = directory.load_spec()
-        self._metadata = security.metadata(directory.load_token())
+        self._metadata = security.metadata(directory.load_token(), run)
+        self._identity = directory.identity(self._spec, replica)
         self._channel: Any = None
         self._address = ""
 
     @classmethod
     @contextmanager
-    def connect(cls, directory: JobDirectory, timeout_s: float) -> Iterator[MasterClient]:
-        client = cls(directory, timeout_s)
+    def connect(
+        cls, directory: JobDirectory, timeout_s: float, run: int | None = None, replica: str = tls.Role.CLIENT
+    ) -> Iterator[MasterClient]:
+        client = cls(directory, timeout_s, run, replica)
         try:
             yield client
         finally:
@@ -115,7 +123,7 @@ class MasterClient:
     def _bind(self, method: methods.Method) -> Any:
         if self._channel is None:
             self._address = channels.address(self._directory)
-            self._channel = channels.open_channel(self._address, self._spec)
+            self._channel = channels.open_channel(self._address, self._identity)
         return method.bind(self._channel)
 
     def _disconnect(self) -> None:

@@ -9,6 +9,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,51 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Activity:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ActivityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Activity.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UNKNOWN: _Activity.ValueType  # 0
+    STARTING: _Activity.ValueType  # 1
+    """imports, builds the model"""
+    WAITING: _Activity.ValueType  # 2
+    """for a round, for others: nobody waits for it"""
+    ENTERING: _Activity.ValueType  # 3
+    """forms the group of a round, and agrees on the state"""
+    RECEIVING: _Activity.ValueType  # 4
+    """a newcomer: takes over the state, or an update of it"""
+    FIRST_STEP: _Activity.ValueType  # 5
+    """computes its first one"""
+    COMPUTING: _Activity.ValueType  # 6
+    """whatever is between two exchanges"""
+    READING: _Activity.ValueType  # 7
+    """the same, and waits for records"""
+    EXCHANGING: _Activity.ValueType  # 8
+    """all members of the round take part"""
+
+class Activity(_Activity, metaclass=_ActivityEnumTypeWrapper): ...
+
+UNKNOWN: Activity.ValueType  # 0
+STARTING: Activity.ValueType  # 1
+"""imports, builds the model"""
+WAITING: Activity.ValueType  # 2
+"""for a round, for others: nobody waits for it"""
+ENTERING: Activity.ValueType  # 3
+"""forms the group of a round, and agrees on the state"""
+RECEIVING: Activity.ValueType  # 4
+"""a newcomer: takes over the state, or an update of it"""
+FIRST_STEP: Activity.ValueType  # 5
+"""computes its first one"""
+COMPUTING: Activity.ValueType  # 6
+"""whatever is between two exchanges"""
+READING: Activity.ValueType  # 7
+"""the same, and waits for records"""
+EXCHANGING: Activity.ValueType  # 8
+"""all members of the round take part"""
+Global___Activity: _TypeAlias = Activity  # noqa: Y015
 
 @_typing.final
 class WorkerMessage(_message.Message):
@@ -44,6 +90,8 @@ class WorkerMessage(_message.Message):
     PS_BEAT_FIELD_NUMBER: _builtins.int
     BATCH_SCALED_FIELD_NUMBER: _builtins.int
     LOSSES_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
+    BAD_RECORD_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """1, 2, 3 … per worker: kept by the worker until acknowledged and sent again after a reconnect,
     so that each takes effect exactly once. 0 for Hello and Heartbeat, which may be lost.
@@ -82,6 +130,10 @@ class WorkerMessage(_message.Message):
     def batch_scaled(self) -> Global___BatchScaled: ...
     @_builtins.property
     def losses(self) -> Global___LossesApplied: ...
+    @_builtins.property
+    def notice(self) -> Global___Notice: ...
+    @_builtins.property
+    def bad_record(self) -> Global___BadRecord: ...
     def __init__(
         self,
         *,
@@ -103,12 +155,14 @@ class WorkerMessage(_message.Message):
         ps_beat: Global___PsBeat | None = ...,
         batch_scaled: Global___BatchScaled | None = ...,
         losses: Global___LossesApplied | None = ...,
+        notice: Global___Notice | None = ...,
+        bad_record: Global___BadRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bad_record", b"bad_record", "batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "notice", b"notice", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_record", b"bad_record", "batch_scaled", b"batch_scaled", "broken", b"broken", "checkpoint", b"checkpoint", "entered", b"entered", "exported", b"exported", "failure", b"failure", "finished", b"finished", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "losses", b"losses", "message", b"message", "moved", b"moved", "notice", b"notice", "planned", b"planned", "ps_beat", b"ps_beat", "ready", b"ready", "sequence", b"sequence", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat", "batch_scaled", "losses"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "ready", "broken", "entered", "leaving", "snapshot", "checkpoint", "finished", "exported", "failure", "goodbye", "planned", "moved", "ps_beat", "batch_scaled", "losses", "notice", "bad_record"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -124,7 +178,7 @@ class Hello(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     STORE_ADDRESS_FIELD_NUMBER: _builtins.int
-    HANDOVER_ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
@@ -136,9 +190,9 @@ class Hello(_message.Message):
     pid: _builtins.int
     host: _builtins.str
     store_address: _builtins.str
-    """where peers meet when this worker is rank 0"""
-    handover_address: _builtins.str
-    """where newcomers fetch the state"""
+    """of the agent of a script: where its processes meet when this worker is rank 0"""
+    peer_address: _builtins.str
+    """where other workers reach this one: members of a round, newcomers"""
     round: _builtins.int
     """0: none"""
     step: _builtins.int
@@ -157,7 +211,7 @@ class Hello(_message.Message):
         pid: _builtins.int = ...,
         host: _builtins.str = ...,
         store_address: _builtins.str = ...,
-        handover_address: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
         round: _builtins.int = ...,
         step: _builtins.int = ...,
         ready: _builtins.bool = ...,
@@ -168,7 +222,7 @@ class Hello(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_capability", b"cpu_capability", "handover_address", b"handover_address", "host", b"host", "leaving", b"leaving", "map_version", b"map_version", "pid", b"pid", "ps_address", b"ps_address", "ready", b"ready", "round", b"round", "step", b"step", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_capability", b"cpu_capability", "host", b"host", "leaving", b"leaving", "map_version", b"map_version", "peer_address", b"peer_address", "pid", b"pid", "ps_address", b"ps_address", "ready", b"ready", "round", b"round", "step", b"step", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -192,6 +246,12 @@ class Heartbeat(_message.Message):
     VARIANCE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     BATCH_SCALE_FIELD_NUMBER: _builtins.int
+    ACTIVITY_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    STILL_S_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
+    SLOW_STEP_S_FIELD_NUMBER: _builtins.int
+    SEAT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     step: _builtins.int
     """steps applied so far"""
@@ -222,6 +282,20 @@ class Heartbeat(_message.Message):
     """steps of one global batch that would have come as far"""
     batch_scale: _builtins.int
     """global batches that make an update"""
+    activity: Global___Activity.ValueType
+    """For the watchdog of progress:
+    where the training thread is
+    """
+    since_s: _builtins.float
+    """it has been there for so long"""
+    still_s: _builtins.float
+    """of it, without any change of its stack"""
+    pause: _builtins.str
+    """why no step is expected: a checkpoint, a compiler, a debugger; "": one is"""
+    slow_step_s: _builtins.float
+    """what nearly all recent steps of this worker took less than; 0: not known"""
+    seat: _builtins.int
+    """the round whose group it has; 0: none"""
     def __init__(
         self,
         *,
@@ -239,10 +313,16 @@ class Heartbeat(_message.Message):
         variance: _builtins.float = ...,
         progress: _builtins.float = ...,
         batch_scale: _builtins.int = ...,
+        activity: Global___Activity.ValueType = ...,
+        since_s: _builtins.float = ...,
+        still_s: _builtins.float = ...,
+        pause: _builtins.str = ...,
+        slow_step_s: _builtins.float = ...,
+        seat: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "compute_s", b"compute_s", "learning_rate", b"learning_rate", "loss", b"loss", "pass_s", b"pass_s", "progress", b"progress", "records", b"records", "round", b"round", "single_s", b"single_s", "square", b"square", "step", b"step", "step_s", b"step_s", "timed_steps", b"timed_steps", "variance", b"variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "batch_scale", b"batch_scale", "compute_s", b"compute_s", "learning_rate", b"learning_rate", "loss", b"loss", "pass_s", b"pass_s", "pause", b"pause", "progress", b"progress", "records", b"records", "round", b"round", "seat", b"seat", "since_s", b"since_s", "single_s", b"single_s", "slow_step_s", b"slow_step_s", "square", b"square", "step", b"step", "step_s", b"step_s", "still_s", b"still_s", "timed_steps", b"timed_steps", "variance", b"variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -433,21 +513,26 @@ Global___Ready: _TypeAlias = Ready  # noqa: Y015
 
 @_typing.final
 class Broken(_message.Message):
+    """This worker dropped the round. `donor`: a newcomer, since it got no state from that worker."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    DONOR_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     why: _builtins.str
+    donor: _builtins.str
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         why: _builtins.str = ...,
+        donor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "round", b"round", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -606,6 +691,58 @@ class Exported(_message.Message):
 Global___Exported: _TypeAlias = Exported  # noqa: Y015
 
 @_typing.final
+class Notice(_message.Message):
+    """For the event log: something the worker deals with itself. The kinds are those of master/notices.py."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    reason: _builtins.str
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "reason", b"reason", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notice: _TypeAlias = Notice  # noqa: Y015
+
+@_typing.final
+class BadRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    record: _builtins.int
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        record: _builtins.int = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["record", b"record", "source", b"source", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BadRecord: _TypeAlias = BadRecord  # noqa: Y015
+
+@_typing.final
 class Failure(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -703,6 +840,7 @@ class PsBeat(_message.Message):
     LOCK_WAIT_S_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    BUSY_S_FIELD_NUMBER: _builtins.int
     MIRROR_FAILURE_FIELD_NUMBER: _builtins.int
     map_version: _builtins.int
     rows: _builtins.int
@@ -719,6 +857,8 @@ class PsBeat(_message.Message):
     """of all threads so far"""
     clock: _builtins.int
     """updates so far"""
+    busy_s: _builtins.float
+    """the request that has been in work for longest; 0: none"""
     mirror_failure: _builtins.str
     """why the copy of its slots elsewhere is not whole any more; "": it is, or there is none"""
     @_builtins.property
@@ -739,11 +879,12 @@ class PsBeat(_message.Message):
         lock_wait_s: _builtins.float = ...,
         staleness: _abc.Iterable[_builtins.int] | None = ...,
         clock: _builtins.int = ...,
+        busy_s: _builtins.float = ...,
         mirror_failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "mirror_failure", b"mirror_failure", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "busy_s", b"busy_s", "bytes", b"bytes", "clock", b"clock", "lock_wait_s", b"lock_wait_s", "malformed", b"malformed", "map_version", b"map_version", "mirror_failure", b"mirror_failure", "refused", b"refused", "repeated", b"repeated", "requests", b"requests", "rows", b"rows", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -771,6 +912,8 @@ class MasterMessage(_message.Message):
     SAVE_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     LOSSES_KNOWN_FIELD_NUMBER: _builtins.int
+    DUMP_STACKS_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -803,6 +946,10 @@ class MasterMessage(_message.Message):
     def batches(self) -> Global___BatchScales: ...
     @_builtins.property
     def losses_known(self) -> Global___LossesKnown: ...
+    @_builtins.property
+    def dump_stacks(self) -> Global___DumpStacks: ...
+    @_builtins.property
+    def keep(self) -> Global___Keep: ...
     def __init__(
         self,
         *,
@@ -822,12 +969,14 @@ class MasterMessage(_message.Message):
         save: Global___Save | None = ...,
         batches: Global___BatchScales | None = ...,
         losses_known: Global___LossesKnown | None = ...,
+        dump_stacks: Global___DumpStacks | None = ...,
+        keep: Global___Keep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "dump_stacks", b"dump_stacks", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "keep", b"keep", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "batches", b"batches", "dump_stacks", b"dump_stacks", "evaluate", b"evaluate", "evaluation", b"evaluation", "expelled", b"expelled", "export", b"export", "fleet", b"fleet", "keep", b"keep", "leave", b"leave", "losses_known", b"losses_known", "message", b"message", "prepare", b"prepare", "release", b"release", "round", b"round", "save", b"save", "stop", b"stop", "task", b"task", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save", "batches", "losses_known"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "round", "leave", "stop", "export", "release", "expelled", "evaluation", "evaluate", "acknowledged", "fleet", "task", "prepare", "save", "batches", "losses_known", "dump_stacks", "keep"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1011,14 +1160,14 @@ class Member(_message.Message):
 
     WORKER_FIELD_NUMBER: _builtins.int
     STORE_ADDRESS_FIELD_NUMBER: _builtins.int
-    HANDOVER_ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     FIRST_LOGICAL_RANK_FIELD_NUMBER: _builtins.int
     LOGICAL_RANKS_FIELD_NUMBER: _builtins.int
     DONOR_FIELD_NUMBER: _builtins.int
     DONOR_ADDRESS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     store_address: _builtins.str
-    handover_address: _builtins.str
+    peer_address: _builtins.str
     first_logical_rank: _builtins.int
     """this worker computes [first, first + count)"""
     logical_ranks: _builtins.int
@@ -1030,7 +1179,7 @@ class Member(_message.Message):
         *,
         worker: _builtins.str = ...,
         store_address: _builtins.str = ...,
-        handover_address: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
         first_logical_rank: _builtins.int = ...,
         logical_ranks: _builtins.int = ...,
         donor: _builtins.str = ...,
@@ -1038,11 +1187,30 @@ class Member(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "donor_address", b"donor_address", "first_logical_rank", b"first_logical_rank", "handover_address", b"handover_address", "logical_ranks", b"logical_ranks", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "donor_address", b"donor_address", "first_logical_rank", b"first_logical_rank", "logical_ranks", b"logical_ranks", "peer_address", b"peer_address", "store_address", b"store_address", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Member: _TypeAlias = Member  # noqa: Y015
+
+@_typing.final
+class DumpStacks(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DumpStacks: _TypeAlias = DumpStacks  # noqa: Y015
 
 @_typing.final
 class Leave(_message.Message):
@@ -1121,6 +1289,21 @@ class Release(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class Keep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Keep: _TypeAlias = Keep  # noqa: Y015
 
 @_typing.final
 class Expelled(_message.Message):
@@ -1834,6 +2017,8 @@ class JobStatus(_message.Message):
     LOSS_STEP_FIELD_NUMBER: _builtins.int
     EPOCH_LOSS_FIELD_NUMBER: _builtins.int
     RECORDS_PER_EPOCH_FIELD_NUMBER: _builtins.int
+    BAD_RECORDS_FIELD_NUMBER: _builtins.int
+    BAD_RECORD_NAMES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
     phase: _builtins.str
@@ -1883,6 +2068,8 @@ class JobStatus(_message.Message):
     """whose loss `loss` is; 0: none is known"""
     records_per_epoch: _builtins.int
     """0: not known yet"""
+    bad_records: _builtins.int
+    """that were skipped"""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the newest evaluation"""
@@ -1904,6 +2091,10 @@ class JobStatus(_message.Message):
     @_builtins.property
     def epoch_loss(self) -> Global___EpochLoss:
         """of the newest epoch that ended; once the job is over, of the last one, as far as it was trained"""
+
+    @_builtins.property
+    def bad_record_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the first of them, each with the reason"""
 
     def __init__(
         self,
@@ -1952,10 +2143,12 @@ class JobStatus(_message.Message):
         loss_step: _builtins.int = ...,
         epoch_loss: Global___EpochLoss | None = ...,
         records_per_epoch: _builtins.int = ...,
+        bad_records: _builtins.int = ...,
+        bad_record_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch_loss", b"epoch_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epoch_loss", b"epoch_loss", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "loss_step", b"loss_step", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_epoch", b"records_per_epoch", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_record_names", b"bad_record_names", "bad_records", b"bad_records", "batch_scale", b"batch_scale", "batch_scales", b"batch_scales", "best", b"best", "checkpoint_path", b"checkpoint_path", "checkpoint_step", b"checkpoint_step", "epoch", b"epoch", "epoch_loss", b"epoch_loss", "epochs", b"epochs", "events", b"events", "exit_code", b"exit_code", "global_batch", b"global_batch", "gradient_square", b"gradient_square", "gradient_variance", b"gradient_variance", "kind", b"kind", "loss", b"loss", "loss_step", b"loss_step", "max_batch_scale", b"max_batch_scale", "max_workers", b"max_workers", "metrics", b"metrics", "metrics_step", b"metrics_step", "min_workers", b"min_workers", "name", b"name", "now", b"now", "output", b"output", "phase", b"phase", "progress", b"progress", "ps", b"ps", "ps_mode", b"ps_mode", "reason", b"reason", "records", b"records", "records_per_epoch", b"records_per_epoch", "records_per_s", b"records_per_s", "round", b"round", "shards", b"shards", "shards_done", b"shards_done", "speeds", b"speeds", "started_at", b"started_at", "step", b"step", "strategy", b"strategy", "total_records", b"total_records", "total_steps", b"total_steps", "wished_ps", b"wished_ps", "wished_workers", b"wished_workers", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -49,4 +49,5 @@ WATCH = Method("Watch", pb.WatchRequest, pb.JobStatus, streams_replies=True)
 SCALE = Method("Scale", pb.ScaleRequest, pb.Accepted)
 STOP = Method("Stop", pb.StopRequest, pb.Accepted)
 
+OF_REPLICAS = (SESSION, EXCHANGE)  # called by workers and ps; the others by people
 METHODS = (SESSION, EXCHANGE, WATCH, SCALE, STOP)

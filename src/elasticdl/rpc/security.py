@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import hmac
-import ssl
-from collections.abc import Iterable
-from pathlib import Path
+import logging
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import grpc
 
+from elasticdl import tls
 from elasticdl.errors import SpecError
-from elasticdl.spec import SecuritySpec
+
+_log = logging.getLogger(__name__)
 
 _KEY = "authorization"
 _SCHEME = "Bearer "
+_RUN = "elasticdl-run"
 
 
-def metadata(token: str) -> tuple[tuple[str, str], ...]:
-    """What a client adds to every call."""
-    return ((_KEY, _SCHEME + token),)
+def metadata(token: str, run: int | None = None) -> tuple[tuple[str, str], ...]:
+    """What a client adds to every call. A worker or a ps says of which run of the job it is."""
+    return ((_KEY, _SCHEME + token),) + (() if run is None else ((_RUN, str(run)),))
+
+
+def is_of_run(received: Iterable[Any], run: int) -> bool:
+    """Whether the metadata of a call says that the caller belongs to this run of the job."""
+    return any(key == _RUN and value == str(run) for key, value in received)
 
 
 def is_authorized(received: Iterable[Any], token: str) -> bool:
@@ -32,56 +39,54 @@ def is_authorized(received: Iterable[Any], token: str) -> bool:
     return False
 
 
-def _read(path: str, field: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as exc:
-        raise SpecError(
-            f"security.{field}: expected a readable PEM file, received {path!r} ({exc.strerror}); check the path"
-        ) from exc
-
-
-def check(security: SecuritySpec) -> None:
-    """Raise SpecError where the files are not what TLS needs; grpc would only say that nobody answers."""
-    for field in ("certificate", "key", "authority"):
-        _read(getattr(security, field), field)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_verify_locations(security.authority)
-    except OSError as exc:
-        raise SpecError(
-            f"security.authority (--tls_ca): {security.authority} holds no certificate in PEM form ({exc})"
-        ) from exc
-    try:
-        context.load_cert_chain(security.certificate, security.key, password=_no_password)
-    except (OSError, SpecError) as exc:
-        raise SpecError(
-            f"security.certificate, security.key (--tls_cert, --tls_key): {security.certificate} and {security.key} "
-            f"are no certificate and its key in PEM form ({exc})"
-        ) from exc
-
-
-def _no_password() -> str:
-    raise SpecError("the key is encrypted; store it without a password, readable by you alone")
-
-
-def channel_credentials(security: SecuritySpec) -> grpc.ChannelCredentials | None:
+def channel_credentials(identity: tls.Identity | None) -> grpc.ChannelCredentials | None:
     """TLS of a client that shows its own certificate; None where the job has none."""
-    if not security.is_on:
+    if identity is None:
         return None
-    return grpc.ssl_channel_credentials(
-        root_certificates=_read(security.authority, "authority"),
-        private_key=_read(security.key, "key"),
-        certificate_chain=_read(security.certificate, "certificate"),
-    )
+    pems = identity.read()
+    return grpc.ssl_channel_credentials(pems.authority, pems.key, pems.certificate)
 
 
-def server_credentials(security: SecuritySpec) -> grpc.ServerCredentials | None:
-    """TLS of a server that wants its clients' certificates too; None where the job has none."""
-    if not security.is_on:
+def channel_options(identity: tls.Identity | None) -> tuple[tuple[str, str], ...]:
+    """Where certificates have roles, only a master's will do, whatever address it has."""
+    if identity is None or not identity.job:
+        return ()
+    return (("grpc.ssl_target_name_override", tls.Peer(identity.job, tls.Role.MASTER, "master").host),)
+
+
+def server_credentials(identity: tls.Identity | None) -> grpc.ServerCredentials | None:
+    """TLS of a server that wants its clients' certificates too; None where the job has none.
+
+    A certificate that is replaced is shown to whoever connects from then on.
+    """
+    if identity is None:
         return None
-    return grpc.ssl_server_credentials(
-        [(_read(security.key, "key"), _read(security.certificate, "certificate"))],
-        root_certificates=_read(security.authority, "authority"),
-        require_client_auth=True,
-    )
+    shown: list[float] = []
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        """For each new connection; None: still the one before."""
+        try:
+            version = [path.stat().st_mtime for path in (identity.certificate, identity.key, identity.authority)]
+            if version == shown:
+                return None
+            configuration = _configuration(identity)
+        except (OSError, SpecError) as exc:
+            _log.error("the certificate of before stays: %s", exc)
+            return None
+        shown[:] = version
+        return configuration
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(identity), fetch, require_client_authentication=True)  # type: ignore[arg-type]  # the stubs forget None
+
+
+def _configuration(identity: tls.Identity) -> grpc.ServerCertificateConfiguration:
+    pems = identity.read()
+    return grpc.ssl_server_certificate_configuration([(pems.key, pems.certificate)], pems.authority)
+
+
+def check_role(context: Any, job: str, roles: Collection[tls.Role]) -> tls.Peer | None:
+    """Who calls: one of `roles`, or AccessDenied. None: certificates of this job have no roles, or it has none."""
+    if not job:
+        return None
+    uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]
+    return tls.check_names(uris, job, roles)

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 
-from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl import tls
+from elasticdl.errors import AccessDenied, ElasticDLError, SpecError
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.spec import JobSpec
+from elasticdl.tls import Peer, Role
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),  # else two masters could share one port without noticing
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_ping_strikes", 20),  # of a client that keeps to its 2 s there is none
+    # What a stranger can hold: a connection for as long as a handshake, or idle; so many calls on it, each refused
+    # with its headers; of what it sends with them no more than one window.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_concurrent_streams", 100),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.http2.bdp_probe", 0),  # windows stay as they are
+    ("grpc.http2.lookahead_bytes", 64 << 10),
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
 )
+_log = logging.getLogger(__name__)
 
 
 class Link:
@@ -59,12 +71,19 @@ class MasterService(Protocol):
 
 
 class MasterServer:
-    """Listens from `start` to `stop`. Every call without the job's token is refused."""
+    """Listens from `start` to `stop`. Every call without the job's token is refused, and every role's but its own.
 
-    def __init__(self, service: MasterService, spec: JobSpec, token: str) -> None:
+    Workers and ps of another run of the job are refused, too: they outlived their master, and are to end.
+    """
+
+    def __init__(
+        self, service: MasterService, spec: JobSpec, token: str, run: int, identity: tls.Identity | None
+    ) -> None:
         self._service = service
         self._spec = spec
         self._token = token
+        self._run = run
+        self._identity = identity
         self._server: Any = None
 
     async def start(self, port: int = 0) -> str:
@@ -72,7 +91,8 @@ class MasterServer:
         host = self._spec.workers.address
         for candidate in (port, 0) if port else (0,):
             server = grpc.aio.server(options=_OPTIONS)
-            server.add_generic_rpc_handlers((_Door(self._service, self._token),))
+            job = self._identity.job if self._identity else ""
+            server.add_generic_rpc_handlers((_Door(self._service, self._token, self._run, job),))
             try:
                 bound = self._bind(server, f"{host}:{candidate}")
             except RuntimeError as exc:
@@ -87,10 +107,15 @@ class MasterServer:
         raise AssertionError("the last candidate either binds or raises")
 
     def _bind(self, server: Any, where: str) -> int:
-        credentials = security.server_credentials(self._spec.security)
+        credentials = security.server_credentials(self._identity)
         if credentials is None:
             return int(server.add_insecure_port(where))
         return int(server.add_secure_port(where, credentials))
+
+    async def wait_failed(self) -> None:
+        """Until it serves nobody any more although nobody has stopped it; then raises why."""
+        await asyncio.shield(self._server.wait_for_termination())
+        raise RuntimeError("the gRPC server has ended by itself")
 
     async def stop(self, grace_s: float) -> None:
         if self._server is not None:
@@ -100,21 +125,32 @@ class MasterServer:
 class _Door(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """Finds the handler of a call, or turns the call away."""
 
-    def __init__(self, service: MasterService, token: str) -> None:
+    def __init__(self, service: MasterService, token: str, run: int, job: str) -> None:
         self._token = token
+        self._run = run
         behaviors: dict[methods.Method, Callable[..., Any]] = {
-            methods.SESSION: _session(service),
-            methods.EXCHANGE: _unary(service.exchange),
-            methods.WATCH: _streamed(service.watch),
-            methods.SCALE: _unary(service.scale),
-            methods.STOP: _unary(service.stop),
+            methods.SESSION: _session(service, job),
+            methods.EXCHANGE: _unary(service.exchange, job, _check_exchange, Role.WORKER),
+            methods.WATCH: _streamed(service.watch, job),
+            methods.SCALE: _unary(service.scale, job, _check_nothing, Role.CLIENT),
+            methods.STOP: _unary(service.stop, job, _check_stop, Role.CLIENT, Role.WORKER),
         }
         self._open = {method.path: _handler(method, behavior) for method, behavior in behaviors.items()}
-        self._shut = {method.path: _handler(method, _refusal(method)) for method in behaviors}
+        self._shut = _refusal(*_NO_TOKEN)
+        over = f"the job is in run {run}, and this process is of another: it is to end"
+        self._over = _refusal(grpc.StatusCode.FAILED_PRECONDITION, over)
 
     def service(self, details: Any) -> Any:
-        allowed = security.is_authorized(details.invocation_metadata or (), self._token)
-        return (self._open if allowed else self._shut).get(details.method)
+        received = details.invocation_metadata or ()
+        if not security.is_authorized(received, self._token):
+            return self._shut
+        if details.method in _OF_REPLICAS and not security.is_of_run(received, self._run):
+            return self._over
+        return self._open.get(details.method)
+
+
+_OF_REPLICAS = frozenset(method.path for method in methods.OF_REPLICAS)
+_NO_TOKEN = (grpc.StatusCode.UNAUTHENTICATED, "expected the token of this job in the authorization metadata")
 
 
 def _handler(method: methods.Method, behavior: Callable[..., Any]) -> Any:
@@ -127,27 +163,31 @@ def _handler(method: methods.Method, behavior: Callable[..., Any]) -> Any:
     )
 
 
-def _refusal(method: methods.Method) -> Callable[..., Any]:
-    message = "expected the token of this job in the authorization metadata"
+def _refusal(code: grpc.StatusCode, message: str) -> Any:
+    """Of any method as one that streams: grpc calls it with the headers, before it reads what was sent with them."""
 
-    async def refuse(_: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+    async def refuse(_: Any, context: Any) -> AsyncIterator[bytes]:
+        await context.abort(code, message)
+        yield b""
 
-    async def refuse_stream(_: Any, context: Any) -> AsyncIterator[None]:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
-        yield
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
-    return refuse_stream if method.streams_replies else refuse
+
+_CODES = {SpecError: grpc.StatusCode.INVALID_ARGUMENT, AccessDenied: grpc.StatusCode.PERMISSION_DENIED}
 
 
 async def _abort(context: Any, error: ElasticDLError) -> None:
-    code = grpc.StatusCode.INVALID_ARGUMENT if isinstance(error, SpecError) else grpc.StatusCode.INTERNAL
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
     await context.abort(code, str(error))
 
 
-def _unary(behavior: Callable[[Any], Any]) -> Callable[..., Any]:
+def _unary(
+    behavior: Callable[[Any], Any], job: str, check: Callable[[Any, Peer], None], *roles: Role
+) -> Callable[..., Any]:
     async def call(request: Any, context: Any) -> Any:
         try:
+            if peer := security.check_role(context, job, roles):
+                check(request, peer)
             return await behavior(request)
         except ElasticDLError as exc:
             await _abort(context, exc)
@@ -155,9 +195,10 @@ def _unary(behavior: Callable[[Any], Any]) -> Callable[..., Any]:
     return call
 
 
-def _streamed(behavior: Callable[[Any], AsyncIterator[Any]]) -> Callable[..., Any]:
+def _streamed(behavior: Callable[[Any], AsyncIterator[Any]], job: str) -> Callable[..., Any]:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
+            security.check_role(context, job, (Role.CLIENT,))
             async for reply in behavior(request):
                 yield reply
         except ElasticDLError as exc:
@@ -166,10 +207,14 @@ def _streamed(behavior: Callable[[Any], AsyncIterator[Any]]) -> Callable[..., An
     return call
 
 
-def _session(service: MasterService) -> Callable[..., Any]:
+def _session(service: MasterService, job: str) -> Callable[..., Any]:
     async def call(messages: Any, context: Any) -> AsyncIterator[pb.MasterMessage]:
+        try:
+            peer = security.check_role(context, job, (Role.WORKER, Role.PS))
+        except AccessDenied as exc:
+            await _abort(context, exc)
         link = Link()
-        serving = asyncio.ensure_future(service.session(messages, link))
+        serving = asyncio.ensure_future(service.session(_own_words(messages, peer) if peer else messages, link))
         serving.add_done_callback(lambda _: link.close())
         try:
             async for message in link.outgoing():
@@ -177,6 +222,36 @@ def _session(service: MasterService) -> Callable[..., Any]:
         finally:
             serving.cancel()
             # The worker is gone or done; what is left is to let the service say so.
-            await asyncio.gather(serving, return_exceptions=True)
+            (ended,) = await asyncio.gather(serving, return_exceptions=True)
+        if isinstance(ended, ElasticDLError):
+            await _abort(context, ended)
+        elif isinstance(ended, Exception):
+            _log.error("a session ended by an error of ours; whoever it was with comes back", exc_info=ended)
 
     return call
+
+
+async def _own_words(messages: AsyncIterator[pb.WorkerMessage], peer: Peer) -> AsyncIterator[pb.WorkerMessage]:
+    async for message in messages:
+        if message.WhichOneof("message") == "hello":
+            _check_name(message.hello.worker, peer)
+        yield message
+
+
+def _check_name(name: str, peer: Peer) -> None:
+    if not peer.speaks_for(name):
+        raise AccessDenied(f"expected the certificate of {name}; received {peer.uri}")
+
+
+def _check_exchange(request: pb.ExchangeRequest, peer: Peer) -> None:
+    _check_name(request.worker, peer)
+
+
+def _check_stop(request: pb.StopRequest, peer: Peer) -> None:
+    """A worker may say that the training is done, not that it should end."""
+    if peer.role is not Role.CLIENT and not request.is_end:
+        raise AccessDenied(f"expected the certificate of a client; received {peer.uri}")
+
+
+def _check_nothing(_: Any, __: Peer) -> None:
+    """The role is enough."""

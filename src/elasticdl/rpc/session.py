@@ -7,19 +7,22 @@ master that dies at any moment loses nothing. Nothing here ever blocks the train
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import grpc
 
-from elasticdl.errors import AccessDenied, MasterUnreachable
+from elasticdl.errors import AccessDenied, MasterUnreachable, RunOver, SpecError
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
+from elasticdl.vital import VitalThread, guard
 
 _FIRST_BACKOFF_S = 0.02
 _LAST_BACKOFF_S = 0.5
@@ -28,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerSession:
-    """The stream of one worker or ps. `on_message` is called from the session's own reading thread."""
+    """The stream of one worker or ps. `on_message` is called from the session's own reading thread.
+
+    So is `on_run_over`, where the job is in another run than this process: nobody wants it any more, so it should end.
+    """
 
     def __init__(
         self,
@@ -37,12 +43,17 @@ class WorkerSession:
         hello: Callable[[], pb.Hello],
         heartbeat: Callable[[], pb.Heartbeat | pb.PsBeat],
         on_message: Callable[[pb.MasterMessage], None],
+        *,
+        run: int,
+        on_run_over: Callable[[RunOver], None],
     ) -> None:
         self._directory = directory
         self._spec = spec
         self._hello = hello
         self._heartbeat = heartbeat
         self._on_message = on_message
+        self._run_number = run
+        self._on_run_over = on_run_over
         self._changed = threading.Condition()
         self._kept: deque[pb.WorkerMessage] = deque()  # sent or not, but not acknowledged
         self._sequence = 0
@@ -51,7 +62,7 @@ class WorkerSession:
         self._closed = threading.Event()
         self._channel: grpc.Channel | None = None
         self._away_since: float | None = time.monotonic()
-        self._reader = threading.Thread(target=self._run, name="elasticdl-session", daemon=True)
+        self._reader = VitalThread(self._run, name="elasticdl-session")
 
     def start(self) -> None:
         self._reader.start()
@@ -101,11 +112,14 @@ class WorkerSession:
         while not self._closed.is_set():
             try:
                 heard = self._connect()
-            except (AccessDenied, MasterUnreachable) as exc:
+            except (AccessDenied, MasterUnreachable, SpecError, OSError) as exc:  # of files, too: there may be no more
                 _log.debug("no session: %s", exc)
-                if isinstance(exc, AccessDenied):
+                if not isinstance(exc, MasterUnreachable):
                     _log.error("%s", exc)
                 heard = False
+            except RunOver as exc:
+                self._on_run_over(exc)
+                return
             backoff_s = _FIRST_BACKOFF_S if heard else min(2 * backoff_s, _LAST_BACKOFF_S)
             self._closed.wait(backoff_s)
 
@@ -113,7 +127,7 @@ class WorkerSession:
         """Hold one connection until it breaks. True if the master was heard on it."""
         where = channels.address(self._directory)
         heard = False
-        channel = channels.open_channel(where, self._spec)
+        channel = channels.open_channel(where, self._directory.identity(self._spec, self._hello().worker))
         with self._changed:
             if self._closed.is_set():
                 channel.close()
@@ -122,7 +136,7 @@ class WorkerSession:
             self._channel = channel
             writer = self._outgoing(self._connection)
         try:
-            metadata = security.metadata(self._directory.load_token())
+            metadata = security.metadata(self._directory.load_token(), self._run_number)
             for message in methods.SESSION.bind(channel)(writer, metadata=metadata):
                 heard, self._away_since = True, None
                 if message.WhichOneof("message") == "acknowledged":
@@ -153,7 +167,9 @@ class WorkerSession:
 
     def _outgoing(self, connection: int) -> Iterator[pb.WorkerMessage]:
         """Hello, then all that is kept, then what comes; a heartbeat whenever one is due."""
-        yield pb.WorkerMessage(hello=self._hello())
+        with guard("the greeting of the master"):  # the thread is grpc's, which would only end this connection
+            hello = self._hello()
+        yield pb.WorkerMessage(hello=hello)
         sent = 0
         beat_at = time.monotonic()
         while True:
@@ -173,7 +189,9 @@ class WorkerSession:
                 sent = message.sequence
                 yield message
                 continue
-            yield _beating(self._heartbeat())
+            with guard("the heartbeat"):
+                beat = self._heartbeat()
+            yield _beating(beat)
             # A steady schedule: late once does not mean late ever after, and missed beats are not made up for.
             now = time.monotonic()
             beat_at = max(beat_at + self._spec.timing.heartbeat_s, now) if beat_at <= now else beat_at
@@ -181,3 +199,10 @@ class WorkerSession:
 
 def _beating(beat: pb.Heartbeat | pb.PsBeat) -> pb.WorkerMessage:
     return pb.WorkerMessage(ps_beat=beat) if isinstance(beat, pb.PsBeat) else pb.WorkerMessage(heartbeat=beat)
+
+
+def end_process(exc: RunOver) -> NoReturn:
+    """End this worker or ps at once: its state is of a run that others have gone on from."""
+    _log.error("%s", exc)
+    logging.shutdown()
+    os._exit(exc.exit_code)

@@ -16,6 +16,7 @@ from elasticdl.spec.job import (
     Strategy,
     TimingSpec,
     WorkersSpec,
+    is_loopback,
 )
 from elasticdl.spec.plan import BatchRule, PlanSpec, Precision
 
@@ -44,4 +45,5 @@ __all__ = [
     "VolumeSpec",
     "WorkerId",
     "WorkersSpec",
+    "is_loopback",
 ]

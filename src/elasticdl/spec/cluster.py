@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 from typing import Annotated, Any, Literal, Self
@@ -27,11 +28,11 @@ def amount(quantity: str) -> float:
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi{_hint(quantity)}")
     number, unit = match[1], match[2] or ""
-    return (
-        float(number + unit)
-        if unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
-        else float(number) * _SCALE[unit]
-    )
+    is_exponent = unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
+    found = float(number + unit) if is_exponent else float(number) * _SCALE[unit]
+    if math.isinf(found):
+        raise ValueError(f"{quantity[:20]!r}… is more than any node has")
+    return found
 
 
 def _hint(quantity: str) -> str:

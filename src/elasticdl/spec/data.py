@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from elasticdl.spec.part import Part, Positive, Seconds, size_of
+from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, size_of
 
 _PASSWORD = re.compile(r"^postgres(ql)?://[^@?]*:[^@?]*@|://[^/?#@]*:[^/?#@]*@|[?&]password=", re.IGNORECASE)
 
@@ -45,7 +45,8 @@ class DataSpec(Part):
     columns: tuple[str, ...] = ()  # names for a CSV without a header line; or the columns to read
     delimiter: str = ""  # between the fields of a CSV file; "": by its name; "tab" is one
     unpack_limit: str = "100Gi"  # the most that one compressed file may become on disk
-    retry_s: Seconds = 60.0  # for how long a database or an object store that went away is waited for
+    retry_s: Seconds = 60.0  # for how long a file, database or object store that went away is waited for
+    bad_records: NotNegative = 0  # so many records that cannot be read or understood are skipped
     reader_params: dict[str, Any] = {}  # keyword arguments of custom_data_reader
     shard_records: Positive = 1024  # the unit that is leased and shuffled
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.spec.option import EVALUATE, MODEL_COMMANDS, PREDICT, TRAIN, Form, Option
+from elasticdl.spec.option import EVALUATE, MODEL_COMMANDS, PREDICT, RUN, TRAIN, Form, Option
 
 SECTION = "Data"
 
@@ -70,9 +70,17 @@ DATA_OPTIONS: tuple[Option, ...] = (
         "data_retry_s",
         "data.retry_s",
         SECTION,
-        "For how long a database or an object store that went away is waited for.",
+        "For how long a file, a database or an object store that went away is waited for.",
         MODEL_COMMANDS,
         metavar="SECONDS",
+    ),
+    Option(
+        "bad_records",
+        "data.bad_records",
+        SECTION,
+        "Skip and name up to N records that cannot be read, or for which a function fails. Default: 0.",
+        (TRAIN, EVALUATE, RUN),
+        metavar="N",
     ),
     Option(
         "shard_records",

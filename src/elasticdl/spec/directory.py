@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl import replacement
-from elasticdl.errors import SpecError
+from elasticdl import replacement, tls
+from elasticdl.errors import SpecError, StateDamaged
 from elasticdl.spec.job import JobSpec
 from elasticdl.storage.place import Place, open_place
 
 RESERVE_BYTES = 64 << 10
+_CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,34 @@ class JobDirectory:
         return self.root / "counters"
 
     @property
+    def certificates(self) -> Path:
+        """Of a job with an authority of its own: what that is known by, and a file for each replica."""
+        return self.root / "certificates"
+
+    @property
+    def authority(self) -> Path:
+        return self.certificates / "authority.pem"
+
+    def identity(self, spec: JobSpec, replica: str) -> tls.Identity | None:
+        """By what a replica, or "client", shows who it is; None where the job has no TLS."""
+        security = spec.security
+        if not security.is_on:
+            return None
+        if security.certificate:
+            return tls.Identity(Path(security.authority), Path(security.certificate), Path(security.key))
+        own = self.certificates / f"{replica}.pem"
+        return tls.Identity(self.authority, own, own, spec.name)
+
+    @property
     def timeline(self) -> Path:
         return self.root / "timeline.png"
 
     def log(self, replica: str) -> Path:
         return self.logs / f"{replica}.log"
+
+    def exit_reason(self, replica: str) -> Path:
+        """What a replica says, in one line, when a thread it cannot do without has failed."""
+        return self.logs / f"{replica}.reason"
 
     def checkpoints(self, spec: JobSpec) -> Place:
         given = spec.checkpoint.directory
@@ -97,18 +124,26 @@ class JobDirectory:
         """What `create_again` moved away, the oldest first."""
         return [JobDirectory(path) for path in sorted(self.root.glob("previous-[0-9]*"), key=_run_number)]
 
+    @property
+    def run(self) -> int:
+        """The number of the job's run that this directory is furnished for: 1, then one more with each resumption."""
+        return max((_run_number(run.root) for run in self.earlier_runs()), default=0) + 1
+
     def create_again(self, spec: JobSpec) -> Path:
         """Make room for a job that goes on from its checkpoints; returns where its former files lie now.
 
         Checkpoints, indexes and TensorBoard files stay in place; all else moves into `previous-N`.
         """
-        number = max((_run_number(run.root) for run in self.earlier_runs()), default=0) + 1
-        previous = self.root / f"previous-{number}"
+        previous = self.root / f"previous-{self.run}"
         previous.mkdir()
         self.reserve.unlink(missing_ok=True)
         kept = {previous.name, "checkpoints", self.index.name, self.tensorboard.name}
         for path in sorted(self.root.iterdir()):
-            if path.name not in kept and not path.name.startswith("previous-"):
+            if path.name in kept or path.name.startswith("previous-"):
+                continue
+            if path in (self.spec, self.token):  # by which the job is found and read, should we die before the end
+                shutil.copy2(path, previous / path.name)
+            else:
                 path.rename(previous / path.name)
         self._furnish(spec)
         return previous
@@ -122,14 +157,23 @@ class JobDirectory:
         self.logs.mkdir(exist_ok=True)
         self.reserve.write_bytes(bytes(RESERVE_BYTES))
         self.index.mkdir(exist_ok=True)
-        write_private(self.spec, spec.model_dump_json(indent=2))
+        self.write_spec(spec)
         write_private(self.token, token or secrets.token_urlsafe(32))
+
+    def write_spec(self, spec: JobSpec) -> None:
+        write_json(self.spec, json.loads(spec.model_dump_json()))
 
     def load_spec(self) -> JobSpec:
         try:
-            return JobSpec.model_validate_json(self.spec.read_text())
-        except FileNotFoundError as exc:
-            raise SpecError(f"{self.root} is not a job directory: it has no spec.json") from exc
+            document = read_json(self.spec)
+        except StateDamaged as exc:
+            raise SpecError(
+                f"{exc}; go on from its checkpoints under another name, with all its options, --resume and "
+                "--checkpoint_dir"
+            ) from exc
+        if document is None:
+            raise SpecError(f"{self.root} is not a job directory: it has no spec.json")
+        return JobSpec.model_validate_json(json.dumps(document))
 
     def load_token(self) -> str:
         return self.token.read_text()
@@ -144,11 +188,29 @@ def write_private(path: Path, text: str) -> None:
     replacement.write(path, text, mode=replacement.PRIVATE)
 
 
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace `path` by the document, with a checksum in it; atomically, and only its owner may read it."""
+    plain = json.loads(json.dumps(document))  # as it is read: keys are texts
+    write_private(path, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The document at `path`, or None where there is none (yet)."""
+    """The document at `path`, or None where there is none (yet). StateDamaged where it is not what was written.
+
+    One without a checksum was written by somebody else, and is taken as it is.
+    """
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    assert isinstance(document, dict)
+    except (ValueError, RecursionError) as exc:
+        raise StateDamaged(f"{path} is damaged: {exc}") from exc
+    if not isinstance(document, dict):
+        raise StateDamaged(f"{path} is damaged: expected a mapping, received {type(document).__name__}")
+    if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
+        raise StateDamaged(f"{path} is damaged: it has a wrong checksum")
     return document
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(document, sort_keys=True).encode()):08x}"

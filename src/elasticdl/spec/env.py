@@ -14,6 +14,7 @@ JOB_DIRECTORY = "ELASTICDL_JOB_DIRECTORY"
 WORKER = "ELASTICDL_WORKER"
 PS = "ELASTICDL_PS"
 ADDRESS = "ELASTICDL_ADDRESS"
+RUN = "ELASTICDL_RUN"
 FAULTS = "ELASTICDL_FAULTS"
 POD_IP = "ELASTICDL_POD_IP"
 POD_NAME = "ELASTICDL_POD_NAME"
@@ -32,6 +33,7 @@ class WorkerEnv:
     job_directory: Path
     worker: WorkerId
     address: str
+    run: int  # of the job: see `JobDirectory.run`
     faults: str = ""  # fault injection for tests, see elasticdl.testing.faults
 
     @classmethod
@@ -41,6 +43,7 @@ class WorkerEnv:
                 job_directory=Path(environ[JOB_DIRECTORY]),
                 worker=WorkerId(environ[WORKER]),
                 address=environ[ADDRESS],
+                run=_parse_run(environ[RUN]),
                 faults=environ.get(FAULTS, ""),
             )
         except KeyError as exc:
@@ -48,7 +51,12 @@ class WorkerEnv:
 
     def to_environ(self) -> dict[str, str]:
         """What makes a process this worker."""
-        environ = {JOB_DIRECTORY: str(self.job_directory), WORKER: self.worker, ADDRESS: self.address}
+        environ = {
+            JOB_DIRECTORY: str(self.job_directory),
+            WORKER: self.worker,
+            ADDRESS: self.address,
+            RUN: str(self.run),
+        }
         return environ | ({FAULTS: self.faults} if self.faults else {})
 
 
@@ -59,6 +67,7 @@ class PsEnv:
     job_directory: Path
     ps: PsId
     address: str
+    run: int
     faults: str = ""
 
     @classmethod
@@ -68,6 +77,7 @@ class PsEnv:
                 job_directory=Path(environ[JOB_DIRECTORY]),
                 ps=PsId(environ[PS]),
                 address=environ[ADDRESS],
+                run=_parse_run(environ[RUN]),
                 faults=environ.get(FAULTS, ""),
             )
         except KeyError as exc:
@@ -75,7 +85,7 @@ class PsEnv:
 
     def to_environ(self) -> dict[str, str]:
         """What makes a process this ps."""
-        environ = {JOB_DIRECTORY: str(self.job_directory), PS: self.ps, ADDRESS: self.address}
+        environ = {JOB_DIRECTORY: str(self.job_directory), PS: self.ps, ADDRESS: self.address, RUN: str(self.run)}
         return environ | ({FAULTS: self.faults} if self.faults else {})
 
 
@@ -87,6 +97,7 @@ class PodEnv:
     name: str
     namespace: str
     replica: str
+    run: int = 0  # of the job, for a worker or a ps; 0: the master's pod, which finds out
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> PodEnv:
@@ -96,9 +107,16 @@ class PodEnv:
                 name=environ[POD_NAME],
                 namespace=environ[NAMESPACE],
                 replica=environ[REPLICA],
+                run=_parse_run(environ.get(RUN, "0")),
             )
         except KeyError as exc:
             raise SpecError(f"{exc.args[0]} is not set: this runs in the pods of a job, not by hand") from exc
+
+
+def _parse_run(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise SpecError(f"{RUN}: expected the number of a run of the job, received {text!r}")
+    return int(text)
 
 
 def allocator(environ: Mapping[str, str]) -> dict[str, str]:

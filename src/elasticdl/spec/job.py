@@ -6,6 +6,7 @@ filled in by `JobSpec` itself, so a dumped spec has no silent values left.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from enum import StrEnum
@@ -16,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
 from elasticdl.spec.data import DataSpec, PredictionSpec
-from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, size_of
+from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, SecondsOrOff, size_of
 from elasticdl.spec.plan import BatchRule, PlanSpec, Precision, fill_in_plan
 from elasticdl.storage.schemes import describe_problem, has_password, is_in_store, strip_file_scheme
 
@@ -59,6 +60,14 @@ class WorkersSpec(Part):
     cpu_capability: Literal["", "default", "avx2", "avx512"] = ""  # pins the instruction set; part of the bits too
     failure_budget: NotNegative = 3
     address: str = "127.0.0.1"  # the address replicas of a local job bind to
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only processes of this machine reach it. A name other than localhost may mean anything."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 class Strategy(StrEnum):
@@ -119,6 +128,7 @@ class CheckpointSpec(Part):
     keep: Positive = 3
     initial: str = ""  # a checkpoint (or a directory of them) to start from
     resume: bool = False  # go on from the newest checkpoint in `directory`
+    retry_s: Seconds = 60.0  # for so long the last checkpoint of a job is tried again where it cannot be written
 
     @field_validator("directory", "initial")
     @classmethod
@@ -151,6 +161,7 @@ class TimingSpec(Part):
     silence_s: Seconds = 1.0  # a worker that says nothing for so long, while no step ends, is lost
     regroup_s: Seconds = 0.3  # a broken round whose members all seem alive is formed anew after this
     build_s: Seconds = 10.0  # forming a round
+    handover_s: Seconds = 30.0  # a hand-over of the state in which nothing moves for so long is given up
     grace_s: Seconds = 30.0  # a preempted or stopped worker has this long to leave
     lease_s: Seconds = 60.0  # a lease without progress for so long goes back to the queue
     lease_attempts: Positive = 3
@@ -158,26 +169,46 @@ class TimingSpec(Part):
     rpc_s: Seconds = 10.0
     reply_s: Seconds = 30.0  # a ps that answers nothing for so long, while nobody says it is gone, fails the worker
     store_s: Seconds = 60.0  # for so long an object store that does not answer is tried again
+    # A worker that stands still between two exchanges for so long, and for so many usual steps, is replaced; one that
+    # moves but comes to no step has several times as long.
+    stall_s: SecondsOrOff = 300.0  # 0: never
+    stall_steps: Positive = 20
+    master_s: SecondsOrOff = 60.0  # a master whose loop stands still for so long is replaced; 0: never
     orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
+
+    @property
+    def copy_s(self) -> float:
+        """A ps that answers another nothing for so long is given up there: before workers give up the one that waits.
+
+        A worker may have to wait twice: for slots that are being handed over, then for a copy.
+        """
+        return self.reply_s / 3
 
 
 class SecuritySpec(Part):
-    """TLS for master and workers; without it a local job stays on loopback."""
+    """TLS for all replicas; without it a local job stays on loopback."""
 
-    certificate: str = ""
+    tls: bool = False  # with an authority of the job's own, which issues a certificate to each replica
+    lifetime_s: Seconds = 86400.0  # of such a certificate; it is replaced when half of that has passed
+    certificate: str = ""  # instead of all that: a person's own, the same for all replicas
     key: str = ""
     authority: str = ""  # the CA that signed both sides
+    insecure: bool = False  # let others than this machine reach the job without TLS
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
         given = [bool(self.certificate), bool(self.key), bool(self.authority)]
         if any(given) and not all(given):
             raise ValueError("certificate, key and authority belong together: give all three or none")
+        if self.tls and any(given):
+            raise ValueError("tls makes certificates for the job: give that, or certificate, key and authority")
+        if self.insecure and self.is_on:
+            raise ValueError("insecure means without TLS, and there is TLS: leave out one of them")
         return self
 
     @property
     def is_on(self) -> bool:
-        return bool(self.certificate)
+        return self.tls or bool(self.certificate)
 
 
 class JobSpec(Part):
@@ -249,6 +280,21 @@ class JobSpec(Part):
         for name, address in places.items():
             if has_password(address):
                 raise ValueError(f"{name}: {describe_problem(address)}")
+        return self
+
+    @model_validator(mode="after")
+    def _no_open_port_without_tls(self) -> Self:
+        address, security = self.workers.address, self.security
+        if self.cluster is None and address in ("0.0.0.0", "::"):
+            raise ValueError(
+                f"workers.address (--address): {address} is no address that workers can connect to; "
+                "name one of this machine, such as `hostname -I` prints"
+            )
+        if self.cluster is None and not is_loopback(address) and not security.is_on and not security.insecure:
+            raise ValueError(
+                f"workers.address (--address): {address} is reached from other machines, and without TLS everything "
+                "travels in plain, the job's token too; add --tls, or --insecure if you trust everybody on this network"
+            )
         return self
 
     @model_validator(mode="after")

@@ -78,14 +78,18 @@ def anchor(document: Mapping[str, Any], directory: Path) -> Document:
             place[leaf] = _anchored(value, directory)
         elif place.get("format") != "python":
             # Data may be several paths with commas between, unless a file is really called so.
-            is_one = ("://" in value and "?" in value) or (directory / value).exists()  # a table has commas of its own
+            is_one = ("://" in value and "?" in value) or os.path.exists(
+                directory / value
+            )  # a table has commas of its own
             parts = [value] if is_one else value.split(",")
             place[leaf] = ",".join(_anchored(part.strip(), directory) for part in parts)
     return result
 
 
 def _anchored(path: str, directory: Path) -> str:
-    return path if not path or "://" in path else os.path.normpath(directory / Path(path).expanduser())
+    if "\0" in path:
+        raise SpecError(f"{path!r}: no path has the character NUL in it")
+    return path if not path or "://" in path else os.path.normpath(directory / os.path.expanduser(path))
 
 
 def merge(*layers: Mapping[str, Any]) -> Document:

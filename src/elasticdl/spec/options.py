@@ -148,7 +148,7 @@ OPTIONS: tuple[Option, ...] = (
         "failure_budget",
         "workers.failure_budget",
         _WORKERS,
-        "Crashes of workers before the job fails; preemptions never count.",
+        "Crashes of workers before the job fails; preemptions count only without progress in between.",
         ALL,
         metavar="N",
     ),
@@ -228,6 +228,14 @@ OPTIONS: tuple[Option, ...] = (
         (TRAIN, RUN),
         metavar="DIR",
     ),
+    Option(
+        "checkpoint_retry_s",
+        "checkpoint.retry_s",
+        _CHECKPOINTS,
+        "For how long the last checkpoint is tried again where it cannot be written, on a full disk for example.",
+        (TRAIN, RUN),
+        metavar="SECONDS",
+    ),
     Option("keep_checkpoint_max", "checkpoint.keep", _CHECKPOINTS, "Keep the newest N.", (TRAIN, RUN), metavar="N"),
     Option(
         "checkpoint_dir_for_init",
@@ -268,11 +276,36 @@ OPTIONS: tuple[Option, ...] = (
         "timing", "timing", _SYSTEM, "A timeout, e.g. silence_s=2. May be repeated.", ALL, Form.MAPPING, "KEY=VALUE"
     ),
     Option(
+        "stall_timeout",
+        "timing.stall_s",
+        _SYSTEM,
+        "Replace a worker that stands still for so many seconds, and for 20 usual steps. 0: never.",
+        ALL,
+        metavar="SECONDS",
+    ),
+    Option(
         "metrics_port", "metrics_port", _SYSTEM, "Port of the Prometheus metrics. Default: any free.", ALL, metavar="N"
     ),
-    Option("tls_cert", "security.certificate", _SYSTEM, "Certificate of master and workers.", ALL, metavar="FILE"),
+    Option("tls", "security.tls", _SYSTEM, "Mutual TLS, with certificates made for this job.", ALL, Form.SWITCH),
+    Option(
+        "tls_lifetime_s",
+        "security.lifetime_s",
+        _SYSTEM,
+        "How long each of them is valid. Default: a day. Replaced when half of that has passed.",
+        ALL,
+        metavar="SECONDS",
+    ),
+    Option("tls_cert", "security.certificate", _SYSTEM, "Or your own, for all replicas.", ALL, metavar="FILE"),
     Option("tls_key", "security.key", _SYSTEM, "Its private key.", ALL, metavar="FILE"),
     Option("tls_ca", "security.authority", _SYSTEM, "The authority that signed it.", ALL, metavar="FILE"),
+    Option(
+        "insecure",
+        "security.insecure",
+        _SYSTEM,
+        "With --address: let other machines reach the job without TLS.",
+        ALL,
+        Form.SWITCH,
+    ),
     *CLUSTER_OPTIONS,
 )
 
@@ -304,5 +337,5 @@ def document(values: Mapping[str, Any]) -> dict[str, Any]:
         place = root
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[leaf] = value
+        place[leaf] = dict(value) if isinstance(value, Mapping) else value  # another option may add to it
     return root

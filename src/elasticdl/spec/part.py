@@ -10,10 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
+SecondsOrOff = Annotated[float, Field(ge=0)]  # 0: off
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Infinity of a parameter stays: JSON would say null, and a worker would read None.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 _DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

@@ -10,9 +10,56 @@ import yaml
 
 from elasticdl.errors import SpecError
 
+# Far above what a person writes; a file from elsewhere must not end the process or fill its memory.
+MOST_DEPTH = 100
+MOST_REPEATED = 10_000
+
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-3 is a number and a key may stand only once."""
+    """Safe YAML in which 1e-3 is a number and a key may stand only once.
+
+    Nesting is bounded, and so is what aliases stand for: ten lines of them can mean a billion values.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._sizes: dict[yaml.Node, int] = {}  # values below each finished node, itself included
+        self._repeated = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        is_alias, mark = isinstance(event, yaml.AliasEvent), event.start_mark
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MOST_DEPTH} levels", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is None:
+            return None
+        if is_alias:
+            if node not in self._sizes:
+                raise yaml.MarkedYAMLError(problem="an alias of what it is inside of", problem_mark=mark)
+            self._repeated += self._sizes[node]
+            if self._repeated > MOST_REPEATED:
+                raise yaml.MarkedYAMLError(
+                    problem=f"aliases stand for more than {MOST_REPEATED} values", problem_mark=mark
+                )
+        else:
+            self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
+        return node
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        if not node.value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in node.value):
+            raise yaml.MarkedYAMLError(problem="half of a surrogate pair is no text", problem_mark=node.start_mark)
+        return node
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 # YAML 1.1 reads 1e-3 as a word; nobody who writes a learning rate means that.
@@ -34,6 +81,10 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
+# What PyYAML raises of itself, and lets through where a value is not what it looks like or its tag says: 2026-13-01.
+_NO_VALUE = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError)
+
+
 def parse_yaml(text: str, where: str) -> Any:
     """The value `text` stands for. `where` names its origin in the error."""
     try:
@@ -42,7 +93,7 @@ def parse_yaml(text: str, where: str) -> Any:
         mark = exc.problem_mark
         place = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
         raise SpecError(f"{place}: not valid YAML: {exc.problem or exc}") from exc
-    except yaml.YAMLError as exc:
+    except _NO_VALUE as exc:
         raise SpecError(f"{where}: not valid YAML: {exc}") from exc
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from elasticdl import watchdog
 from elasticdl.errors import SpecError, StoreUnavailable
 from elasticdl.storage.schemes import SCHEMES, transient_errors
 
@@ -52,7 +53,8 @@ def retry(
             if left_s <= 0:
                 raise StoreUnavailable(f"{address}: the store did not answer for {retry_s:g} s: {_text(exc)}") from exc
             _log.warning("%s: the store does not answer, trying again for %.0f s: %s", address, left_s, _text(exc))
-            wait(min(pause_s, left_s))
+            with watchdog.paused(f"waits for {address}, which does not answer"):
+                wait(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_S)
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from elasticdl.errors import SpecError
+from elasticdl.storage.names import inside
 from elasticdl.storage.place import StorePath
 
 PREFIX = ".staging-"
@@ -56,14 +57,15 @@ def scratch() -> Path:
 def fetch(place: StorePath, names: Iterable[str], version: str) -> Path:
     """A local directory with these files of `place`, each downloaded once in this process.
 
-    `version` tells apart what was at one address at different times. Raises FileNotFoundError.
+    `version` tells apart what was at one address at different times. Raises FileNotFoundError, UnsafeName.
     """
     key = hashlib.sha256(f"{place}\n{version}".encode()).hexdigest()[:32]
     directory = scratch() / key
     directory.mkdir(exist_ok=True)
     for name in names:
-        if not (directory / name).exists():
-            (place / name).download(directory / name)
+        file = inside(directory, name)
+        if not file.exists():
+            (place / name).download(file)
     return directory
 
 

@@ -28,6 +28,7 @@ from elasticdl.data.collate import collate
 from elasticdl.data.interface import RecordSource
 from elasticdl.data.mapped import MapDataset
 from elasticdl.data.plan import Plan
+from elasticdl.data.skipping import BadRecords
 from elasticdl.errors import SpecError
 from elasticdl.model import tensors
 from elasticdl.torch.sampling import FlatBatches, SampledOrder
@@ -141,6 +142,7 @@ def open_data(
     device: torch.device,
     max_workers: int,
     in_job: bool,
+    bad_records: BadRecords,
 ) -> LoadedFeed:
     """The feed of `reading`, with its plan; nothing is started."""
     batch = global_batch_size or reading.batch_size
@@ -170,8 +172,8 @@ def open_data(
     source = mapped.as_source(reading.dataset, "the dataset of join")
     order = None if reading.sampler is None else SampledOrder.of(reading.sampler, seed, len(source))
     plan = planned(records=len(source) if order is None else order.records, shuffle=reading.shuffle)
-    fetcher = tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed)
-    requests = ItemRequests(fetcher, plan, order)
+    fetcher = tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed, bad_records.limit > 0)
+    requests = ItemRequests(fetcher, plan, order, bad_records)
     return LoadedFeed(requests, plan, options, device)
 
 

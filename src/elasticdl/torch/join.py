@@ -12,6 +12,7 @@ from torch import nn
 
 from elasticdl.data.dataset import Batch
 from elasticdl.data.plan import Plan
+from elasticdl.data.skipping import BadRecords
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.compiled import original
@@ -222,6 +223,7 @@ def join(
         reading, global_batch_size=global_batch_size, logical_ranks=ranks, epochs=epochs, seed=seed,
         max_steps=max_steps, records_per_epoch=records_per_epoch, device=device,
         max_workers=line.spec.workers.max if line else 1, in_job=line is not None,
+        bad_records=BadRecords(line.spec.data.bad_records, line.link.bad_record) if line else BadRecords(),
     )  # fmt: skip
     feed.start()  # before groups are built: a loader process that is forked has no sockets of theirs
     plan = feed.plan

@@ -11,12 +11,13 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
-from elasticdl import log
-from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, SpecError
+from elasticdl import log, stacks, vital
+from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, SpecError, is_of_the_machine
 from elasticdl.signals import on_terminate
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
+from elasticdl.testing.faults import Faults
 
 if TYPE_CHECKING:
     from elasticdl.worker.assembly import Line
@@ -31,8 +32,11 @@ def main() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     env = WorkerEnv.from_environ(os.environ)
-    spec = JobDirectory(env.job_directory).load_spec()
+    directory = JobDirectory(env.job_directory)
+    spec = directory.load_spec()
     log.configure(env.worker, spec.log_level)
+    stacks.dump_on_signal()
+    vital.configure(directory.exit_reason(env.worker), Faults.parse(env.faults, env.worker).strike_thread)
     # Imported here: the agent does without torch, which takes longer to import than the agent to start.
     if spec.restarts_script:
         from elasticdl.worker.agent import run_agent
@@ -55,9 +59,8 @@ def _work(env: WorkerEnv, spec: JobSpec) -> int:
     except DataUnavailable as exc:  # before it trained: others may have read what they need, and their state is kept
         return _failed(line, str(exc), wrong_job=False, permanent=False)
     except ElasticDLError as exc:
-        return _failed(
-            line, str(exc), wrong_job=isinstance(exc, SpecError), permanent=isinstance(exc, SpecError | PermanentError)
-        )
+        is_wrong = isinstance(exc, SpecError) and not is_of_the_machine(exc)
+        return _failed(line, str(exc), wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
     except Exception as exc:
         _log.error("%s", traceback.format_exc())
         notes = "".join(f"; {note}" for note in getattr(exc, "__notes__", ()))

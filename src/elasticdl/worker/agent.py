@@ -15,11 +15,11 @@ import threading
 import time
 from pathlib import Path
 
-from elasticdl.errors import SpecError
+from elasticdl.errors import RunOver, SpecError
 from elasticdl.launcher.child import inherited
 from elasticdl.model import script_source
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import WorkerSession
+from elasticdl.rpc.session import WorkerSession, end_process
 from elasticdl.signals import on_terminate
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
@@ -75,8 +75,9 @@ class Agent:
         self._ended_at: float | None = None  # since when the script does not work
         self._hello = pb.Hello(worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
         self._session = WorkerSession(
-            JobDirectory(env.job_directory), spec, lambda: self._hello, self._heartbeat, self._receive
-        )
+            JobDirectory(env.job_directory), spec, lambda: self._hello, self._heartbeat, self._receive,
+            run=env.run, on_run_over=self._end_process,
+        )  # fmt: skip
 
     def run(self) -> str:
         """Until the job is over or this worker leaves."""
@@ -219,6 +220,12 @@ class Agent:
                 case "release":
                     self._is_released = True
             self._changed.notify_all()
+
+    def _end_process(self, exc: RunOver) -> None:
+        with self._changed:
+            if self._script is not None:
+                self._script.kill()
+        end_process(exc)
 
     def _is_member(self, round_: pb.Round) -> bool:
         return any(member.worker == self._env.worker for member in round_.members)

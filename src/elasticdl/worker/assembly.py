@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
+from elasticdl import watchdog
 from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
+from elasticdl.collective.door import Door, Purpose
 from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.group import Group, open_store
-from elasticdl.collective.handover import Desk
+from elasticdl.collective.group import Group, NcclGroup
+from elasticdl.collective.mesh import Arrivals, Peer, connect
 from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Tree
+from elasticdl.data import patience
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
 from elasticdl.errors import SpecError
@@ -55,30 +60,36 @@ class Line:
     link: Link
     rounds: Rounds
     donor: Donor
-    desk: Desk
+    door: Door
+    arrivals: Arrivals
 
     @classmethod
     def open(cls, env: WorkerEnv, spec: JobSpec) -> Line:
         """Say Hello to the master, and listen for peers."""
-        meeting_place, store_address = open_store(env.address)
-        device = device_of(spec, env)
+        device, timeout_s = device_of(spec, env), spec.timing.build_s
+        arrivals, donor = Arrivals(timeout_s), Donor(spec.timing.handover_s)
 
-        def build(round_id: int, rank: int, size: int, where: str) -> Group:
-            assert meeting_place is not None  # kept open as long as rounds may be built
-            return Group.build(
-                round_id, rank, size, where, env.address, nccl=uses_nccl(device, spec), timeout_s=spec.timing.build_s
-            )
+        def build(round_id: int, rank: int, peers: Sequence[Peer]) -> Group:
+            mesh = connect(round_id, rank, peers, link.credentials, arrivals, timeout_s)
+            if uses_nccl(device, spec):
+                return NcclGroup(mesh, rank, len(peers), env.address, timeout_s)
+            return Group(mesh, rank, len(peers))
 
         rounds = Rounds(env.worker, build)
-        link = Link(env, spec, rounds, store_address, torch.backends.cpu.get_cpu_capability())
-        donor = Donor()
-        desk = Desk(env.address, link.token, donor.add)
-        link.open(desk.address)
-        return cls(env, spec, link, rounds, donor, desk)
+        link = Link(env, spec, rounds, cpu_capability=torch.backends.cpu.get_cpu_capability())
+        handlers = {
+            Purpose.STATE: lambda greeting, connection: donor.open(greeting.worker, connection),
+            Purpose.ROUND: arrivals.add,
+        }
+        door = Door(env.address, link.credentials, handlers)
+        patience.listen(lambda is_waiting, why: link.notice("data-waits" if is_waiting else "data-returned", why))
+        link.open(door.address)
+        return cls(env, spec, link, rounds, donor, door, arrivals)
 
     def close(self, reason: str) -> None:
         self.donor.close(self.spec.timing.build_s)
-        self.desk.close()
+        self.door.close()
+        self.arrivals.close()
         self.rounds.close()
         self.link.close(reason)
 
@@ -121,7 +132,8 @@ def assemble(
     directory = line.link.directory.checkpoints(spec)
     saver = Saver(
         training, tables.begin_cut, line.link, directory, spec.checkpoint.keep, described(spec, plan, run),
-        one_at_a_time=tables.has_rows, is_on=spec.keeps_checkpoints, files=files,
+        one_at_a_time=tables.has_rows, retry_s=spec.checkpoint.retry_s, rescue=rescue_places(line),
+        is_on=spec.keeps_checkpoints, files=files,
     )  # fmt: skip
 
     def after_step(seat: Seat) -> None:
@@ -181,12 +193,13 @@ def is_due(spec: JobSpec, step: int, before: int | None = None) -> bool:
 
 def first_state(training: Training, tables: NoTables, spec: JobSpec, directory: Place, run: str) -> None:
     """The state where no worker holds one: our newest checkpoint, or the one to start from, or a new model."""
-    image = first_image(spec, directory, run)
-    if image is None:
-        tables.first_values()
-        training.begin()
-    else:
-        training.load(image)
+    with watchdog.paused("makes the first state, or loads it"):
+        image = first_image(spec, directory, run)
+        if image is None:
+            tables.first_values()
+            training.begin()
+        else:
+            training.load(image)
 
 
 def first_image(spec: JobSpec, directory: Place, run: str) -> Image | None:
@@ -201,6 +214,13 @@ def first_image(spec: JobSpec, directory: Place, run: str) -> Image | None:
     _log.info("state of step %d from %s", image.step, path)
     _warn_of_other_bits(extra, spec)
     return image
+
+
+def rescue_places(line: Line) -> tuple[Path, ...]:
+    """Where the last state is kept when its checkpoint cannot be written; in a pod nothing would outlive it."""
+    if line.spec.cluster is not None:
+        return ()
+    return (line.link.directory.root / "rescued", Path(tempfile.gettempdir()) / f"elasticdl-{line.spec.name}-rescued")
 
 
 def run_of(line: Line) -> str:
@@ -264,5 +284,5 @@ def device_of(spec: JobSpec, env: WorkerEnv) -> torch.device:
 
 
 def uses_nccl(device: torch.device, spec: JobSpec) -> bool:
-    """NCCL needs a GPU of its own for each worker; where they share, gloo carries the gradients through the host."""
+    """NCCL needs a GPU of its own for each worker; where they share, the gradients travel through the host."""
     return device.type == "cuda" and torch.cuda.device_count() >= spec.workers.max

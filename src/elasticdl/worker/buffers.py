@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from elasticdl.collective.group import Group
+
 
 class Buffers:
     """Copies of a model's buffers by name. A step needs them several times, so modules are walked only once."""
@@ -43,3 +45,18 @@ class Buffers:
                 if buffer is None or id(buffer) not in seen:
                     self._places.append((f"{prefix}.{key}" if prefix else key, module._buffers, key))
                     seen |= {id(buffer)} if buffer is not None else set()
+
+
+def broadcast_buffers(buffers: Mapping[str, torch.Tensor], group: Group, root: int) -> dict[str, torch.Tensor]:
+    """Those of member `root`, in one message; every member gives buffers of the same shapes."""
+    if not buffers or group.size == 1:
+        return dict(buffers)
+    parts = [buffer.contiguous().reshape(-1).view(torch.uint8) for buffer in buffers.values() if buffer.numel()]
+    packed = torch.cat(parts).cpu()
+    group.broadcast(packed, root)
+    received, start = {}, 0
+    for name, buffer in buffers.items():
+        size = buffer.numel() * buffer.element_size()
+        received[name] = packed[start : start + size].clone().view(buffer.dtype).view(buffer.shape)
+        start += size
+    return received

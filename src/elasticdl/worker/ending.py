@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from elasticdl.errors import DataUnavailable, LossNotFinite
+from elasticdl.checkpoint import manifest
+from elasticdl.errors import (
+    CheckpointCorrupt,
+    DataUnavailable,
+    ElasticDLError,
+    LossNotFinite,
+    SpecError,
+    TransientError,
+)
 from elasticdl.worker.assembly import Assembly, Line
+
+_TURN_S = 5.0  # so long each waits for the one before it to write
+
+_log = logging.getLogger(__name__)
 
 
 def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str:
@@ -17,6 +32,9 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
     engine, link = assembly.engine, line.link
     if engine.has_left:
         seat = line.rounds.seat
+        if link.is_keeper and engine.training.holds_state:
+            _keep_when_asked(line, assembly)
+            return "the job has failed; its state is kept"
         if link.is_orphaned and engine.training.holds_state:
             return _orphaned(line, assembly)
         if link.is_overdue and seat is not None and seat.group.size == 1:
@@ -41,29 +59,68 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
 
 
 def _orphaned(line: Line, assembly: Assembly) -> str:
+    """There is no master any more: the first member writes the state, the others see to it that it is there."""
     seat = line.rounds.seat
-    if seat is None or seat.rank == 0:
+    if seat is None or not _is_kept_by_another(line, assembly, seat.rank * _TURN_S):
         assembly.saver.finish()
-    return f"the master has been away for more than {line.spec.timing.orphan_s:g} s; the last checkpoint is written"
+    return "the master is gone for good; the last checkpoint is written"
+
+
+def _is_kept_by_another(line: Line, assembly: Assembly, wait_s: float) -> bool:
+    """Whether a checkpoint of this worker's state is there, every byte of it, within `wait_s` seconds."""
+    directory, until = line.link.directory.checkpoints(line.spec), time.monotonic() + wait_s
+    while time.monotonic() < until:
+        with suppress(CheckpointCorrupt, TransientError):
+            newest = manifest.newest(directory)
+            if newest is not None and (manifest.step_of(newest) or 0) >= assembly.engine.training.step:
+                return True
+        line.link.wait_end(line.spec.timing.heartbeat_s)
+    return False
 
 
 def give_up(line: Line, assembly: Assembly, exc: LossNotFinite) -> None:
-    """The loss is not finite, and all members know it: the first keeps the state and tells the master."""
+    """The loss is not finite, and all members know it: the first tells the master."""
     seat = line.rounds.seat
     if seat is None or seat.rank == 0:
-        assembly.saver.finish()
-        kept = "the state before this step is in the newest checkpoint"
-        line.link.failure(f"{exc}; {kept}", wrong_job=False, permanent=True)
-    while not line.link.is_released and not line.link.is_orphaned:
-        line.link.wait_end(line.spec.timing.heartbeat_s)
+        line.link.failure(str(exc), wrong_job=False, permanent=True)
+    _keep_when_asked(line, assembly)
 
 
-def keep_state(line: Line, assembly: Assembly, exc: DataUnavailable) -> None:
-    """The data cannot be read any more: whoever finds out first keeps the state before this step and ends the job."""
-    kept = ""
-    if assembly.engine.training.holds_state:
+def fail(line: Line, assembly: Assembly, exc: ElasticDLError) -> None:
+    """The job cannot go on, for a reason that the state has nothing to do with. Where this worker holds it, it stays.
+
+    Otherwise raises `exc`.
+    """
+    if not assembly.engine.has_whole_state:
+        raise exc
+    is_unavailable = isinstance(exc, DataUnavailable)  # as a database that was waited for in vain: no wrong job
+    line.link.failure(str(exc), wrong_job=isinstance(exc, SpecError) and not is_unavailable, permanent=True)
+    _keep_when_asked(line, assembly)
+
+
+def keep_before_crash(line: Line, assembly: Assembly, exc: BaseException) -> None:
+    """The user's code fails and the worker with it. The first member keeps the state: all may fail alike.
+
+    If others are well, they go on with the state they hold.
+    """
+    seat = line.rounds.seat
+    if not assembly.engine.has_whole_state or (seat is not None and seat.rank != 0):
+        return
+    line.link.failure(f"{type(exc).__name__}: {exc}", wrong_job=False, permanent=False)
+    try:
         assembly.saver.finish()
-        kept = "; the state before this step is in the newest checkpoint"
-    line.link.failure(f"{exc}{kept}", wrong_job=False, permanent=bool(kept))
-    while kept and not line.link.is_released and not line.link.is_orphaned:
-        line.link.wait_end(line.spec.timing.heartbeat_s)
+    except ElasticDLError as problem:
+        _log.warning("the state of step %d is not kept: %s", assembly.engine.training.step, problem)
+
+
+def _keep_when_asked(line: Line, assembly: Assembly) -> None:
+    """Until this worker is released. Somebody will be asked to write the state; perhaps this one."""
+    link = line.link
+    while not link.is_released and not link.is_orphaned:
+        if link.next_export() is not None:
+            assembly.saver.finish()
+            link.exported("")
+        else:
+            link.wait_end(line.spec.timing.heartbeat_s)
+    if link.is_orphaned:
+        assembly.saver.finish()

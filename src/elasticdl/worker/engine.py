@@ -9,6 +9,7 @@ new round by vote, a newcomer to feed, a checkpoint due.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -19,9 +20,11 @@ from elasticdl.collective.exchange import Exchange
 from elasticdl.collective.squares import Squares
 from elasticdl.collective.tree import Share, Tree
 from elasticdl.data.plan import Plan
-from elasticdl.errors import ElasticDLError, PermanentError, RoundBroken
-from elasticdl.testing.faults import Faults
+from elasticdl.errors import ElasticDLError, HandoverFailed, PermanentError, RoundBroken
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.testing.faults import Faults, Moment
 from elasticdl.worker.batch import Update
+from elasticdl.worker.buffers import broadcast_buffers
 from elasticdl.worker.donor import Donor
 from elasticdl.worker.feed import Feed
 from elasticdl.worker.guard import Guard
@@ -94,10 +97,14 @@ class Engine:
         self._agreed = 0  # the round to enter, where the script left the loop before it could
         self._stops = False  # all members know that this step is the last
         self._has_joined = False
+        self._has_stepped = False  # in this process
+        self._handovers = 0  # that this worker has asked for
         self._current: Step | None = None
         self.pace = Pace()
         self.stop_requested = ""  # by the script
         self.has_left_loop = False
+        self._has_left_update = False  # the script left its loop while an update was open
+        self._retried = -1  # the step that was begun again after an exception
         self.failure: PermanentError | None = None
         self.stopped = ""  # why training ended before the plan did
         self.has_left = False
@@ -137,6 +144,36 @@ class Engine:
             self._close(step, is_last=True)
             self._enter_agreed()
         self._tables.settle()
+        self._link.activity.begin(pb.WAITING)  # no step is expected of what the script does next
+
+    @property
+    def has_whole_state(self) -> bool:
+        """Whether an exception in the user's code has left the state as it was after the last update."""
+        step = self._current
+        is_open = self._has_left_update or (step is not None and step.is_reduced)
+        return self.training.holds_state and not is_open and not self.has_left
+
+    def retry(self, step: Step, exc: Exception) -> None:
+        """Let `step` be computed again after `exc` of the user's code; raises it where that was tried before.
+
+        Others may wait for what this worker has not computed: then the round is formed anew, and all begin the step
+        again.
+        """
+        if self._retried == step.number or not self.has_whole_state or step.is_void:
+            raise exc
+        self._retried = step.number
+        why = f"step {step.number}: {type(exc).__name__}: {exc}"
+        _log.warning("%s; the step is computed again\n%s", why, "".join(traceback.format_exception(exc)))
+        self._link.notice("step-retried", f"{why}; it is computed again")
+        seat = self._rounds.seat
+        if seat is None:
+            raise exc
+        if seat.group.size > 1:
+            self._broken(seat.round, RoundBroken(why))
+            self._join()
+        else:
+            self.training.gradients.abandon()
+            self._tables.abandon()
 
     def _new_step(self) -> Step:
         passes = self.training.batch.passes(self.training.step, self.plan)
@@ -147,6 +184,8 @@ class Engine:
     def _loop_left(self, step: Step) -> None:
         """The script breaks out of its loop, or fails. What is whole is applied; nobody is waited for here."""
         self.has_left_loop = True
+        self._link.activity.begin(pb.WAITING)
+        self._has_left_update = step.is_reduced
         if step.is_reduced or step.is_void:
             self._close(step, is_last=True, is_left=True)
 
@@ -181,6 +220,7 @@ class Engine:
             self._make_void(step)
             return
         self.pace.begin()
+        self._link.activity.begin(pb.COMPUTING if self._has_stepped else pb.FIRST_STEP)
         if training.step != step.number or step.updates < training.phase:
             # Applied before this worker came: computed for the sake of the script's variables alone.
             training.gradients.start(seat.share)
@@ -201,8 +241,10 @@ class Engine:
         self._faults.strike(step.number, "computed")
         self.pace.computed(seat.share.count, step.passes)
         position = self.training.position
+        self._link.activity.begin(pb.EXCHANGING)
         try:
             self._reduce(step, seat)
+            self._link.activity.begin(pb.COMPUTING)
             return True
         except RoundBroken as exc:
             self._broken(seat.round, exc)
@@ -330,6 +372,7 @@ class Engine:
         seat.group.allgather(torch.empty(seat.group.size, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
 
     def _completed(self, seat: Seat) -> None:
+        self._has_stepped = True
         gap_s = self.pace.applied()
         if gap_s is not None:
             self._link.entered(seat.round, self.training.step, gap_s)
@@ -341,7 +384,12 @@ class Engine:
     def _is_dismissed(self) -> bool:
         """Outside of a round: whether there is none to wait for."""
         link = self._link
-        return link.is_released or link.is_orphaned or (link.is_leaving and not self.training.holds_state)
+        return (
+            link.is_released
+            or link.is_orphaned
+            or link.is_keeper
+            or (link.is_leaving and not self.training.holds_state)
+        )
 
     def _stop_reason(self) -> str:
         if self._link.is_orphaned:
@@ -353,31 +401,22 @@ class Engine:
         """The buffers of logical rank 0, which the first member computed."""
         # A first member that has left its loop has computed none; the others wait for them all the same.
         buffers = (step.buffers if seat.rank == 0 else {}) or self.training.buffers.capture()
-        if not buffers or seat.group.size == 1:
-            return buffers
-        parts = [buffer.contiguous().reshape(-1).view(torch.uint8) for buffer in buffers.values() if buffer.numel()]
-        packed = torch.cat(parts).cpu()
-        seat.group.broadcast(packed, 0)
-        received, start = {}, 0
-        for name, buffer in buffers.items():
-            size = buffer.numel() * buffer.element_size()
-            received[name] = packed[start : start + size].clone().view(buffer.dtype).view(buffer.shape)
-            start += size
-        return received
+        return broadcast_buffers(buffers, seat.group, 0)
 
     # ---- rounds
 
     def _vote(self, seat: Seat) -> int:
-        prepared = self._rounds.prepared()
-        if not prepared:
-            return 0
         message = self._rounds.planned()
-        assert message is not None
+        if message is None:
+            return 0
         newcomers = self._rounds.newcomers_to(message)
+        self._donor.want(newcomers)
+        prepared = self._rounds.prepared()
         is_ready = self._donor.is_ready(newcomers, self.training.step, self.pace.step_s)
         return prepared if is_ready and message.id == prepared else 0
 
     def _enter(self, round_id: int) -> None:
+        self._link.activity.begin(pb.ENTERING)
         try:
             seat = self._rounds.enter(round_id)
         except RoundBroken as exc:
@@ -403,7 +442,10 @@ class Engine:
         if self._link.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)
-        self._link.broken(round_id, str(exc))
+        self._link.broken(round_id, str(exc), exc.donor if isinstance(exc, HandoverFailed) else "")
+
+    def _strike_handover(self, moment: Moment) -> None:
+        self._faults.strike(self._handovers, moment)
 
     def _join(self) -> None:
         """Into the next round, however often that breaks: a forced one, or by hand-over where there is no state."""
@@ -416,19 +458,29 @@ class Engine:
                 self.has_left = True
                 return
             round_id = 0
+            self._link.activity.begin(pb.WAITING)
             try:
                 message = self._rounds.wait(
                     holds_state=self.training.holds_state, is_dismissed=lambda: self._is_dismissed
                 )
                 round_id = message.id
+                self._link.activity.begin(pb.ENTERING if message.forced else pb.WAITING)
                 if message.forced:
                     seat = self._rounds.enter(message.id)
                     assert seat is not None
                     settle(seat.group, self.training, self._first_state)
                 else:
-                    round_id = catch_up(message, self._rounds, self._link, self.training)
+                    self._handovers += 1
+                    round_id = catch_up(message, self._rounds, self._link, self.training, self._strike_handover)
+                    self._link.activity.begin(pb.ENTERING)
                     seat = self._rounds.enter(round_id)
                     assert seat is not None
+            except HandoverFailed as exc:
+                if self._rounds.has_other_donor(exc.donor):
+                    self._rounds.drop(round_id)  # the master has planned anew already
+                else:
+                    self._broken(round_id, exc)
+                continue
             except RoundBroken as exc:
                 if round_id:
                     self._broken(round_id, exc)

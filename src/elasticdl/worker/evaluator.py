@@ -11,6 +11,7 @@ from itertools import count
 import torch
 from torch import nn
 
+from elasticdl import watchdog
 from elasticdl.checkpoint import image as images
 from elasticdl.checkpoint.image import Image
 from elasticdl.data.dataset import Dataset
@@ -21,6 +22,7 @@ from elasticdl.model.metrics import Metric
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import EvaluationSpec, JobSpec
+from elasticdl.vital import VitalThread
 from elasticdl.worker.leases import Leases, Part
 from elasticdl.worker.link import Link
 from elasticdl.worker.training import Training
@@ -67,14 +69,15 @@ class Evaluator:
         self._requests = count(1)
         self.records = len(dataset.source)
         link.on_evaluation_started = self._start
-        threading.Thread(target=self._run, name="elasticdl-evaluator", daemon=True).start()
+        VitalThread(self._run, name="elasticdl-evaluator").start()
 
     def after_step(self, training: Training, plan: Plan) -> None:
         if is_due(training.step, plan, self._spec.evaluation, training.began):
             self._held[training.step] = training.capture_weights()
             self._link.snapshot(training.step)
             if self._spec.evaluation.wait and training.step < plan.total_steps:
-                self._wait(training.step)
+                with watchdog.paused("waits for an evaluation"):
+                    self._wait(training.step)
 
     def _wait(self, step: int) -> None:
         """Until the result is there, or cannot come any more."""
@@ -97,7 +100,8 @@ class Evaluator:
 
     def _run(self) -> None:
         torch.set_num_threads(self._spec.workers.threads)
-        with MasterClient.connect(self._link.directory, self._spec.timing.rpc_s) as master:
+        link, wait_s = self._link, self._spec.timing.rpc_s
+        with MasterClient.connect(link.directory, wait_s, link.run, link.worker) as master:
             leases = Leases(master, self._link.worker, self._requests)
             while True:
                 with self._changed:

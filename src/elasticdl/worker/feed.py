@@ -75,7 +75,10 @@ class RecordFeed:
         return self._early[step, logical_rank]
 
     def batch(self, step: int, logical_rank: int) -> Batch | None:
-        seed_everything(self.plan.seed, step, logical_rank)  # the user's functions run here, and may draw
+        def seed() -> None:
+            seed_everything(self.plan.seed, step, logical_rank)  # the user's functions run here, and may draw
+
+        seed()
         if (step, logical_rank) in self._early:
             return self._early.pop((step, logical_rank))
         indices = self._expected.get((step, logical_rank))
@@ -83,5 +86,6 @@ class RecordFeed:
             indices = self.plan.slice_of(step, logical_rank)
         if not len(indices):
             return None
-        batch = self._dataset.batch_of(self._records.take((step, logical_rank), indices), indices)
+        key = (step, logical_rank)
+        batch = self._dataset.good_batch(indices, lambda: self._records.take(key, indices), seed)
         return tensors.on_device(batch, self._device) if batch is not None else None

@@ -6,6 +6,7 @@ the same bits in whichever process it is read.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import random
@@ -19,9 +20,12 @@ import numpy as np
 import torch
 
 from elasticdl.data.interface import Indices, RecordSource
-from elasticdl.errors import DataError, ElasticDLError
+from elasticdl.data.skipping import refusal
+from elasticdl.errors import BadRecord, ElasticDLError
 from elasticdl.signals import die_with_parent
 from elasticdl.worker.training import seed_everything
+
+_log = logging.getLogger(__name__)
 
 READING = 2  # the last part of the random key of reading; the model's own numbers have the key without it
 
@@ -42,21 +46,52 @@ class Delivery(NamedTuple):
     batch: Any
     size: int
     state: Any = None  # of the stream after this batch, where the dataset has one
+    bad: tuple[tuple[int, str], ...] = ()  # items that were skipped, and why
 
 
 @dataclass(frozen=True)
 class ItemFetcher:
-    """Reads items of a map-style dataset. Looks to torch's DataLoader like a dataset with `__getitems__`."""
+    """Reads items of a map-style dataset. Looks to torch's DataLoader like a dataset with `__getitems__`.
+
+    An item that fails is read once more; then, with `skips_bad`, it is left out and named.
+    """
 
     source: RecordSource
     collate: Callable[[list[Any]], Any]
     seed: int
+    skips_bad: bool = False
 
     def __getitems__(self, request: ItemRequest) -> Delivery:
+        try:
+            return self._read(request, request.indices)
+        except BadRecord as exc:
+            _log.warning("%s; it is tried once more", exc)
+        try:
+            return self._read(request, request.indices)
+        except BadRecord as exc:
+            if not self.skips_bad:
+                raise refusal(exc) from exc
+            bad = self._find_bad(request)
+            if not bad:
+                raise  # no item is at fault alone
+        good = np.array([number for number in request.indices.tolist() if number not in bad], dtype=np.int64)
+        delivery = self._read(request, good) if len(good) else Delivery(request.step, request.rank, None, 0)
+        return delivery._replace(bad=tuple(bad.items()))
+
+    def _read(self, request: ItemRequest, indices: Indices) -> Delivery:
         seed_everything(self.seed, request.step, request.rank, READING)
-        items = self.source.read(request.indices)
-        batch = collate_items(self.collate, items, f"{self.source.name}, items {_abbreviate(request.indices.tolist())}")
+        items = self.source.read(indices)
+        batch = collate_items(self.collate, items, f"{self.source.name}, items {_abbreviate(indices.tolist())}")
         return Delivery(request.step, request.rank, batch, 0 if batch is None else len(items))
+
+    def _find_bad(self, request: ItemRequest) -> dict[int, str]:
+        bad: dict[int, str] = {}
+        for number in request.indices.tolist():
+            try:
+                self._read(request, np.array([number]))
+            except BadRecord as exc:
+                bad[number] = str(exc)
+        return bad
 
 
 @dataclass(frozen=True)
@@ -73,14 +108,14 @@ class TensorFetcher:
 
 
 def collate_items(collate: Callable[[list[Any]], Any], items: list[Any], where: str) -> Any:
-    """One batch of `items`; raises DataError where the function fails."""
+    """One batch of `items`; raises BadRecord where the function fails."""
     try:
         return collate(items)
     except ElasticDLError:
         raise
     except Exception as exc:
         name = getattr(collate, "__qualname__", type(collate).__name__)
-        raise DataError(f"{where}: {name} failed to collate them: {type(exc).__name__}: {exc}") from exc
+        raise BadRecord(f"{where}: {name} failed to collate them: {type(exc).__name__}: {exc}") from exc
 
 
 @contextmanager

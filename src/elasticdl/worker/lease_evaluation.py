@@ -17,7 +17,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.assembly import Line
 from elasticdl.worker.hybrid import AttachedLayers, Clients
 from elasticdl.worker.lease_line import Part
-from elasticdl.worker.train import source_of
+from elasticdl.worker.train import dataset_of
 
 
 class Trained(Protocol):
@@ -37,8 +37,7 @@ class LeaseEvaluation:
         self.records = 0
         if not line.spec.data.validation:
             return
-        source = source_of(line, contract, line.spec.data.validation, "validation")
-        self._dataset = contract.dataset(source, Mode.EVALUATION)
+        self._dataset = dataset_of(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
         self.records = len(self._dataset.source)
         self._metrics = contract.metrics()
         self._model = make_eager(contract.build_model()).to(device)

@@ -69,9 +69,9 @@ class LeaseFeed:
     def batch(self, work: Work) -> Batch | None:
         """Its records; None where a filter left none of them."""
         indices = self._indices(work.start, work.stop)
-        records = self._records.take((work.lease.id, work.place), indices)
-        return self._dataset.batch_of(records, indices)
+        key = (work.lease.id, work.place)
+        return self._dataset.good_batch(indices, lambda: self._records.take(key, indices))
 
     def sample(self) -> Batch | None:
         """The first batch of all, for an export."""
-        return self._dataset.batch(self.plan.positions(0, min(self._minibatch, self.plan.total_records)))
+        return self._dataset.good_batch(self.plan.positions(0, min(self._minibatch, self.plan.total_records)))

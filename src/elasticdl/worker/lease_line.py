@@ -15,6 +15,7 @@ from typing import Protocol
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.vital import VitalThread
 
 Part = tuple[Sequence[float], float]
 
@@ -42,7 +43,7 @@ class LeaseLine:
         self._is_woken = False
         self._failure: ElasticDLError | None = None
         self.is_drained = False
-        self._thread = threading.Thread(target=self._run, name="elasticdl-leases", daemon=True)
+        self._thread = VitalThread(self._run, name="elasticdl-leases")
         self._thread.start()
 
     def ask(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from elasticdl.data.dataset import Batch
-from elasticdl.errors import DataUnavailable, LossNotFinite
+from elasticdl.errors import DataUnavailable, LossNotFinite, PermanentError, SpecError
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
@@ -113,6 +113,11 @@ class LeaseTraining:
         except DataUnavailable as exc:  # all of the model is on ps: it can be kept without the data
             self._lookups.abandon()
             self._deeds.stop(str(exc))
+            while not self._is_to_end():
+                self._link.wait_end(self._spec.timing.heartbeat_s)
+        except (SpecError, PermanentError) as exc:  # the master lets all stop, and one of us keeps what is on the ps
+            self._lookups.abandon()
+            self._link.failure(str(exc), wrong_job=isinstance(exc, SpecError), permanent=True)
             while not self._is_to_end():
                 self._link.wait_end(self._spec.timing.heartbeat_s)
         self._lookups.settle()

@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from elasticdl import stacks
+from elasticdl.collective.door import Credentials
 from elasticdl.errors import MasterUnreachable
 from elasticdl.ps.fleet import Fleet
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import WorkerSession
-from elasticdl.spec import JobSpec
+from elasticdl.rpc.session import WorkerSession, end_process
+from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
+from elasticdl.worker.activity import Activity
 from elasticdl.worker.batch import Change, newest
 from elasticdl.worker.losses import Losses
 from elasticdl.worker.rounds import Rounds
@@ -34,31 +37,40 @@ GOODBYE_S = 2.0
 REPORT_S = 1.0  # between two reports of the loss curve: each is journaled
 
 
+_GIVEN_UP_SHARE = 0.3  # of the grace: so long a master may be away before whoever leaves does without it
+
+
 class Link:
     def __init__(
         self,
         env: WorkerEnv,
         spec: JobSpec,
         rounds: Rounds,
-        store_address: str = "",
         cpu_capability: str = "",
     ) -> None:
         self.worker = env.worker
+        self.run = env.run
         self.directory = JobDirectory(env.job_directory)
         self.token = self.directory.load_token()
+        self.credentials = Credentials(env.worker, self.token, env.run, self.directory.identity(spec, env.worker))
         self.timing = spec.timing
+        self._is_local = spec.cluster is None
         self._rounds = rounds
         self._hello = pb.Hello(
             worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=NO_STATE,
-            store_address=store_address, cpu_capability=cpu_capability,
+            cpu_capability=cpu_capability,
         )  # fmt: skip
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
+        self.activity = Activity()  # of the training thread, in a job that trains in rounds
+        has_rounds = spec.kind in (JobKind.TRAINING, JobKind.SCRIPT) and not spec.trains_by_leases
+        self._watches = has_rounds and spec.timing.stall_s > 0
         self.losses = Losses()  # of a job that trains in rounds: reported by its first worker, and by all at the end
         self._reported_at = 0.0
         self._reporting = threading.Lock()  # what was taken from the curve first is sent first
         self._changed = threading.Condition()
         self.stop_reason = ""
         self.is_released = False
+        self.is_keeper = False  # the job has failed, and this worker is to write its state
         self.is_leaving = False
         self._left_by = float("inf")
         self._expelled = False
@@ -71,10 +83,12 @@ class Link:
         self.on_told: Callable[[], None] = lambda: None  # after anything was told; of another thread
         self.fleet: Fleet | None = None  # the newest, in a job with ps
         self.on_fleet: Callable[[Fleet], None] = lambda fleet: None
-        self._session = WorkerSession(self.directory, spec, self._say_hello, self._beat, self._told)
+        self._session = WorkerSession(
+            self.directory, spec, self._say_hello, self._beat, self._told, run=env.run, on_run_over=end_process
+        )
 
-    def open(self, handover_address: str = "") -> None:
-        self._hello.handover_address = handover_address
+    def open(self, peer_address: str = "") -> None:
+        self._hello.peer_address = peer_address
         self._session.start()
 
     def close(self, reason: str) -> None:
@@ -123,7 +137,7 @@ class Link:
             step_s=pace.step_s, compute_s=pace.compute_s, learning_rate=training.learning_rate * batch.rate_scale,
             timed_steps=pace.timed_steps, single_s=pace.single_s, pass_s=pace.pass_s,
             square=batch.noise.square, variance=batch.noise.variance,
-            progress=batch.progress, batch_scale=batch.scale,
+            progress=batch.progress, batch_scale=batch.scale, slow_step_s=pace.slow_step_s,
         )  # fmt: skip
 
     def trained(self, step: int, records: int, loss: float, step_s: float, learning_rate: float) -> None:
@@ -146,9 +160,10 @@ class Link:
     def entered(self, round_id: int, step: int, gap_s: float) -> None:
         self._session.send(pb.WorkerMessage(entered=pb.Entered(round=round_id, step=step, gap_s=gap_s)))
 
-    def broken(self, round_id: int, why: str) -> None:
+    def broken(self, round_id: int, why: str, donor: str = "") -> None:
+        """This worker dropped the round; `donor`: since it got no state from that one."""
         self._hello.round = 0
-        self._session.send(pb.WorkerMessage(broken=pb.Broken(round=round_id, why=why)))
+        self._session.send(pb.WorkerMessage(broken=pb.Broken(round=round_id, why=why, donor=donor)))
 
     def snapshot(self, step: int) -> None:
         self._session.send(pb.WorkerMessage(snapshot=pb.Snapshot(step=step)))
@@ -174,6 +189,15 @@ class Link:
 
     def exported(self, path: str) -> None:
         self._session.send(pb.WorkerMessage(exported=pb.Exported(path=path)))
+
+    def notice(self, kind: str, reason: str, step: int | None = None) -> None:
+        """Tell the event log of something this worker deals with itself; `kind` is one of master/notices.py."""
+        notice = pb.Notice(kind=kind, reason=reason, step=max(0, self._hello.step) if step is None else step)
+        self._session.send(pb.WorkerMessage(notice=notice))
+
+    def bad_record(self, source: str, record: int, why: str) -> None:
+        """This record is skipped. The master counts it once, whoever tells of it."""
+        self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, why=why)))
 
     def failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
         self.report_losses()
@@ -210,8 +234,17 @@ class Link:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the master has been away for so long that nobody will bring it back."""
-        return self._session.away_s > self.timing.orphan_s
+        """Whether nobody will bring the master back: it was away for too long, or its launcher has given it up."""
+        away_s = self._session.away_s
+        return away_s > self.timing.orphan_s or (self.is_leaving and away_s > 0 and self._is_given_up(away_s))
+
+    def _is_given_up(self, away_s: float) -> bool:
+        """Whether the launcher that told this worker to leave has ended the job without its master.
+
+        It then writes the result, unless its disk is full: on one machine a master is never away for long.
+        """
+        is_long = self._is_local and away_s > _GIVEN_UP_SHARE * self.timing.grace_s
+        return is_long or self.directory.result.exists()
 
     def wait_fleet(self, timeout_s: float) -> Fleet:
         """The ps of the job, once they serve."""
@@ -248,6 +281,9 @@ class Link:
                 self._saves.append(message.save)
             case "prepare":
                 self.is_preparer = True
+            case "keep":
+                self.is_keeper = True
+                self._rounds.interrupt("the job has failed, and its state is kept")
             case "release":
                 self.is_released = True
                 self._rounds.interrupt("released")
@@ -260,6 +296,8 @@ class Link:
                 self.on_evaluation_started(message.evaluate.step)
             case "batches":
                 self._changes = tuple(Change(one.id, one.step, one.scale) for one in message.batches.changes)
+            case "dump_stacks":
+                stacks.dump(message.dump_stacks.reason)
             case "losses_known":
                 self.losses.forget_until(message.losses_known.step)
             case "fleet":
@@ -277,4 +315,9 @@ class Link:
         if seat is not None and seat.rank == 0 and now - self._reported_at >= REPORT_S:
             self._reported_at = now
             self.report_losses()
-        return self._heartbeat
+        beat = pb.Heartbeat()
+        beat.CopyFrom(self._heartbeat)
+        beat.seat = seat.round if seat is not None else 0
+        if self._watches:
+            beat.activity, beat.since_s, beat.still_s, beat.pause = self.activity.sample()
+        return beat

@@ -9,16 +9,19 @@ is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader
 
+from elasticdl import watchdog
 from elasticdl.collective.tree import Share
 from elasticdl.data.dataset import Batch, CollatedBatch
 from elasticdl.data.interface import Indices
 from elasticdl.data.plan import Plan
+from elasticdl.data.skipping import BadRecords
 from elasticdl.worker.fetch import Delivery, ItemRequest, ProcessSetup, keep_delivery, preserve_random_state
 from elasticdl.worker.training import seed_everything
 
@@ -56,6 +59,9 @@ class Requests(Protocol):
     def take(self, delivery: Delivery) -> None:
         """The delivery reached the training loop."""
 
+    def waiting(self) -> AbstractContextManager[None]:
+        """While the training loop waits for a delivery: what the watchdog of progress makes of it."""
+
 
 @dataclass(frozen=True)
 class ItemRequests:
@@ -64,6 +70,7 @@ class ItemRequests:
     fetcher: Any
     plan: Plan
     order: Callable[[int], Indices] | None  # of an epoch, where the user's sampler draws it
+    bad_records: BadRecords = field(default_factory=BadRecords)
 
     def lanes(self, num_workers: int) -> int:
         return 1  # any process reads any item
@@ -75,7 +82,12 @@ class ItemRequests:
         return ItemRequest(step, rank, indices if self.order is None else self.order(self.plan.epoch_of(step))[indices])
 
     def take(self, delivery: Delivery) -> None:
-        """Nothing is remembered: items have numbers."""
+        """Nothing is remembered but what was skipped: items have numbers."""
+        for number, why in delivery.bad:
+            self.bad_records.add("the dataset of join", number, why)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return watchdog.reading()
 
 
 class LoadedFeed:
@@ -201,7 +213,8 @@ class _Lane:
         while key not in self._ready:
             self._refill()
             try:
-                delivery = next(self._iterator)
+                with self._requests.waiting():
+                    delivery = next(self._iterator)
             except StopIteration:
                 # The last keys had empty slices: nothing was read for them.
                 assert key in self._ready, f"step {key[0]}, logical rank {key[1]} was not expected"

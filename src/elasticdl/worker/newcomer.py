@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from elasticdl.checkpoint.image import Image
 from elasticdl.collective.frames import Frame
 from elasticdl.collective.handover import Reception
-from elasticdl.errors import RoundBroken
+from elasticdl.errors import HandoverFailed, RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.testing.faults import Moment
 from elasticdl.worker.batch import Update
 from elasticdl.worker.donor import BUFFER
 from elasticdl.worker.guard import set_hyperparameters
@@ -16,23 +20,45 @@ from elasticdl.worker.rounds import Rounds
 from elasticdl.worker.training import Training
 
 
-def catch_up(message: pb.Round, rounds: Rounds, link: Link, training: Training) -> int:
-    """The round to enter, with the state of the step before it. Raises RoundBroken where the hand-over fails."""
-    donor = rounds.donor_of(message)
-    reception = Reception.connect(donor, link.token, link.worker, link.timing.build_s)
-    rounds.follow(donor, reception.abort)
+def catch_up(
+    message: pb.Round, rounds: Rounds, link: Link, training: Training, strike: Callable[[Moment], None]
+) -> int:
+    """The round to enter, with the state of the step before it. Raises HandoverFailed where the donor gives none."""
+    donor, address = rounds.donor_of(message)
     try:
-        return reception.follow(training.load, lambda frame: _apply(training, frame))
-    except RoundBroken:
+        reception = Reception.connect(address, link.credentials, link.timing.build_s, link.timing.handover_s)
+    except RoundBroken as exc:
+        raise HandoverFailed(donor, str(exc)) from exc
+    rounds.follow(address, reception.abort)
+
+    def load(image: Image) -> None:
+        link.activity.begin(pb.RECEIVING)
+        training.load(image)
+        link.activity.begin(pb.WAITING)  # for the donor, with a deadline of its own
+        strike("received")
+
+    def apply(frame: Frame) -> None:
+        link.activity.begin(pb.RECEIVING)
+        apply_update(training, frame)
+        link.activity.begin(pb.WAITING)
+        strike("followed")
+
+    try:
+        strike("asked")
+        return reception.follow(load, apply)
+    except RoundBroken as exc:
         training.forget()  # it may be behind: only a whole hand-over counts
-        raise
+        raise HandoverFailed(donor, str(exc)) from exc
     finally:
         rounds.follow("", None)
         reception.close()
 
 
-def _apply(training: Training, frame: Frame) -> None:
+def apply_update(training: Training, frame: Frame) -> None:
+    """Repeat what the donor did. Raises RoundBroken where the update does not lead on from the state that is here."""
     header, gradients = frame.header, training.gradients
+    if header["is_first"] and training.position != header["from"]:
+        raise RoundBroken(f"an update of position {header['from']} for a state of position {training.position}")
     buffer = gradients.buffer()
     if "gradient" in frame.tensors:
         gradients.flat(buffer).copy_(frame.tensors["gradient"])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 
 _SMOOTHING = 0.2
+_RECENT = 128  # steps
+_NEARLY_ALL = 0.95
+_LOOK_EVERY = 8  # steps, between two looks at the recent ones
 
 
 class Pace:
@@ -15,6 +19,9 @@ class Pace:
         self.timed_steps = 0  # updates
         self.single_s = 0.0  # smoothed time of an update as if it had one pass only
         self.pass_s = 0.0  # of it, smoothed time of computing one pass
+        self.slow_step_s = 0.0  # what nearly all recent steps took less than; 0: not known yet
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._seen = 0  # steps that were timed, of all rounds
         self._pass_s = 0.0  # of the update that runs
         self._passes = 1
         self._began_at = 0.0
@@ -42,10 +49,17 @@ class Pace:
             self._is_first = False
             return max(0.0, since_s - self.step_s)
         self.step_s = _smooth(self.step_s, since_s)
+        self._remember(since_s)
         self.timed_steps += 1
         self.single_s = _smooth(self.single_s, since_s - (self._passes - 1) * self._pass_s)
         self.pass_s = _smooth(self.pass_s, self._pass_s)
         return None
+
+    def _remember(self, step_s: float) -> None:
+        self._recent.append(step_s)
+        self._seen += 1
+        if self._seen <= _LOOK_EVERY or self._seen % _LOOK_EVERY == 0:
+            self.slow_step_s = sorted(self._recent)[int(_NEARLY_ALL * (len(self._recent) - 1))]
 
 
 def _smooth(before: float, value: float) -> float:

@@ -6,6 +6,7 @@ is prepared, enters what all have voted for, and waits for a forced round when i
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,15 +14,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from elasticdl.collective.group import Group
+from elasticdl.collective.mesh import Peer
 from elasticdl.collective.tree import Share
 from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.vital import VitalThread
+
+_log = logging.getLogger(__name__)
 
 # A member that died while a round was built is noticed, and another round planned, well within this.
 _REPLANNED_S = 3.0
 _ORPHAN_CHECK_S = 5.0
 
-BuildGroup = Callable[[int, int, int, str], Group]  # round, rank, size, where rank 0's store listens
+BuildGroup = Callable[[int, int, Sequence[Peer]], Group]  # round, own rank, all members by rank
 
 
 class Seat(NamedTuple):
@@ -79,12 +84,12 @@ class Rounds:
             self._preparations[message.id] = preparation
             if message.forced:
                 self._abort_older(message.id)
-            elif self.donor_of(message) != self._followed:
+            elif self.donor_of(message)[1] != self._followed:
                 self._end_following()
             self._changed.notify_all()
         if _rank(message, self._worker) is not None:
             name = f"build-round-{message.id}"
-            threading.Thread(target=self._prepare, args=(preparation,), name=name, daemon=True).start()
+            VitalThread(self._prepare, args=(preparation,), name=name).start()
 
     def interrupt(self, reason: str) -> None:
         """Wake the training thread wherever it waits: the worker is to end, or was expelled."""
@@ -156,7 +161,7 @@ class Rounds:
                     raise RoundBroken(self._interrupted)
                 newest = self._newest
                 is_mine = newest is not None and newest.id > self._dropped and _rank(newest, self._worker) is not None
-                if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest))):
+                if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest)[0])):
                     return newest
                 if is_dismissed():
                     raise RoundBroken("dismissed")
@@ -174,14 +179,23 @@ class Rounds:
             self._leave_seat()
             self._discard(1 << 62)
 
-    def donor_of(self, message: pb.Round) -> str:
-        """Where this worker gets the state from, as a newcomer; "" where it is none."""
-        return next((m.donor_address for m in message.members if m.worker == self._worker), "")
+    def donor_of(self, message: pb.Round) -> tuple[str, str]:
+        """Who hands the state over to this worker, as a newcomer, and its address; "" where it is none."""
+        return next(((m.donor, m.donor_address) for m in message.members if m.worker == self._worker), ("", ""))
 
     def follow(self, donor: str, end: Callable[[], None] | None) -> None:
-        """A hand-over from `donor` begins; `end` ends it from another thread. None: it is over."""
+        """A hand-over from the address `donor` begins; `end` ends it from another thread. None: it is over."""
         with self._changed:
             self._followed, self._end_following = donor, end or _nothing
+            is_planned_anew = self._newest is not None and self.donor_of(self._newest)[1] not in ("", donor)
+            if self._interrupted or is_planned_anew:
+                self._end_following()  # while it was connected
+
+    def has_other_donor(self, donor: str) -> bool:
+        """Whether a round planned since gives this worker another donor than `donor`."""
+        with self._changed:
+            newest = self._newest
+            return newest is not None and not newest.forced and self.donor_of(newest)[0] not in ("", donor)
 
     def newcomers_to(self, message: pb.Round) -> list[str]:
         """The newcomers that get the state from this worker."""
@@ -195,10 +209,12 @@ class Rounds:
         rank = _rank(message, self._worker)
         assert rank is not None
         try:
-            group = self._build(message.id, rank, len(message.members), message.members[0].store_address)
-        except RoundBroken as exc:
+            group = self._build(message.id, rank, [Peer(m.worker, m.peer_address) for m in message.members])
+        except Exception as exc:  # whatever it is, the training thread waits to hear of it
+            if not isinstance(exc, RoundBroken):
+                _log.exception("round %d could not be built", message.id)
             with self._changed:
-                preparation.failure, preparation.failed_at = str(exc), time.monotonic()
+                preparation.failure, preparation.failed_at = str(exc) or repr(exc), time.monotonic()
                 self._changed.notify_all()
             return
         with self._changed:

@@ -1,22 +1,34 @@
-"""Checkpoints from a running worker: a copy is taken between two steps, a thread writes it."""
+"""Checkpoints from a running worker: a copy is taken between two steps, a thread writes it.
+
+A checkpoint that cannot be written, on a full disk or because a store is away, costs nothing but itself: the state is
+fine, so training goes on, the event log says it, and the copy is tried again until the next one replaces it. Only the
+last checkpoint of a job must succeed; it is tried again for `checkpoint.retry_s` seconds.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from elasticdl import watchdog
 from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
 from elasticdl.checkpoint.store import Beside
 from elasticdl.errors import CheckpointFailed, ElasticDLError, TransientError
 from elasticdl.model.callbacks import BestMetric, Callback
 from elasticdl.storage.place import Place
+from elasticdl.vital import VitalThread
 from elasticdl.worker.link import Link
 from elasticdl.worker.training import UNREPORTED
+
+FAILED = "checkpoint-failed"  # the kind of the notice
+FIRST_S, LONGEST_S = 1.0, 30.0  # between two attempts
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +39,14 @@ class State(Protocol):
     callbacks: list[Callback]
 
     def capture(self) -> Image: ...
+
+
+class _Copy(NamedTuple):
+    """A state that is to be written."""
+
+    image: Image
+    rows: Beside
+    copy_s: float
 
 
 class Saver:
@@ -40,12 +60,15 @@ class Saver:
         extra: dict[str, Any],
         *,
         one_at_a_time: bool,
+        retry_s: float,
+        rescue: Sequence[Path] = (),
         is_on: bool = True,
         files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """`begin_cut` lets the ps copy their rows, which are then written beside the rest.
 
         `one_at_a_time`: while a checkpoint is written, no other begins; a ps has one copy of its rows at most.
+        `retry_s`: for how long `finish` tries. `rescue`: directories to try when the last checkpoint finds no place.
         `files`: of the model file, for every checkpoint.
         `is_on`: False where nobody could read a checkpoint afterwards; then none is written.
         """
@@ -58,17 +81,20 @@ class Saver:
         self._keep = keep
         self._extra = extra
         self._one_at_a_time = one_at_a_time
+        self._retry_s = retry_s
+        self._rescue = rescue
         self._changed = threading.Condition()
-        self._pending: tuple[Image, Beside, float] | None = None
+        self._pending: _Copy | None = None
+        self._failed: _Copy | None = None  # waits for another attempt
+        self._retry_at = 0.0
+        self._pause_s = FIRST_S
         self._is_writing = False
         self._written = 0  # checkpoints
-        self._failure: ElasticDLError | None = None
-        self._skipped = ""  # why the newest one was not written
-        threading.Thread(target=self._run, name="elasticdl-saver", daemon=True).start()
+        self._problem: Exception | None = None  # why the newest one was not written
+        VitalThread(self._run, name="elasticdl-saver").start()
 
     def save(self) -> None:
         """Copy the state now, write it in the background. A copy that still waits is replaced by the newer one."""
-        self._raise_failure()
         if not self._is_on:
             return
         with self._changed:
@@ -82,29 +108,32 @@ class Saver:
         try:
             rows = self._begin_cut(image.step, self._directory)
         except TransientError as exc:  # a ps is lost, or slots move: training goes on, and so will the next one
-            self._skipped = str(exc)
-            _log.warning("checkpoint of step %d skipped: %s", image.step, exc)
+            self._tell(image.step, exc)
             return
-        copy_s = time.monotonic() - started
+        copied = _Copy(image, rows, time.monotonic() - started)
         with self._changed:
             if self._pending is not None:
-                _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending[0].step)
-            self._pending = (image, rows, copy_s)
+                _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending.image.step)
+            self._pending, self._failed = copied, None
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Write the state as it is now and wait for it. Raises CheckpointFailed."""
-        if not self._is_on:
-            return
+        """Write the state as it is now and wait for it. Raises CheckpointFailed, or what refused it for good."""
+        if self._is_on:
+            with watchdog.paused("writes the last checkpoint"):
+                self._finish()
+
+    def _finish(self) -> None:
         self._wait()
-        until, written = time.monotonic() + self._link.timing.reply_s, self._written
+        until, written, pause_s = time.monotonic() + self._retry_s, self._written, self._link.timing.heartbeat_s
         while self._written == written:
             self.save()
             self._wait()
             if self._written == written:
                 if time.monotonic() > until:
-                    raise CheckpointFailed(f"the last checkpoint cannot be written: {self._skipped}")
-                self._link.wait_end(self._link.timing.heartbeat_s)
+                    raise self._give_up()
+                self._link.wait_end(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_S)
 
     @property
     def _is_busy(self) -> bool:
@@ -112,12 +141,7 @@ class Saver:
 
     def _wait(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or not self._is_busy)
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+            self._changed.wait_for(lambda: not self._is_busy)
 
     def _best_step(self) -> int | None:
         steps = [c.best_step for c in self._state.callbacks if isinstance(c, BestMetric)]
@@ -125,23 +149,69 @@ class Saver:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._pending is not None)
-                assert self._pending is not None
-                (image, rows, copy_s), self._pending, self._is_writing = self._pending, None, True
-            started = time.monotonic()
+            copied = self._next()
             try:
-                path = store.write(
-                    self._directory, image, self._extra, self._keep, self._best_step(), rows, self._files
-                )
-                self._link.checkpoint(image.step, str(path), time.monotonic() - started, copy_s)
-                self._written += 1
-            except TransientError as exc:
-                self._skipped = str(exc)
-                _log.warning("checkpoint of step %d given up: %s", image.step, exc)
-            except ElasticDLError as exc:
-                self._failure = exc  # raised in the training thread, at the next step
+                self._write(copied)
+            except Exception as exc:  # the thread must outlive it, or `finish` would wait for ever
+                if not isinstance(exc, ElasticDLError):
+                    _log.error("%s", traceback.format_exc())
+                self._tell(copied.image.step, exc)
+                self._put_back(copied)
             finally:
                 with self._changed:
                     self._is_writing = False
                     self._changed.notify_all()
+
+    def _next(self) -> _Copy:
+        """The newest copy to write, or the one that failed before, when its time has come."""
+        with self._changed:
+            while self._pending is None:
+                left_s = self._retry_at - time.monotonic() if self._failed is not None else None
+                if left_s is not None and left_s <= 0:
+                    break
+                self._changed.wait(left_s)
+            copied = self._pending or self._failed
+            assert copied is not None
+            self._pending, self._failed, self._is_writing = None, None, True
+            return copied
+
+    def _write(self, copied: _Copy) -> None:
+        started, image = time.monotonic(), copied.image
+        path = store.write(self._directory, image, self._extra, self._keep, self._best_step(), copied.rows, self._files)
+        self._link.checkpoint(image.step, str(path), time.monotonic() - started, copied.copy_s)
+        self._written += 1
+        self._problem, self._pause_s = None, FIRST_S
+
+    def _put_back(self, copied: _Copy) -> None:
+        """Try it again later, unless a newer one is there. The rows of a cut are gone: there the next one counts."""
+        with self._changed:
+            if self._pending is None and not self._one_at_a_time:
+                self._failed, self._retry_at = copied, time.monotonic() + self._pause_s
+                self._pause_s = min(2 * self._pause_s, LONGEST_S)
+
+    def _tell(self, step: int, exc: Exception) -> None:
+        """Say once that checkpoints fail, until one is written; the log has every attempt."""
+        _log.warning("checkpoint of step %d not written, training goes on: %s", step, exc)
+        is_first, self._problem = self._problem is None, exc
+        if is_first:
+            self._link.notice(FAILED, f"{exc}; the state is fine: training goes on, and it is tried again", step)
+
+    def _give_up(self) -> ElasticDLError:
+        """What to raise when the last checkpoint finds no place: it names where the state is kept instead."""
+        problem = self._problem
+        kept = "" if self._one_at_a_time else self._write_elsewhere()
+        if isinstance(problem, ElasticDLError) and not isinstance(problem, TransientError) and not kept:
+            return problem
+        return CheckpointFailed(f"the last checkpoint cannot be written: {problem}{kept}")
+
+    def _write_elsewhere(self) -> str:
+        image = self._state.capture()
+        image.meta.pop(UNREPORTED, None)
+        for directory in self._rescue:
+            try:
+                path = store.write(directory, image, self._extra, self._keep, None, files=self._files)
+            except ElasticDLError as exc:
+                _log.warning("%s", exc)
+            else:
+                return f"; the state of step {image.step} is in {path}: go on with --checkpoint_dir_for_init={path}"
+        return ""

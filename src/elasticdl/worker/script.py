@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticdl.errors import ElasticDLError, LossNotFinite, SpecError
+from elasticdl.errors import ElasticDLError, LossNotFinite, PermanentError, SpecError
 from elasticdl.model import script_source
 from elasticdl.worker.assembly import Assembly, Line
-from elasticdl.worker.ending import finish, give_up
+from elasticdl.worker.ending import finish, give_up, keep_before_crash
 from elasticdl.worker.training import fix_numerics
 
 _line: Line | None = None
@@ -30,7 +30,12 @@ def run_script(line: Line) -> str:
     sys.argv = [script.path, *script.arguments]
     sys.path[:] = add_script_directory(sys.path, Path(script.path).resolve().parent)
     fix_numerics(line.spec.workers.threads, line.spec.workers.device, line.spec.plan.reproducible)
-    _run(script.path)
+    try:
+        _run(script.path)
+    except Exception as exc:
+        if _assembly is not None and not isinstance(exc, PermanentError):
+            keep_before_crash(line, _assembly, exc)
+        raise
     if _assembly is None:
         raise SpecError(f"{script.path} ended without calling elasticdl.torch.join, so nothing was trained")
     if not _assembly.engine.has_begun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from typing import IO
 
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec
+from elasticdl.vital import VitalThread
 
 _RANK = re.compile(r"^\[rank\d+\]: ")  # torch puts it before the lines of a traceback
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)(:|$)")
@@ -86,9 +88,9 @@ class ScriptProcess:
             self._argv, env=self._environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         assert self._process.stderr is not None
-        forwarder = threading.Thread(target=self._forward, args=(self._process.stderr,), daemon=True)
+        forwarder = VitalThread(self._forward, args=(self._process.stderr,), name="script-output")
         forwarder.start()
-        threading.Thread(target=self._await_end, args=(forwarder,), name="script", daemon=True).start()
+        VitalThread(self._await_end, args=(forwarder,), name="script").start()
 
     @property
     def exit_code(self) -> int | None:
@@ -115,8 +117,9 @@ class ScriptProcess:
         """Write what it says to our own standard error, and remember the line that names the exception."""
         unfinished = b""
         while piece := os.read(stderr.fileno(), 1 << 16):
-            sys.stderr.buffer.write(piece)
-            sys.stderr.buffer.flush()
+            with contextlib.suppress(OSError):  # a full disk: the script must not wait for the log
+                sys.stderr.buffer.write(piece)
+                sys.stderr.buffer.flush()
             *lines, unfinished = (unfinished + piece).split(b"\n")
             for line in lines:
                 self._last_line = telling_line(self._last_line, line.decode(errors="replace"))

@@ -26,7 +26,7 @@ from elasticdl.worker.assembly import Line
 from elasticdl.worker.leases import Leases, Part, RunLease
 from elasticdl.worker.predictions import PredictionFile
 from elasticdl.worker.tables import hold_rows
-from elasticdl.worker.train import open_contract, source_of
+from elasticdl.worker.train import dataset_of, open_contract
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def serve(line: Line) -> str:
         raise SpecError("checkpoint.initial: expected a trained model; give --checkpoint_dir_for_init=PATH")
     evaluates = spec.kind is JobKind.EVALUATION
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
-    dataset = contract.dataset(source_of(line, contract, uri, name), Mode.EVALUATION if evaluates else Mode.PREDICTION)
+    dataset = dataset_of(line, contract, uri, name, Mode.EVALUATION if evaluates else Mode.PREDICTION)
     model = make_eager(contract.build_model())
     image = hold_rows(model, *find_weights(open_place(spec.checkpoint.initial, spec.timing.store_s)))
     images.restore(image, model.to(device), None)
@@ -50,7 +50,7 @@ def serve(line: Line) -> str:
         if evaluates
         else _prediction(line, contract, model, dataset, device)
     )
-    with MasterClient.connect(line.link.directory, spec.timing.rpc_s) as master:
+    with MasterClient.connect(line.link.directory, spec.timing.rpc_s, line.env.run, line.link.worker) as master:
         Leases(master, line.link.worker, count(1)).work(run, (), _waits(line))
     while not line.link.is_released and not line.link.is_leaving:
         line.link.wait_end(spec.timing.heartbeat_s)

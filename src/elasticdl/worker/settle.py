@@ -50,7 +50,7 @@ def _broadcast(group: Group, image: Image | None, root: int) -> Image:
     if image is None:
         text = torch.empty(int(length), dtype=torch.uint8)
     group.broadcast(text, root)
-    frame = Frame({}, image.tensors) if image is not None else frames.decode(bytes(text.numpy()))
+    frame = Frame({}, image.tensors) if image is not None else frames.decode(bytes(text.numpy()), frames.MEMORY_BYTES)
     for tensor in frame.tensors.values():
         if tensor.numel():
             group.broadcast(tensor.view(-1).view(torch.uint8), root)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 
+from elasticdl import watchdog
 from elasticdl.checkpoint import values
 from elasticdl.checkpoint.tensors import DTYPES
 from elasticdl.data.plan import Plan
@@ -106,6 +108,9 @@ class StreamRequests:
         # The state at the end of an epoch leads to no record of the next.
         if delivery.state is not None and (delivery.step + 1) % self._plan.steps_per_epoch:
             self.positions.add(delivery.rank, Position(delivery.step + 1, delivery.state))
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return watchdog.paused("waits for records of a stream")  # which may come when they like
 
 
 class StreamPositions:

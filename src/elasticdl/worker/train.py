@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from elasticdl.data.dataset import Batch, Dataset
@@ -9,17 +11,20 @@ from elasticdl.data.interface import Indices, RecordSource
 from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.data.plan import plan_of
-from elasticdl.errors import DataUnavailable, LossNotFinite, SpecError
+from elasticdl.data.skipping import BadRecords
+from elasticdl.errors import ElasticDLError, LossNotFinite, PermanentError, SpecError
 from elasticdl.model import tensors
 from elasticdl.model.compiled import check_compiles_parts, make_eager, original
 from elasticdl.model.contract import Contract
 from elasticdl.storage.place import open_place
 from elasticdl.worker import exporting
-from elasticdl.worker.assembly import Line, assemble, device_of, is_due
-from elasticdl.worker.ending import finish, give_up, keep_state
+from elasticdl.worker.assembly import Line, assemble, device_of, is_due, run_of
+from elasticdl.worker.ending import fail, finish, give_up, keep_before_crash
+from elasticdl.worker.engine import Engine
 from elasticdl.worker.evaluator import Evaluator
 from elasticdl.worker.framework import load_contract
 from elasticdl.worker.model_loop import ModelLoop
+from elasticdl.worker.step import Step
 from elasticdl.worker.tables import NoTables, open_tables
 from elasticdl.worker.training import fix_numerics, seed_everything
 from elasticdl.worker.warm_up import warm_up_model
@@ -33,7 +38,7 @@ def train(line: Line) -> str:
 
         return train_by_leases(line)
     contract, device = open_contract(line)
-    dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
+    dataset = dataset_of(line, contract, spec.data.training, "training", Mode.TRAINING)
     plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
     seed_everything(spec.plan.seed)
     built = contract.build_model().to(device)
@@ -63,14 +68,18 @@ def train(line: Line) -> str:
     line.link.ready()
     try:
         for step in engine.steps():
-            loop.compute(step)
+            _compute(loop, engine, step)
             loop.update(optimizer, is_explicit=engine.training.is_explicit)
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
-    except DataUnavailable as exc:
-        keep_state(line, assembly, exc)
+    except SpecError as exc:
+        fail(line, assembly, exc)
         return str(exc)
+    except Exception as exc:
+        if not isinstance(exc, PermanentError):
+            keep_before_crash(line, assembly, exc)
+        raise
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
     farewell = finish(
@@ -83,7 +92,7 @@ def train(line: Line) -> str:
             exporting.Trained(
                 model, tables, engine.training.step, plan.records_until(engine.training.step), engine.training.callbacks
             ),
-            dataset.batch(plan.slice_of(0, 0)),
+            dataset.good_batch(plan.slice_of(0, 0)),
             device,
         ),
     )
@@ -91,6 +100,17 @@ def train(line: Line) -> str:
     if evaluator is not None:
         evaluator.close()
     return farewell
+
+
+def _compute(loop: ModelLoop, engine: Engine, step: Step) -> None:
+    """All batches of a step; once again where the user's code failed, since that may have been a passing fault."""
+    try:
+        loop.compute(step)
+    except ElasticDLError:
+        raise
+    except Exception as exc:
+        engine.retry(step, exc)
+        loop.compute(step)
 
 
 def open_contract(line: Line) -> tuple[Contract, torch.device]:
@@ -101,6 +121,12 @@ def open_contract(line: Line) -> tuple[Contract, torch.device]:
     return load_contract(spec), device
 
 
+def dataset_of(line: Line, contract: Contract, uri: str | None, name: str, mode: Mode) -> Dataset:
+    """What dataset_fn makes of the data; bad records, as many as the job allows, are told to the master."""
+    dataset = contract.dataset(source_of(line, contract, uri, name), mode)
+    return replace(dataset, bad_records=BadRecords(line.spec.data.bad_records, line.link.bad_record))
+
+
 def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> RecordSource:
     data = line.spec.data
     custom = contract.reader(uri or "", dict(data.reader_params))
@@ -108,18 +134,18 @@ def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> Rec
         return custom
     if not uri:
         raise SpecError(f"data.{name}: expected where the {name} data lies; give --{name}_data")
-    return open_source(uri, data, line.link.directory.index)
+    return open_source(uri, data, line.link.directory.index, run=run_of(line))
 
 
 def _evaluator(line: Line, contract: Contract, tables: NoTables, device: torch.device) -> Evaluator | None:
     if not line.spec.data.validation:
         return None
-    dataset = contract.dataset(source_of(line, contract, line.spec.data.validation, "validation"), Mode.EVALUATION)
+    dataset = dataset_of(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
     model = make_eager(contract.build_model()).to(device)
     tables.attach(model)
     return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
 
 
 def _sample(dataset: Dataset, records: Indices, device: torch.device) -> Batch | None:
-    batch = dataset.batch(records)
+    batch = dataset.good_batch(records)
     return tensors.on_device(batch, device) if batch is not None else None

@@ -35,7 +35,7 @@ from elasticdl.worker.lease_feed import LeaseFeed
 from elasticdl.worker.lease_line import LeaseLine
 from elasticdl.worker.lease_training import Deeds, LeaseTraining
 from elasticdl.worker.saving import Saver
-from elasticdl.worker.train import open_contract, source_of
+from elasticdl.worker.train import dataset_of, open_contract
 from elasticdl.worker.training import seed_everything
 
 
@@ -43,7 +43,7 @@ def train_by_leases(line: Line) -> str:
     """Train until the data is drained, the job is stopped, or this worker has left; returns the word of farewell."""
     spec = line.spec
     contract, device = open_contract(line)
-    dataset = contract.dataset(source_of(line, contract, spec.data.training, "training"), Mode.TRAINING)
+    dataset = dataset_of(line, contract, spec.data.training, "training", Mode.TRAINING)
     plan = lease_plan(spec, len(dataset.source), dataset.is_shuffled, dataset.window_records)
     feed = LeaseFeed(dataset, plan, spec.plan.minibatch_size)
     seed_everything(spec.plan.seed)
@@ -63,7 +63,7 @@ def train_by_leases(line: Line) -> str:
         images.restore(first, model, None)
     layers = Layers(attached, lookups, clients)
     evaluation = LeaseEvaluation(line, contract, state, attached, clients, device)
-    with MasterClient.connect(line.link.directory, spec.timing.rpc_s) as master:
+    with MasterClient.connect(line.link.directory, spec.timing.rpc_s, line.env.run, line.link.worker) as master:
         leases = LeaseLine(master, line.link.worker, spec.timing.heartbeat_s)
         deeds = Deeds(
             prepare=lambda: _prepare(
@@ -171,7 +171,7 @@ def _saving(
     extra = described(spec, plan, run_of(line))
     saver = Saver(
         state, clients.begin_cut, line.link, directory, spec.checkpoint.keep, extra,
-        one_at_a_time=True, is_on=spec.keeps_checkpoints, files=files,
+        one_at_a_time=True, retry_s=spec.checkpoint.retry_s, is_on=spec.keeps_checkpoints, files=files,
     )  # fmt: skip
 
     def save(step: int, progress: bytes, wait: bool) -> None:

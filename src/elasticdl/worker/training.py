@@ -99,6 +99,7 @@ class Training:
         self.step = NO_STATE
         self.phase = 0  # updates of `step` that are applied already, where a step has several
         self.began = NO_STATE  # the step that the newest update began with
+        self.opened_at = NO_STATE  # the position that the newest update was opened at
         self.records = 0
         self.loss = float("nan")
         self.keeps_gradients: Callable[[], bool] = lambda: False  # whether newcomers want them
@@ -217,6 +218,7 @@ class Training:
         `touched` says which parameters have a gradient; None: all.
         """
         has_gradients = touched is None or any(touched)
+        self.opened_at = self.position
         self._open, self._is_void = OpenUpdate(reduced, update, has_gradients, touched), False
         self.gradients.install(reduced, touched)
         if buffers:

@@ -111,6 +111,28 @@ def test_each_switch_of_the_chart_switches() -> None:
     assert json.loads(everything["ConfigMap elasticdl-dashboard"]["data"]["elasticdl.json"])["title"] == "ElasticDL"
     assert "ServiceMonitor elasticdl-jobs" in by_api
     assert not [name for name in least if re.match("CustomResource|PriorityClass|.*submitter|ServiceMonitor", name)]
+    closed = by_name(chart("--set", "policies.create=false,metrics.networkPolicy=false"))
+    assert {name.split()[0] for name in set(by_name(chart())) - set(closed)} == {
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "NetworkPolicy",
+    }
+
+
+def test_an_operator_of_named_namespaces_has_roles_there_and_the_same_rights() -> None:
+    whole = by_name(chart())
+    named = chart("--set", "namespaces={red,blue}")
+    roles = [one for one in named if one["kind"] == "Role" and one["metadata"]["name"] == "elasticdl-operator-jobs"]
+    (deployment,) = [one for one in named if one["kind"] == "Deployment"]
+    bindings = [one for one in named if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+
+    assert [role["metadata"]["namespace"] for role in roles] == ["red", "blue"]
+    assert all(role["rules"] == whole["ClusterRole elasticdl-operator"]["rules"] for role in roles)
+    assert not [one for one in by_name(named) if one.startswith("ClusterRole") and "operator" in one]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["command"][-2:] == ["--watch=red", "--watch=blue"]
+    for binding in bindings:
+        (selected,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert selected["values"] == ["red", "blue"]
 
 
 def test_the_dashboard_shows_figures_that_exist() -> None:
@@ -141,6 +163,16 @@ def test_the_operator_may_not_list_secrets_nor_delete_what_it_did_not_make() -> 
 
     assert {verb for _, resource, verb in found if resource == "secrets"} == {"get", "create"}
     assert {resource for _, resource, verb in found if verb == "delete"} == {"pods", "configmaps"}
+
+
+def test_who_may_have_elasticjobs_may_make_nothing_else() -> None:
+    found = granted(by_name(manifests())["ClusterRole elasticdl-job-editor"])
+
+    assert {resource for _, resource, verb in found if verb not in ("get", "list", "watch")} == {
+        "elasticjobs",
+        "elasticjobs/scale",
+    }
+    assert "secrets" not in {resource for _, resource, _ in found}
 
 
 def apply(server: ApiServer, *documents: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "00000
 
 
 def journal_of(api: Api, timeout_s: float = 60.0) -> ApiJournal:
-    return ApiJournal(api, "mnist", api.namespace, OWNER, timeout_s=timeout_s)
+    return ApiJournal(api, "mnist", api.namespace, OWNER, 1, timeout_s=timeout_s)
 
 
 def names(api: Api) -> list[str]:

@@ -51,7 +51,7 @@ def furnish(kubectl: Kubectl) -> None:
     objects += [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
         for namespace, job_name in (("default", "digits"), ("strict", "digits"), ("training", "test-train"))
-        for name in (f"{job_name}-master", f"{job_name}-worker")
+        for name in (f"elasticdl-master-{job_name}", f"{job_name}-worker")
     ]
     for document in objects:
         done = kubectl("create", "-f", "-", document=document)
@@ -102,7 +102,7 @@ def test_a_role_of_the_master_lets_it_do_its_work_and_nothing_else(kubectl: Kube
             assert done.returncode == 0, done.stderr
 
     def may(verb: str, resource: str, namespace: str = "strict", name: str = "") -> bool:
-        account = "--as=system:serviceaccount:strict:digits-master"
+        account = "--as=system:serviceaccount:strict:elasticdl-master-digits"
         resource, _, part = resource.partition("/")
         words = [
             "auth",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 import zmq
 
+from elasticdl.ps import door
 from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.line import Lines, PsUnreachable
+from elasticdl.ps.line import Lines, PsRefused, PsUnreachable
 from elasticdl.ps.slots import SlotMap
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.terms import Terms
-from elasticdl.ps.wire import Kind, Message
+from elasticdl.ps.wire import NO_IDS, Kind, Message, Part, Status
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, pull, push
 from tests.integration.ps.conftest import Start
@@ -129,13 +133,73 @@ def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -
     assert time.monotonic() - started >= 1.5, "news are a reason to wait on"
 
 
-def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
-    silent = zmq.Context.instance().socket(zmq.ROUTER)
-    port = silent.bind_to_random_port("tcp://127.0.0.1")
-    lines = Lines({PsId("ps-0"): f"127.0.0.1:{port}"}, "token", timeout_s=60.0)
-    threading.Thread(target=lambda: (silent.recv_multipart(), lines.lose({PsId("ps-0")})), daemon=True).start()
+@pytest.mark.parametrize("count", [1, 2], ids=["one answer is the whole", "each is a part"])
+@pytest.mark.parametrize("shape", [(1, 4), (100, 1), (0, 0), (99, 4)], ids=str)
+def test_rows_of_another_shape_than_asked_for_are_never_stretched(
+    start: Start, count: int, shape: tuple[int, int]
+) -> None:
+    cluster = start(count)
 
-    with pytest.raises(PsUnreachable, match="ps-0: is lost"):
-        lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0))
-    lines.close()
-    silent.close(linger=0)
+    def answer(message: Message) -> Message:
+        parts = tuple(Part(part.table, NO_IDS, np.ones(shape, np.float32)) for part in message.parts)
+        return Message(Kind.REPLY, message.request, cluster.map.version, parts=parts)
+
+    for name in list(cluster.servers):
+        cluster.restart(name, answers={Kind.PULL: answer})
+    client = cluster.client(shares=False)
+    client.declare(TABLES)
+    with pytest.raises(PsRefused, match=r"table users: expected rows"):
+        pull(client, {"users": client.plan(np.arange(150))})
+
+
+def test_a_worker_without_descriptors_connects_when_there_are_some(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(2)
+    connect, refused = door.connect, []
+
+    def try_to_connect(*how: Any) -> zmq.Socket[bytes]:
+        if len(refused) < 5:
+            refused.append(how)
+            raise zmq.ZMQError(errno.EMFILE)
+        return connect(*how)
+
+    monkeypatch.setattr("elasticdl.ps.line.connect", try_to_connect)
+    client = cluster.client()
+    client.declare(TABLES)
+
+    rows = pull(client, {"users": client.plan(np.arange(100))})
+
+    assert rows["users"].shape == (100, 4)
+    assert len(refused) == 5
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"version": 1}', b"\xff"], ids=repr)
+def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes) -> None:
+    cluster = start(1)
+
+    def answer(message: Message) -> Message:
+        return Message(Kind.REPLY, message.request, status=Status.MOVED, text=text)
+
+    cluster.restart(PsId("ps-0"), answers={Kind.PULL: answer})
+    client = cluster.client()
+    client.declare(TABLES)
+    with pytest.raises(PsRefused, match="ps-0: an answer that cannot be read"):
+        pull(client, {"users": client.plan(np.arange(100))})
+
+
+def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lines = Lines({PsId("ps-0"): f"127.0.0.1:{silent.getsockname()[1]}"}, "token", timeout_s=60.0)
+
+        def lose() -> None:
+            connection, _ = silent.accept()
+            lines.lose({PsId("ps-0")})
+            connection.close()
+
+        losing = threading.Thread(target=lose)
+        losing.start()
+        with pytest.raises(PsUnreachable, match="ps-0: is lost"):
+            lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0))
+        losing.join()
+        lines.close()

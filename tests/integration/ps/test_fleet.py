@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -204,4 +205,24 @@ def test_a_ps_that_hangs_is_killed_and_replaced(jobs: Jobs) -> None:
     assert sorted(after) == ["ps-0", "ps-2"]
     assert "ps-1" not in job.living()
     job.stop()
+    job.wait_gone()
+
+
+def test_a_ps_without_descriptors_fails_its_task_and_lives_on(jobs: Jobs) -> None:
+    job = jobs.train("descriptors", 1, "--num_ps_pods=1", slow=True, pause_s=0.05)
+    (first,) = wait_serving(job, 1).values()
+    job.wait(lambda status: status.step > 0, "the first step")
+    before = resource.prlimit(first.pid, resource.RLIMIT_NOFILE)
+    used = len(os.listdir(f"/proc/{first.pid}/fd"))
+
+    resource.prlimit(first.pid, resource.RLIMIT_NOFILE, (used, before[1]))
+    scale_ps(job, 2)
+    told = job.wait_event("move-failed")
+    resource.prlimit(first.pid, resource.RLIMIT_NOFILE, before)
+    after = wait_serving(job, 2)
+
+    assert "Too many open files" in told["reason"]
+    assert after["ps-0"].pid == first.pid
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
     job.wait_gone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections import Counter
 
@@ -12,6 +13,7 @@ import pytest
 from elasticdl.ps.initializer import Initializer
 from elasticdl.ps.keeper import Cut, Keeper
 from elasticdl.ps.line import Lines, PsUnreachable
+from elasticdl.ps.mirroring import mirror
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.wire import Kind, Message
 from elasticdl.spec import PsId
@@ -284,3 +286,67 @@ def rows_of(cluster: Cluster) -> dict[int, float]:
     rows = pull(client, {"sums": plan})["sums"]
     assert (rows[:, 0] == rows[:, 1]).all()
     return {int(one): float(row[0]) for one, row in zip(plan.ids, rows, strict=True) if row[0]}
+
+
+class Stalling:
+    """Between a ps and another: bytes go through until `stall`; connections made later are not concerned."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._connections: list[socket.socket] = []
+        self._stalled = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stall(self) -> None:
+        self._stalled.set()
+        self._stalled = threading.Event()
+
+    def close(self) -> None:
+        for one in (self._listener, *self._connections):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+                self._connections += [near, far]
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(*pair, self._stalled), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, target: socket.socket, stalled: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while received := source.recv(1 << 16):
+                if not stalled.is_set():
+                    target.sendall(received)
+
+
+def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) -> None:
+    cluster = start(2)
+    cluster.restart(PsId("ps-0"), threads=1, copy_timeout_s=1.0)
+    client = cluster.client()
+    client.declare([SUMS])
+    plan = client.plan(np.arange(IDS))
+    plans = {"sums": client.plan(plan.ids[: plan.counts[0]])}  # of ps-0
+    ones = {"sums": np.ones((plan.counts[0], 2), np.float32)}
+    owner = cluster.holdings[PsId("ps-0")]
+    with contextlib.closing(Stalling(cluster.addresses[PsId("ps-1")])) as between:
+        addresses = {PsId("ps-1"): between.address}
+        with contextlib.closing(Lines(addresses, TOKEN, 30.0)) as lines:
+            mirror(owner, PsId("ps-1"), lines)
+        assert push(client, plans, ones, number=1)
+        between.stall()
+        assert push(client, plans, ones, number=2)
+        assert "no answer" in owner.mirror_failure
+        with contextlib.closing(Lines(addresses, TOKEN, 30.0)) as lines:
+            mirror(owner, PsId("ps-1"), lines)
+
+        assert push(client, plans, ones, number=3)
+
+        assert (owner.status()["mirror"], owner.mirror_failure) == ("ps-1", "")

@@ -76,6 +76,21 @@ def test_the_newest_few_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [50, 40, 20]
 
 
+def test_a_disk_that_does_not_give_back_what_was_written_costs_no_older_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(tmp_path, small_image(10), {}, keep=1)
+    os_write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, chunk: os_write(fd, bytes(octet ^ 1 for octet in chunk)))
+
+    with pytest.raises(CheckpointFailed, match=r"cannot be read back: .* corrupt.*; check the disk"):
+        store.write(tmp_path, small_image(20), {}, keep=1)
+
+    monkeypatch.undo()
+    assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [10]
+    assert_same(store.read(tmp_path / "checkpoint-000000010")[0], small_image(10))
+
+
 def test_a_checkpoint_just_written_is_never_pruned_for_one_of_another_run(tmp_path: Path) -> None:
     for step in (500, 600, 10):
         store.write(tmp_path, small_image(step), {}, keep=1)

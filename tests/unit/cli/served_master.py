@@ -11,26 +11,22 @@ from typing import Any
 from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import MasterServer
-from elasticdl.spec import JobSpec, SecuritySpec
+from elasticdl.spec import JobSpec
+from elasticdl.tls import Identity, Role
 
 
 class ServedMaster:
     def __init__(self, spec: JobSpec, secrets: JobSecrets, folder: Path, status: pb.JobStatus) -> None:
         self.status = status
         self.asked: list[Any] = []
-        paths = {}
-        for field, text in (
-            ("certificate", secrets.certificate_pem),
-            ("key", secrets.key_pem),
-            ("authority", secrets.ca_pem),
-        ):
-            (folder / field).write_text(text)
-            paths[field] = str(folder / field)
-        secured = spec.model_copy(update={"security": SecuritySpec(**paths)})
+        own = folder / "master.pem"
+        self._identity = Identity(folder / "authority.pem", own, own, spec.name)
+        own.write_text(secrets.certificates[Role.MASTER])
+        self._identity.authority.write_text(secrets.authority_pem)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._server = self._run(self._make(secured, secrets.token))
+        self._server = self._run(self._make(spec, secrets.token))
         host, _, port = self._run(self._server.start()).rpartition(":")
         self.address = (host, int(port))
 
@@ -44,7 +40,7 @@ class ServedMaster:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
     async def _make(self, spec: JobSpec, token: str) -> MasterServer:
-        return MasterServer(self, spec, token)
+        return MasterServer(self, spec, token, run=1, identity=self._identity)
 
     async def session(self, messages: Any, link: Any) -> None:
         raise AssertionError("no worker in this test")

@@ -18,10 +18,15 @@ from elasticdl.cli import attach, cluster_submit, cluster_watch
 from elasticdl.cli import home as jobs
 from elasticdl.cli.cluster_logs import PodLog
 from elasticdl.errors import ElasticDLError
+from elasticdl.frames import Encoder, Writer
+from elasticdl.kube import segments
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiAway
 from elasticdl.kube.kinds import ELASTIC_JOB, SECRET, STATEFUL_SET
+from elasticdl.kube.segments import Segment
 from elasticdl.launcher import certificates
+from elasticdl.master import codec
+from elasticdl.master import events as ev
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec, load
 from tests.unit.cli.conftest import Run
@@ -406,3 +411,44 @@ def test_no_secret_stays_on_this_machine(
 
     home = jobs.jobs_directory()
     assert not home.exists()
+
+
+def keep_journal(cluster: FakeApi, damaged: bool = False) -> None:
+    encoder = Encoder(Writer(run=1763164800))
+    stream = encoder.begin() + encoder.encode([codec.dump(ev.MasterStarted(1), 1000.0)])
+    if damaged:
+        stream = stream[:-3] + b"!" + stream[-2:]
+    head = Segment(0, "head", "m", segments.Head(((1, "m-1"),)).to_bytes())
+    for segment in (head, Segment(1, "m-1", "m", stream)):
+        document = segments.to_document(segment, "digits", cluster.namespace, {"uid": "uid-1"})
+        document["metadata"]["resourceVersion"] = "1"
+        cluster.create(document)
+
+
+def test_the_journal_in_config_maps_is_verified(elasticdl: Run, cluster: FakeApi) -> None:
+    keep_journal(cluster)
+
+    done = elasticdl("journal", "verify", "digits")
+
+    assert done.exit_code == 0, done.output
+    assert "2 ConfigMaps digits-journal-… in namespace default" in done.output and "whole: 1 events" in done.output
+
+
+def test_a_damaged_journal_in_config_maps_names_the_way_out(elasticdl: Run, cluster: FakeApi) -> None:
+    keep_journal(cluster, damaged=True)
+
+    done = elasticdl("journal", "verify", "digits")
+
+    assert done.exit_code == 1
+    assert "a record has a wrong checksum" in done.output
+    assert "`elasticdl stop digits --delete`, and submit it again with --resume" in done.output
+
+
+def test_a_journal_without_its_head_is_damaged(elasticdl: Run, cluster: FakeApi) -> None:
+    none = elasticdl("journal", "verify", "digits")
+    keep_journal(cluster)
+    cluster.objects = {key: one for key, one in cluster.objects.items() if key[2] != "digits-journal-000000"}
+    done = elasticdl("journal", "verify", "digits")
+
+    assert (none.exit_code, "its master has not begun yet" in none.output) == (2, True)
+    assert (done.exit_code, "its head is missing" in done.output) == (1, True)

@@ -185,7 +185,9 @@ def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
 def test_the_manifest_that_is_named_grants_every_right_that_is_needed() -> None:
     granted = {
         (verb, group, resource)
-        for rule in yaml.safe_load(SUBMITTER.read_text())["rules"]
+        for document in yaml.safe_load_all(SUBMITTER.read_text())
+        if document["metadata"]["name"] == "elasticdl-submitter"
+        for rule in document["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

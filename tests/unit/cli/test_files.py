@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -233,6 +235,28 @@ def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> 
     assert "timeline" not in lines
 
 
+@pytest.mark.parametrize("moved", range(4))
+def test_a_resumption_that_dies_half_way_can_be_resumed(monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
+    directory = ended(result=RESULT)
+    spec, token, rename, count = directory.load_spec(), directory.load_token(), Path.rename, itertools.count()
+
+    def die(path: Path, target: Path) -> Path:
+        if next(count) == moved:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as context, contextlib.suppress(KeyboardInterrupt):
+        context.setattr(Path, "rename", die)
+        directory.create_again(spec)
+
+    assert directory.root.name in jobs.names()
+    assert directory.load_spec() == spec
+    directory.create_again(spec)
+    assert not directory.result.exists() and not directory.events.exists()
+    assert directory.load_token() != token
+    assert sum((run.root / "result.json").exists() for run in directory.earlier_runs()) == 1
+
+
 def test_a_job_that_goes_on_keeps_its_checkpoints_and_sets_the_rest_aside() -> None:
     directory = ended(result=RESULT)
     checkpoint = directory.root / "checkpoints" / "step-5"
@@ -246,4 +270,5 @@ def test_a_job_that_goes_on_keeps_its_checkpoints_and_sets_the_rest_aside() -> N
     assert not directory.result.exists() and not directory.events.exists()
     assert (first / "result.json").exists() and (first / "events.jsonl").exists()
     assert (first.name, second.name) == ("previous-1", "previous-2")
+    assert directory.run == 3
     assert directory.load_token() != token

@@ -15,13 +15,15 @@ from elasticdl.spec import options
 from tests.unit.cli.conftest import Run
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "zoo init", "zoo list", "zoo show", "zoo build", "zoo push"])
+@pytest.mark.parametrize(
+    "verb", [*VERBS, "zoo init", "zoo list", "zoo show", "zoo build", "zoo push", "journal verify"]
+)
 def test_every_verb_has_help_with_examples(elasticdl: Run, verb: str) -> None:
     result = elasticdl(*verb.split(), "--help")
 
     assert result.exit_code == 0
     assert "Usage: elasticdl" in result.output
-    assert verb in ("zoo", "ctr", "features") or "Examples:" in result.output  # groups of verbs
+    assert verb in ("zoo", "ctr", "features", "journal") or "Examples:" in result.output  # groups of verbs
 
 
 def test_a_misspelt_command_is_refused_with_the_nearest_one(elasticdl: Run) -> None:

@@ -6,7 +6,7 @@ import socket
 import stat
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from elasticdl.launcher import certificates
 from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.cli.fake_api import FakeApi
+from tests.waiting import until
 
 
 def echo() -> tuple[str, int]:
@@ -122,8 +123,9 @@ def test_a_master_that_does_not_run_is_said_to_be_away(job: FakeApi) -> None:
 
 def test_secrets_on_the_way_are_readable_by_their_owner_alone_and_go(job: FakeApi) -> None:
     with reach.reach(job, "default", "digits") as directory:  # type: ignore[arg-type]
-        private = [directory.token, *map(Path, directory.load_spec().security.model_dump().values())]
-        assert len(private) == 4
+        identity = directory.identity(directory.load_spec(), "client")
+        assert identity is not None
+        private = [directory.token, identity.certificate, identity.key, identity.authority]
         assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
         assert stat.S_IMODE(directory.root.stat().st_mode) == 0o700
 
@@ -135,3 +137,24 @@ def test_a_job_without_its_secret_cannot_be_reached(job: FakeApi, tmp_path: Path
 
     with pytest.raises(SpecError, match="has no Secret digits-secret in namespace default"):
         reach.furnish(JobDirectory(tmp_path / "x"), job, "default", "digits")  # type: ignore[arg-type]
+
+
+def test_so_many_connections_go_over_a_bridge_and_no_more() -> None:
+    pairs: list[tuple[socket.socket, socket.socket]] = []
+
+    def dial() -> socket.socket:
+        pairs.append(socket.socketpair())
+        return pairs[-1][0]
+
+    bridge = reach.Bridge(dial)
+    with ExitStack() as stack:
+        for _ in range(reach.MOST_CONNECTIONS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", bridge.port), timeout=10)).sendall(b"x")
+        until("all are passed on", lambda: len(pairs) == reach.MOST_CONNECTIONS)
+
+        assert said(bridge.port, b"one too many") == b""
+        assert len(pairs) == reach.MOST_CONNECTIONS
+    bridge.close()
+    for pair in pairs:
+        for end in pair:
+            end.close()

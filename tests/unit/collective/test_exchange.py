@@ -1,4 +1,4 @@
-"""The exchange over real gloo groups, each member a thread of the test."""
+"""The exchange over real connections, each member a thread of the test."""
 
 from __future__ import annotations
 
@@ -13,36 +13,27 @@ from torch import nn
 
 from elasticdl.collective.exchange import Exchange
 from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.group import Group, open_store
+from elasticdl.collective.group import Group
 from elasticdl.collective.tree import Share, Tree, shares
 from elasticdl.errors import RoundBroken
+from tests.unit.collective.members import build_groups
 
-HERE = "127.0.0.1"
 WIDTH = 600  # large enough for several parts
 
 
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Callable[[int], list[Group]]]:
     """Groups of any size; dropped at the end."""
-    store, address = open_store(HERE)
     made: list[Group] = []
-    numbers = iter(range(1, 1000))
 
     def build(size: int) -> list[Group]:
-        number = next(numbers)
-
-        def one(rank: int) -> Group:
-            return Group.build(number, rank, size, address, HERE, nccl=False, timeout_s=20.0)
-
-        with ThreadPoolExecutor(size) as pool:
-            built = list(pool.map(one, range(size)))
+        built = build_groups(size)
         made.extend(built)
         return built
 
     yield build
     for group in made:
         group.close()
-    del store
 
 
 class Member:
@@ -157,11 +148,3 @@ def test_a_dropped_group_refuses_work(groups: Callable[[int], list[Group]]) -> N
 
     with pytest.raises(RoundBroken):
         alone.check()
-
-
-def test_a_group_whose_members_do_not_come_is_given_up() -> None:
-    store, address = open_store(HERE)
-
-    with pytest.raises(RoundBroken, match="round 7 could not be formed"):
-        Group.build(7, 0, 2, address, HERE, nccl=False, timeout_s=0.5)
-    del store

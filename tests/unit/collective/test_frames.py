@@ -17,6 +17,8 @@ DTYPES = [
     torch.uint64, torch.uint32, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2,
 ]  # fmt: skip
 
+MOST_BYTES = 1 << 30
+
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
@@ -30,7 +32,7 @@ def round_trip(ends: tuple[socket.socket, socket.socket], frame: Frame) -> Frame
     ours, theirs = ends
     sender = threading.Thread(target=frames.send, args=(theirs, frame))
     sender.start()
-    received = frames.receive(ours)
+    received = frames.receive(ours, MOST_BYTES)
     sender.join()
     return received
 
@@ -78,6 +80,13 @@ def test_a_tensor_larger_than_any_socket_buffer_arrives(ends: tuple[socket.socke
         b'{"header": {}, "tensors": [["a", "float32", ["x"]]]}',
         b'{"header": {}, "tensors": 7}',
         b'{"header": 3, "tensors": []}',
+        b'{"header": {}, "tensors": [["a", "float32", [Infinity]]]}',
+        b'{"header": {}, "tensors": [["a", "float32", [1.5]]]}',
+        b'{"header": {}, "tensors": [["a", "uint8", [1073741824, 2]]]}',
+        b'{"header": {}, "tensors": [["a", "uint8", [1000000000]], ["b", "uint8", [1000000000]]]}',
+        b'{"header": {}, "tensors": [["a", "uint8", [4611686018427387904, 4611686018427387904]]]}',
+        b'{"header": {}, "tensors": [["a", "uint8", [0, 9223372036854775808]]]}',
+        b"[" * 100_000,
     ],
 )
 def test_a_header_that_is_none_is_refused(ends: tuple[socket.socket, socket.socket], text: bytes) -> None:
@@ -85,7 +94,7 @@ def test_a_header_that_is_none_is_refused(ends: tuple[socket.socket, socket.sock
     theirs.sendall(struct.pack("!I", len(text)) + text)
 
     with pytest.raises(ConnectionError):
-        frames.receive(ours)
+        frames.receive(ours, MOST_BYTES)
 
 
 def test_a_stranger_that_announces_too_much_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -93,7 +102,7 @@ def test_a_stranger_that_announces_too_much_is_refused(ends: tuple[socket.socket
     theirs.sendall(b"SSH-2.0-stranger")
 
     with pytest.raises(ConnectionError, match="not a stream of ElasticDL"):
-        frames.receive(ours)
+        frames.receive(ours, MOST_BYTES)
 
 
 def test_a_stream_that_ends_in_a_tensor_is_an_error(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -103,4 +112,4 @@ def test_a_stream_that_ends_in_a_tensor_is_an_error(ends: tuple[socket.socket, s
     theirs.shutdown(socket.SHUT_WR)
 
     with pytest.raises(ConnectionError, match="closed"):
-        frames.receive(ours)
+        frames.receive(ours, MOST_BYTES)

@@ -1,50 +1,48 @@
-"""A group whose member is lost in the middle of a transfer: waiters are told, and nobody is stuck in what is left."""
+"""A group whose member is lost in the middle of a transfer: waiters are told, and nothing is left behind."""
 
+from __future__ import annotations
+
+import os
 import socket
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 
-from elasticdl.collective.group import Group, open_store
+from elasticdl.collective.group import Group
+from elasticdl.collective.mesh import Arrivals, Mesh, Peer, connect
 from elasticdl.errors import RoundBroken
+from tests.unit.collective.members import (
+    CREDENTIALS,
+    HERE,
+    SOON_S,
+    Identities,
+    build_groups,
+    build_meshes,
+    issue_identities,
+)
+from tests.waiting import until
 
 _MANY = 16_000_000  # elements: more than the sockets' buffers hold
-_SOON_S = 10.0
-_SLOW = 10_000_000  # bytes a second: a transfer of that many elements then takes seconds, on any machine
-_SO_MAX_PACING_RATE = getattr(socket, "SO_MAX_PACING_RATE", 47)
+
+
+@pytest.fixture(params=["plain", "tls"])
+def identities(request: pytest.FixtureRequest, tmp_path: Path) -> Identities:
+    return issue_identities(tmp_path) if request.param == "tls" else lambda replica: None
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Group, Group]]:
-    store, where = open_store("127.0.0.1")
-    groups: dict[int, Group] = {}
-
-    def build(rank: int) -> None:
-        groups[rank] = Group.build(1, rank, 2, where, "127.0.0.1", nccl=False, timeout_s=_SOON_S)
-
-    threads = [threading.Thread(target=build, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    yield groups[0], groups[1]
-    groups[0].close()
-    groups[1].close()
-    del store
+def pair(identities: Identities) -> Iterator[list[Group]]:
+    groups = build_groups(2, identities)
+    yield groups
+    for group in groups:
+        group.close()
 
 
-def _slow_down(group: Group) -> None:
-    """So that a transfer can be cut in its middle, however fast the machine and however late this thread."""
-    for held in group._sockets:
-        held.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, _SLOW)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
-
-
-def test_a_swap_exchanges_two_tensors(pair: tuple[Group, Group]) -> None:
+def test_a_swap_exchanges_two_tensors(pair: list[Group]) -> None:
     mine = [torch.full((5,), float(rank)) for rank in range(2)]
     theirs = [torch.empty(5) for _ in range(2)]
     works = [group.start_swap(mine[rank], theirs[rank]) for rank, group in enumerate(pair)]
@@ -54,73 +52,122 @@ def test_a_swap_exchanges_two_tensors(pair: tuple[Group, Group]) -> None:
     assert theirs[1].tolist() == [0.0] * 5
 
 
-def test_a_loss_in_the_middle_of_a_transfer_ends_the_wait(pair: tuple[Group, Group]) -> None:
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_collectives_bring_everyone_what_the_others_have(size: int, identities: Identities) -> None:
+    groups = build_groups(size, identities)
+
+    def run(group: Group) -> tuple[list[int], list[int], list[int]]:
+        gathered = torch.empty(2 * size, dtype=torch.int64)
+        group.allgather(gathered, torch.tensor([group.rank, -group.rank]))
+        told = torch.full((3,), group.rank)
+        group.broadcast(told, size - 1)
+        # Member r gets r numbers of everyone, in messages of one.
+        received = torch.full((size, group.rank), group.rank)
+        sends = [(member, torch.tensor([group.rank])) for member in group.others for _ in range(member)]
+        group.wait(group.start(sends, [(m, row.view(1)) for m in group.others for row in received[m]]))
+        return gathered.tolist(), told.tolist(), received.flatten().tolist()
+
+    with ThreadPoolExecutor(size) as pool:
+        results = list(pool.map(run, groups))
+    for rank, (gathered, told, received) in enumerate(results):
+        assert gathered == [number for member in range(size) for number in (member, -member)]
+        assert told == [size - 1] * 3
+        assert received == [member for member in range(size) for _ in range(rank)]
+    for group in groups:
+        group.close()
+
+
+def test_a_loss_in_the_middle_of_a_transfer_ends_the_wait_and_leaves_the_tensor_alone(pair: list[Group]) -> None:
     survivor, lost = pair
-    _slow_down(survivor)
-    _slow_down(lost)
     incoming = torch.zeros(_MANY)
     work = survivor.start_swap(torch.ones(_MANY), incoming)
-    other = lost.start_swap(torch.ones(_MANY), torch.empty(_MANY))
+    # The other member sends its half of the swap and never reads ours.
+    lost._mesh.start([(0, memoryview(bytes(1 << 20)))], [])
     heard: list[str] = []
 
     def wait() -> None:
-        try:
+        with pytest.raises(RoundBroken) as caught:
             survivor.wait(work)
-        except RoundBroken as exc:
-            heard.append(str(exc))
+        heard.append(str(caught.value))
 
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
-    while incoming[0] == 0 and not work.is_completed():
-        pass  # until the transfer has begun
-    assert not work.is_completed(), "the transfer was over before it could be cut: it is too small"
     lost.abort()
-    survivor.abort()  # as the session's thread does when the next round is planned
-    waiter.join(_SOON_S)
+    waiter.join(SOON_S)
     assert heard, "the waiter is stuck"
+    before = incoming.clone()
+    incoming.fill_(3.0)
+    survivor.close()
+    assert torch.equal(incoming, torch.full_like(before, 3.0))
+
+
+def test_an_abort_wakes_a_member_whose_peer_says_nothing(pair: list[Group]) -> None:
+    work = pair[0].start_swap(torch.ones(_MANY), torch.empty(_MANY))
+    threading.Thread(target=pair[0].abort).start()
+    with pytest.raises(RoundBroken, match="dropped"):
+        pair[0].wait(work)
+
+
+def test_members_that_do_not_do_the_same_are_told(pair: list[Group]) -> None:
+    first = pair[0].start_swap(torch.ones(5), torch.empty(5))
+    pair[1].start_swap(torch.ones(6), torch.empty(6))
+    with pytest.raises(RoundBroken, match="do not do the same"):
+        pair[0].wait(first)
+
+
+def test_what_a_member_sent_before_it_left_arrives(pair: list[Group]) -> None:
+    sent = pair[1].start_allgather(torch.empty(2), torch.ones(1))
+    until("it is sent", lambda: pair[1]._mesh._links[0]._sent == 1)
+    pair[1].close()
+    received = torch.zeros(2)
+    pair[0]._mesh.start([], [(1, memoryview(received[1:].numpy()).cast("B"))]).wait()
+    assert received.tolist() == [0.0, 1.0]
     with pytest.raises(RoundBroken):
-        lost.wait(other)
+        pair[1].wait(sent)
 
 
-def test_closing_never_waits_for_a_transfer_that_cannot_end(pair: tuple[Group, Group]) -> None:
-    survivor, lost = pair
-    _slow_down(survivor)
-    _slow_down(lost)
-    incoming = torch.zeros(_MANY)
-    survivor.start_swap(torch.ones(_MANY), incoming)
-    lost.start_swap(torch.ones(_MANY), torch.empty(_MANY))
-    while incoming[0] == 0:
-        pass
-    closing = threading.Thread(target=lambda: (lost.close(), survivor.close()), daemon=True)
-    closing.start()
-    closing.join(_SOON_S)
-    assert not closing.is_alive()
+def test_large_tensors_arrive_whole(pair: list[Group]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    mine = [torch.randn(3_000_001, generator=generator) for _ in range(2)]
+    theirs = [torch.empty_like(tensor) for tensor in mine]
+    works = [group.start_swap(mine[rank], theirs[rank]) for rank, group in enumerate(pair)]
+    for group, work in zip(pair, works, strict=True):
+        group.wait(work)
+    assert torch.equal(theirs[0], mine[1])
+    assert torch.equal(theirs[1], mine[0])
 
 
-class _Late:
-    """An operation that ends just after the wait for it gave up."""
-
-    def __init__(self, failure: str) -> None:
-        self._failure = failure
-
-    def is_completed(self) -> bool:
-        return True
-
-    def wait(self, timeout: timedelta | None = None) -> None:
-        if timeout is not None:
-            raise RuntimeError("Operation timed out!")
-        if self._failure:
-            raise RuntimeError(self._failure)
-
-
-def test_an_operation_that_ends_just_as_the_wait_gives_up_has_not_failed() -> None:
-    group = Group(None, 0, 2, [], torch.device("cpu"))
-    group.wait(_Late(""))
-    with pytest.raises(RoundBroken, match="connection reset"):
-        group.wait(_Late("connection reset"))
-
-
-def test_a_closed_group_starts_nothing(pair: tuple[Group, Group]) -> None:
+def test_a_closed_group_starts_nothing(pair: list[Group]) -> None:
     pair[0].close()
     with pytest.raises(RoundBroken):
-        pair[0].start_allreduce(torch.ones(3))
+        pair[0].start_swap(torch.ones(3), torch.ones(3))
+
+
+def test_groups_leave_no_descriptor_and_no_thread_behind(identities: Identities) -> None:
+    for group in build_groups(3, identities):
+        group.close()
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(20):
+        for group in build_groups(3, identities):
+            group.close()
+    assert len(os.listdir("/proc/self/fd")) <= before[0]
+    assert threading.active_count() <= before[1]
+
+
+def test_a_member_that_does_not_come_is_named() -> None:
+    with pytest.raises(RoundBroken, match="worker-1 did not connect"):
+        connect(7, 0, [Peer("worker-0", ""), Peer("worker-1", "")], CREDENTIALS, Arrivals(SOON_S), 0.1)
+
+
+def test_a_member_that_cannot_be_reached_is_named() -> None:
+    with socket.create_server((HERE, 0)) as listener:
+        nobody = f"{HERE}:{listener.getsockname()[1]}"
+    with pytest.raises(RoundBroken, match=f"worker-0 at {nobody}"):
+        connect(7, 1, [Peer("worker-0", nobody), Peer("worker-1", "")], CREDENTIALS, Arrivals(SOON_S), 5.0)
+
+
+def test_a_mesh_of_one_is_there_at_once() -> None:
+    (mesh,) = build_meshes(1)
+    assert isinstance(mesh, Mesh)
+    mesh.start([], []).wait()
+    mesh.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,11 +13,13 @@ from torch import nn
 
 from elasticdl.checkpoint import image as images
 from elasticdl.checkpoint.image import Image
+from elasticdl.collective.door import Credentials, Door, Purpose
 from elasticdl.collective.frames import Frame
-from elasticdl.collective.handover import Desk, Donation, Reception
+from elasticdl.collective.handover import Donation, Reception
 from elasticdl.errors import RoundBroken
+from tests.waiting import until
 
-TOKEN = "the token of the job"
+CREDENTIALS = Credentials("worker-7", "the token of the job")
 PATIENCE_S = 10.0
 
 
@@ -54,15 +57,15 @@ class Trained:
 
 
 class Donations:
-    """What the desk opened."""
+    """Those to newcomers that came to the door."""
 
     def __init__(self) -> None:
         self._opened: list[Donation] = []
         self._changed = threading.Condition()
 
-    def add(self, donation: Donation) -> None:
+    def open(self, worker: str, connection: socket.socket) -> None:
         with self._changed:
-            self._opened.append(donation)
+            self._opened.append(Donation(worker, connection, stall_s=PATIENCE_S))
             self._changed.notify_all()
 
     def next(self) -> Donation:
@@ -81,10 +84,11 @@ def donations() -> Donations:
 
 
 @pytest.fixture
-def desk(donations: Donations) -> Iterator[Desk]:
-    desk = Desk("127.0.0.1", TOKEN, donations.add)
-    yield desk
-    desk.close()
+def door(donations: Donations) -> Iterator[Door]:
+    handlers = {Purpose.STATE: lambda greeting, connection: donations.open(greeting.worker, connection)}
+    door = Door("127.0.0.1", CREDENTIALS, handlers)
+    yield door
+    door.close()
 
 
 @pytest.fixture
@@ -98,17 +102,17 @@ def same(one: Trained, other: Trained) -> bool:
     return mine.meta == theirs.meta and all(torch.equal(t, theirs.tensors[name]) for name, t in mine.tensors.items())
 
 
-def follow(desk: Desk, newcomer: ThreadPoolExecutor, trained: Trained) -> tuple[Reception, Future[int]]:
-    reception = Reception.connect(desk.address, TOKEN, "worker-7", PATIENCE_S)
+def follow(door: Door, newcomer: ThreadPoolExecutor, trained: Trained) -> tuple[Reception, Future[int]]:
+    reception = Reception.connect(door.address, CREDENTIALS, PATIENCE_S, PATIENCE_S)
     return reception, newcomer.submit(reception.follow, trained.load, trained.apply)
 
 
 def test_an_image_and_updates_make_the_same_state_bit_for_bit(
-    desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor
+    door: Door, donations: Donations, newcomer: ThreadPoolExecutor
 ) -> None:
     old, new = Trained(0), Trained(1)
     old.update(old.gradient())
-    reception, entered = follow(desk, newcomer, new)
+    reception, entered = follow(door, newcomer, new)
     donation = donations.next()
     assert donation.worker == "worker-7"
     assert donation.needs_image
@@ -125,20 +129,17 @@ def test_an_image_and_updates_make_the_same_state_bit_for_bit(
     reception.close()
 
 
-def test_a_wrong_token_gets_nothing(desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
-    reception = Reception.connect(desk.address, "another token", "worker-7", PATIENCE_S)
-
-    with pytest.raises(RoundBroken, match="the donor is gone"):
-        reception.follow(lambda image: None, lambda frame: None)
+def test_a_wrong_token_gets_nothing(door: Door, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
+    with pytest.raises(RoundBroken, match="hung up"):
+        Reception.connect(door.address, Credentials("worker-7", "another token"), PATIENCE_S, PATIENCE_S)
     assert donations.is_empty
-    reception.close()
 
 
 def test_the_donor_knows_how_far_the_newcomer_is(
-    desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor
+    door: Door, donations: Donations, newcomer: ThreadPoolExecutor
 ) -> None:
     old, new = Trained(0), Trained(1)
-    reception, entered = follow(desk, newcomer, new)
+    reception, entered = follow(door, newcomer, new)
     donation = donations.next()
     assert not donation.is_close(0, behind=5), "it has nothing yet"
     donation.give_image(old.image())
@@ -147,33 +148,28 @@ def test_the_donor_knows_how_far_the_newcomer_is(
     donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, 9)
 
     assert entered.result(PATIENCE_S) == 9
-    deadline = threading.Event()
-    for _ in range(500):  # the acknowledgement travels a moment longer
-        if donation.is_close(old.step, behind=0):
-            break
-        deadline.wait(0.01)
-    assert donation.is_close(old.step, behind=0)
+    until("the acknowledgement has come", lambda: donation.is_close(old.step, behind=0))
     assert not donation.is_close(old.step + 2, behind=1)
     reception.close()
     donation.abort()
 
 
-def test_a_donor_that_dies_ends_the_hand_over(desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
-    reception, entered = follow(desk, newcomer, Trained(1))
+def test_a_donor_that_dies_ends_the_hand_over(door: Door, donations: Donations, newcomer: ThreadPoolExecutor) -> None:
+    reception, entered = follow(door, newcomer, Trained(1))
     donation = donations.next()
     donation.give_image(Trained(0).image())
     donation.abort()
 
-    with pytest.raises(RoundBroken, match="the donor is gone"):
+    with pytest.raises(RoundBroken, match="no state from the donor"):
         entered.result(PATIENCE_S)
     assert donation.is_over
     reception.close()
 
 
 def test_the_newcomer_may_end_it_from_another_thread(
-    desk: Desk, donations: Donations, newcomer: ThreadPoolExecutor
+    door: Door, donations: Donations, newcomer: ThreadPoolExecutor
 ) -> None:
-    reception, entered = follow(desk, newcomer, Trained(1))
+    reception, entered = follow(door, newcomer, Trained(1))
     donations.next()
     reception.abort()
 
@@ -182,38 +178,23 @@ def test_the_newcomer_may_end_it_from_another_thread(
     reception.close()
 
 
-def test_a_newcomer_far_behind_gets_an_image_again(desk: Desk, donations: Donations) -> None:
-    reception = Reception.connect(desk.address, TOKEN, "worker-7", PATIENCE_S)  # connects, reads nothing
-    old = Trained(0)
-    donation = donations.next()
-    donation.give_image(old.image())
-    assert not donation.needs_image
-    for _ in range(40):
-        gradient = old.gradient()
-        old.update(gradient)
-        donation.give_update(old.step, {"records": 8}, {"gradient": gradient}, 0)
-
-    assert donation.needs_image
-    reception.close()
-    donation.abort()
-
-
-def test_nobody_at_the_address_is_told(desk: Desk) -> None:
-    desk.close()
+def test_nobody_at_the_address_is_told(door: Door) -> None:
+    door.close()
 
     with pytest.raises(RoundBroken, match="no hand-over from"):
-        Reception.connect(desk.address, TOKEN, "worker-7", 1.0)
+        Reception.connect(door.address, CREDENTIALS, 1.0, 1.0)
 
 
-def test_behind_is_counted_in_updates_however_many_steps_each_takes(desk: Desk, donations: Donations) -> None:
-    reception = Reception.connect(desk.address, TOKEN, "worker-7", PATIENCE_S)  # connects, reads nothing
-    old = Trained(0)
+def test_behind_is_counted_in_updates_however_many_steps_each_takes(door: Door, donations: Donations) -> None:
+    reception = Reception.connect(door.address, CREDENTIALS, PATIENCE_S, PATIENCE_S)
     donation = donations.next()
-    donation.give_image(old.image())
-    for number in range(1, 34):
-        assert not donation.needs_image, number
-        donation.give_update(old.step + 16 * number, {}, {"gradient": old.gradient()}, 0)
+    donation.give_image(Trained(0).image())
+    for step in (16, 32):
+        donation.give_update(step, {}, {"gradient": torch.zeros(4)}, 7 if step == 32 else 0)
+    assert reception.follow(lambda image: None, lambda frame: None) == 7
+    until("the last step is acknowledged", lambda: donation.is_close(32, behind=0))
 
-    assert donation.needs_image
+    assert donation.is_close(48, behind=1)
+    assert not donation.is_close(49, behind=1)
     reception.close()
     donation.abort()

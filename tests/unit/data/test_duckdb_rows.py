@@ -132,3 +132,28 @@ def test_a_file_that_somebody_writes_to_is_waited_for(path: Path) -> None:
         other.stdin.write("\n")
         other.stdin.flush()
         source_of(path, "clicks", retry_s=30).close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM leaking",
+        "SET enable_external_access = true",
+        "SET threads = 4",
+        "INSTALL httpfs",
+        "ATTACH 'o.db'",
+    ],
+)
+def test_nothing_in_a_database_opens_another_file(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE VIEW leaking AS SELECT * FROM read_csv('{tmp_path}/secret.csv')")
+    opened, connect = [], duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *args, **more: opened.append(connect(*args, **more)) or opened[-1])
+    source = source_of(path, "clicks")
+
+    with pytest.raises(duckdb.Error, match=r"disabled by configuration|locked"):
+        opened[0].execute(statement).fetchall()
+    source.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.features import file
+from elasticdl.features import file, treatments
 from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
 from elasticdl.features.treatments import Cross, Discretize, Drop, Hash, Lookup, Normalize
 
@@ -78,3 +80,15 @@ def test_statistics_of_another_data_set_are_refused() -> None:
     every = Statistics(source="x.csv", rows=1, columns={name: one for name in found.columns})
     with pytest.raises(SpecError, match=r"columns.I1: normalize\(log=true\) takes numbers, and this column has text"):
         found.check_against(every, "features.yaml")
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "features.yaml").write_bytes(b"version: 1\n\xff\xfe")
+
+    with pytest.raises(SpecError, match="UTF-8"):
+        file.load(tmp_path / "features.yaml")
+
+
+def test_an_option_that_cannot_be_a_value_is_refused() -> None:
+    with pytest.raises(SpecError, match="nothing computed"):
+        treatments.parse("hash(bins={[]: 1})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elasticdl.errors import JournalDamaged, JournalUnreadable
 from elasticdl.kube import segments
 from elasticdl.kube.api import Api
 from elasticdl.kube.journal import ApiJournal, JournalError, JournalTaken
@@ -24,8 +26,8 @@ def small_segments() -> Iterator[None]:
         yield
 
 
-def journal_of(way: Way, timeout_s: float = 60.0) -> ApiJournal:
-    return ApiJournal(cast("Api", way), "mnist", "team", {"uid": "o"}, timeout_s=timeout_s, sleep=lambda _: None)
+def journal_of(way: Way, timeout_s: float = 60.0, run: int = 1) -> ApiJournal:
+    return ApiJournal(cast("Api", way), "mnist", "team", {"uid": "o"}, run, timeout_s=timeout_s, sleep=lambda _: None)
 
 
 def content_of(store: Store) -> list[bytes]:
@@ -252,7 +254,7 @@ def test_a_missing_segment_is_not_passed_over() -> None:
             journal.append([b"%20d" % number])
     del store.objects["mnist-journal-000002"]
 
-    with pytest.raises(segments.JournalDamaged, match="segment 2 of the journal is missing"):
+    with pytest.raises(JournalDamaged, match="segment 2 of it is missing"):
         content_of(store)
 
 
@@ -275,3 +277,49 @@ def test_a_master_that_is_slow_to_tidy_up_takes_nothing_from_the_one_after_it() 
     opened(way)
 
     assert content_of(store) == [b"[1]", b"x" * (64 << 10)]
+
+
+@given(st.lists(st.lists(payloads, min_size=1, max_size=2), min_size=1, max_size=5), st.data())
+@settings(deadline=None)
+def test_a_changed_bit_in_a_config_map_is_refused(writes: list[list[bytes]], data: st.DataObject) -> None:
+    store = Store()
+    with small_segments():
+        journal = journal_of(Way(store))
+        list(journal.replay())
+        for write in writes:
+            journal.append(write)
+        name = data.draw(st.sampled_from(sorted(store.objects)))
+        content = bytearray(base64.b64decode(store.objects[name]["binaryData"]["content"]))
+        bit = data.draw(st.integers(0, 8 * len(content) - 1))
+        content[bit // 8] ^= 1 << bit % 8
+        store.objects[name]["binaryData"]["content"] = base64.b64encode(content).decode()
+
+        with pytest.raises((JournalDamaged, JournalUnreadable)):
+            content_of(store)
+
+
+@pytest.mark.parametrize("key", ["number", "id"])
+def test_a_segment_that_is_not_the_one_that_was_named_is_refused(key: str) -> None:
+    store = Store()
+    journal = journal_of(Way(store))
+    list(journal.replay())
+    journal.append([b"[1]"])
+    store.objects["mnist-journal-000001"]["data"][key] = "x"
+
+    with pytest.raises(JournalDamaged):
+        content_of(store)
+
+
+def test_the_journal_of_an_earlier_run_is_removed() -> None:
+    store = Store()
+    earlier = journal_of(Way(store))
+    list(earlier.replay())
+    earlier.append([b"[1]"])
+
+    later = journal_of(Way(store), run=2)
+    assert list(later.replay()) == []
+    later.append([b"[2]"])
+
+    assert list(journal_of(Way(store), run=2).replay()) == [b"[2]"]
+    with pytest.raises(JournalError):
+        earlier.append([b"[3]"])

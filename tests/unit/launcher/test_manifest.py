@@ -20,6 +20,7 @@ from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.launcher.manifest import Owner
 from elasticdl.spec import JobSpec, load
 from elasticdl.spec.cluster import NAME_LETTERS, amount
+from elasticdl.tls import Role
 from tests.unit.launcher.jobs import (
     ALL,
     DESCRIPTION,
@@ -214,7 +215,7 @@ def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> 
 
 
 def test_secrets_are_in_the_secret_alone() -> None:
-    secrets = JobSecrets("aaa-token", "aaa-authority", "aaa-certificate", "aaa-key", "aaa-keys")
+    secrets = JobSecrets("aaa-token", "aaa-authority", dict.fromkeys(Role, "aaa-certificate"), "aaa-keys")
 
     holders = [one["kind"] for one in manifest.belongings(job(ALL), secrets, MASTER_SET) if "aaa-" in json.dumps(one)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,19 @@ from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spec.env import PodEnv, PsEnv, WorkerEnv
 from tests.unit.launcher.jobs import MASTER_SET, SMALL, job
 
-ENV = PodEnv(ip="10.1.2.3", name="digits-worker-0", namespace="default", replica="worker-0")
+ENV = PodEnv(ip="10.1.2.3", name="digits-worker-0", namespace="default", replica="worker-0", run=7)
 
 
-def mount(folder: Path, **cluster: object) -> Places:
+def mount(folder: Path, role: str = "worker", **cluster: object) -> Places:
     """What a kubelet would mount, with a working directory in the image."""
     spec = job(SMALL | {"output": "model_output", "checkpoint": {"directory": "kept"}}, **cluster)
     places = Places(folder / "spec", folder / "secret", folder / "state", folder / "image")
     for one in (places.spec, places.secret, places.state, places.work):
         one.mkdir()
     held = {one["kind"]: one for one in manifest.belongings(spec, certificates.make(spec), MASTER_SET)}
-    for place, files in ((places.spec, held["ConfigMap"]["data"]), (places.secret, held["Secret"]["stringData"])):
+    mounted = certificates.file_names(spec, role)
+    secret = {name: text for name, text in held["Secret"]["stringData"].items() if name in mounted}
+    for place, files in ((places.spec, held["ConfigMap"]["data"]), (places.secret, secret)):
         for name, text in files.items():
             (place / name).write_text(text)
             (place / name).chmod(0o440)
@@ -35,20 +38,26 @@ def mount(folder: Path, **cluster: object) -> Places:
 
 @pytest.mark.parametrize("role", ["master", "worker", "ps"])
 def test_a_pod_has_the_jobs_directory(tmp_path: Path, role: str) -> None:
-    places = mount(tmp_path)
+    places = mount(tmp_path, role)
+    env = replace(ENV, replica="master" if role == "master" else f"{role}-0")
 
-    directory = pod.prepare(role, ENV, places)
+    directory = pod.prepare(role, env, places)
 
     spec = directory.load_spec()
     assert directory == JobDirectory(places.state / "job")
     assert directory.load_token() == (places.secret / "token").read_text()
     assert read_json(directory.master) == {"address": "digits-master.default.svc:50001"}
     assert spec.security.is_on
-    assert Path(spec.security.key).read_text().startswith("-----BEGIN PRIVATE KEY")
+    identity = directory.identity(spec, env.replica)
+    assert identity is not None
+    assert identity.server_context()
+    assert identity.certificate.resolve() == (places.secret / f"{role}.pem").resolve()
     assert (spec.workers.address, spec.metrics_port) == {"master": ("0.0.0.0", 50002)}.get(role, ("10.1.2.3", 0))
-    assert keys.load(spec, directory.root) is not None
-    private = (directory.root, directory.spec, directory.token, directory.master, directory.root / keys.FILE)
-    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0] * 5
+    private = [directory.root, directory.spec, directory.token, directory.master, directory.certificates]
+    if role != "master":
+        assert keys.load(spec, directory.root) is not None
+        private.append(directory.root / keys.FILE)
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0] * len(private)
 
 
 def test_paths_are_meant_from_the_working_directory_of_the_image(tmp_path: Path) -> None:
@@ -95,7 +104,7 @@ def test_a_pod_becomes_its_role(tmp_path: Path) -> None:
 
     argv, added = pod.command("worker", ENV, directory)
     assert argv == ["elasticdl.worker"]
-    assert WorkerEnv.from_environ(added) == WorkerEnv(tmp_path, ENV.replica, "10.1.2.3")  # type: ignore[arg-type]
+    assert WorkerEnv.from_environ(added) == WorkerEnv(tmp_path, ENV.replica, "10.1.2.3", 7)  # type: ignore[arg-type]
     argv, added = pod.command("ps", ENV, directory)
     assert argv == ["elasticdl.ps"]
     assert PsEnv.from_environ(added).address == "10.1.2.3"

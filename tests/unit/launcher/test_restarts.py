@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from elasticdl.errors import JournalDamaged
 from elasticdl.launcher.interface import Exited
 from elasticdl.launcher.restarts import GiveUp, Restart, Restarts
 
@@ -27,7 +28,7 @@ def test_a_master_that_never_serves_is_given_up_after_the_limit() -> None:
 
     decisions = [restarts.decide(death(at, code=1), served=False) for at in range(3)]
 
-    assert decisions[:2] == [Restart(), Restart()]
+    assert decisions[:2] == [Restart(), Restart(0.5)]
     assert decisions[2] == GiveUp("the master ended 3 times within 60 s, last: exited with code 1", 1)
 
 
@@ -38,11 +39,26 @@ def test_a_master_that_serves_and_crashes_each_time_is_given_up_too() -> None:
     assert isinstance(restarts.decide(death(1, killed_by=signal.SIGSEGV), served=True), GiveUp)
 
 
+def test_each_pause_is_twice_as_long_as_the_one_before() -> None:
+    restarts = Restarts(limit=6, pause_s=0.5)
+
+    decisions = [restarts.decide(death(at, code=1), served=True) for at in range(5)]
+
+    assert decisions == [Restart(0.0), Restart(0.5), Restart(1.0), Restart(2.0), Restart(4.0)]
+
+
 def test_deaths_long_ago_are_forgotten() -> None:
     restarts = Restarts(limit=2, window_s=10)
 
     assert restarts.decide(death(0, code=1), served=False) == Restart()
     assert restarts.decide(death(11, code=1), served=False) == Restart()
+
+
+def test_deaths_before_the_clock_went_back_are_forgotten() -> None:
+    restarts = Restarts(limit=2, window_s=10)
+
+    assert restarts.decide(death(86_400, code=1), served=False) == Restart()
+    assert restarts.decide(death(5, code=1), served=False) == Restart()
 
 
 def test_a_wrong_job_is_not_tried_again() -> None:
@@ -61,3 +77,11 @@ def test_a_wrong_job_is_not_tried_again() -> None:
 )
 def test_an_end_says_why(exited: Exited, why: str) -> None:
     assert exited.why == why
+
+
+def test_a_master_that_refuses_its_journal_is_given_up_at_once() -> None:
+    decision = Restarts().decide(
+        death(0, code=JournalDamaged(12, "a record has a wrong checksum").exit_code), served=True
+    )
+
+    assert decision == GiveUp("the master refused its journal", 1)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
+
+import pytest
 
 from elasticdl.master.actions import Entry, WriteEntry
 from elasticdl.master.eventlog import EventLog
@@ -56,3 +60,23 @@ def test_a_torn_line_is_written_again(tmp_path: Path) -> None:
     log(path, 1, 2)
 
     assert times(path) == [1.0, 2.0]
+
+
+def test_a_disk_that_takes_half_a_line_gets_none(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    events = EventLog(path)
+    events.open()
+    events.write(entries(1))
+    limit, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limit[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            events.write(entries(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+
+    events.write(entries(2, 3))
+    events.close()
+
+    assert times(path) == [1.0, 2.0, 3.0]

@@ -6,13 +6,13 @@ import pytest
 
 from elasticdl.master import events as ev
 from elasticdl.master import ps_events
-from elasticdl.master.actions import LaunchPs, SignalPs, WriteEntry
+from elasticdl.master.actions import Action, LaunchPs, SignalPs, WriteEntry
 from elasticdl.master.fleet import PsState
 from elasticdl.ps.fleet import Fleet as Told
 from elasticdl.ps.slots import SLOTS
 from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver, job_spec, launched, noted, sent, signalled
-from tests.unit.master.ps_world import World
+from tests.unit.master.ps_world import NOTHING, World
 
 
 def world(ps: int = 2, *, replicas: int = 1, serving: bool = True, budget: int = 3, first_cut: str = "") -> World:
@@ -269,6 +269,9 @@ def test_copies_that_are_broken_are_made_anew() -> None:
     assert "mirror-broken" in fleet.notes
     (task,) = fleet.living[PsId("ps-0")].tasks
     assert (task.mirror, task.target) == (True, "ps-1")
+    fleet.work("ps-0")
+    assert fleet.notes.count("mirror-broken") == 1, "what was said before does not concern the new ones"
+    assert not fleet.living[PsId("ps-0")].tasks
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -407,3 +410,32 @@ def test_scaling_workers_leaves_ps_alone_and_the_other_way_round() -> None:
     actions = fleet.driver.do(ev.ScaleAsked(2))
 
     assert launched(actions) == ["worker-1"] and fleet.fleet.wish == 3
+
+
+def busy(fleet: World, ps: str, busy_s: float) -> list[Action]:
+    return fleet.see(fleet.driver.do(ps_events.PsBeatReceived(PsId(ps), 1, *NOTHING, busy_s=busy_s)))
+
+
+def test_a_ps_that_answers_heartbeats_but_no_requests_is_told_of_then_replaced() -> None:
+    fleet = world(2)
+    assert not noted(busy(fleet, "ps-1", 11.0))
+    actions = busy(fleet, "ps-1", 12.0)
+    assert noted(actions) == ["ps-stalled"]
+    assert sent(actions, "ps-1", "dump_stacks")
+    assert not [a for a in busy(fleet, "ps-1", 23.0) if isinstance(a, SignalPs)]
+
+    actions = busy(fleet, "ps-1", 24.5)  # a worker that waits for it fails after 30
+    assert SignalPs(PsId("ps-1"), signal.SIGKILL) in actions
+    assert "answers no requests: has been at one request for 24 s" in fleet.ps("ps-1").reason
+    assert fleet.ps("ps-1").state is PsState.LOST
+    assert fleet.ps("ps-0").state is PsState.SERVING
+    assert fleet.driver.state.job.ledger.budget.spent == 1
+    assert fleet.driver.replayed().dump() == fleet.driver.state.dump()
+
+
+def test_while_slots_move_a_request_may_take_long() -> None:
+    fleet = world(2)
+    fleet.see(fleet.driver.do(ev.ScaleAsked(0, 3)))
+    fleet.greet("ps-2")
+    assert fleet.fleet.task is not None
+    assert not noted(busy(fleet, "ps-1", 100.0))

@@ -8,9 +8,10 @@ import signal
 import pytest
 
 from elasticdl.master import events as ev
-from elasticdl.master.actions import ShowMetrics
+from elasticdl.master.actions import Action, ShowMetrics
+from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, WorkerId
-from tests.unit.master.driver import Driver, job_spec, noted, running, sent
+from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
 
 Sums = tuple[tuple[str, tuple[float, ...], float], ...]
 
@@ -104,6 +105,19 @@ def test_a_lost_workers_leases_are_given_to_the_next() -> None:
     assert (lease.shard, lease.done) == (0, 4)
 
 
+def test_a_lease_does_not_expire_because_its_master_was_away() -> None:
+    driver = evaluating()
+    driver.exchange("worker-0", 1)
+    away_s, lease_s = 1000.0, driver.state.job.spec.timing.lease_s
+
+    driver.now += away_s
+    restarted = driver.do(ev.MasterStarted(9))
+    assert "lease-expired" not in noted(restarted)
+    assert "lease-expired" not in noted(driver.wait(lease_s - 1.0))
+
+    assert "lease-expired" in noted(driver.wait(2.0))
+
+
 def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
     driver = predicting()
     driver.exchange("worker-0", 1)
@@ -112,8 +126,34 @@ def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
         driver.now += 1.0
         actions += driver.do(*(driver.heartbeat(worker) for worker in ("worker-0", "worker-1")))
 
-    assert noted(actions) == ["lease-expired"]
+    assert noted(actions)[:3] == ["worker-stalled", "lease-expired", "worker-lost"]
+    assert sent(actions, "worker-0", "dump_stacks")
+    assert signalled(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next one for ever, too"
     assert driver.exchange("worker-1", 1).leases[0][2].attempt == 2
+    assert driver.state.job.ledger.budget.spent == 1
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_a_worker_whose_evaluation_hangs_while_it_trains_is_replaced_after_the_limit() -> None:
+    driver = running(2)
+    driver.plan("worker-0", records=1000, validation=20)
+    driver.snapshot("worker-0", 1)
+    driver.exchange("worker-0", 1)
+
+    def train(seconds: int) -> list[Action]:
+        actions = []
+        for _ in range(seconds):
+            driver.now += 1.0
+            beats = [driver.heartbeat(worker, step=int(driver.now)) for worker in ("worker-0", "worker-1")]
+            actions += driver.do(*(beat._replace(activity=pb.EXCHANGING) for beat in beats))
+        return actions
+
+    actions = train(60)
+    assert [kind for kind in noted(actions) if kind != "epoch-ended"] == ["lease-expired"]
+    assert sent(actions, "worker-0", "dump_stacks")
+    assert not signalled(train(299))
+    assert signalled(train(2)) == [("worker-0", signal.SIGKILL)]
+    assert driver.phase == "running"
 
 
 def test_a_shard_that_fails_everywhere_ends_the_job_and_is_named() -> None:

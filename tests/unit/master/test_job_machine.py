@@ -86,13 +86,15 @@ class JobMachine(RuleBasedStateMachine):
             self.step += 1
             self.see(self.driver.enter(self.step, gap_s=0.1))
 
-    @rule(number=NUMBERS, back=st.integers(0, 2))
-    def drops_its_round(self, number: int, back: int) -> None:
+    @rule(number=NUMBERS, back=st.integers(0, 2), is_of_donor=st.booleans())
+    def drops_its_round(self, number: int, back: int, is_of_donor: bool) -> None:
         worker = self.pick(number, WorkerState.MEMBER, WorkerState.JOINING, WorkerState.LEAVING)
         newest = self.driver.state.job.ledger.rounds.newest
         if worker is not None and newest is not None:
             broken = max(1, newest.id - back)
-            self.see(self.driver.do(ev.RoundBroken(WorkerId(worker), self.driver.sequence(worker), broken, "")))
+            donors = [seat.donor for seat in newest.seats if is_of_donor and seat.worker == worker]
+            event = ev.RoundBroken(WorkerId(worker), self.driver.sequence(worker), broken, "", "".join(donors))
+            self.see(self.driver.do(event))
 
     @rule(number=NUMBERS, forward=st.booleans(), compute_s=st.sampled_from([0.0, 0.01, 0.05]))
     def beats(self, number: int, forward: bool, compute_s: float) -> None:

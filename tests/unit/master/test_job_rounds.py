@@ -272,12 +272,13 @@ def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job
     began = driver.now
     while driver.phase == "running" and driver.now - began < 2 * FRUITLESS_S:
         for worker in ("worker-0", "worker-1"):
-            event = ev.RoundBroken(WorkerId(worker), driver.sequence(worker), driver.newest.id, "gloo: lengths differ")
+            event = ev.RoundBroken(WorkerId(worker), driver.sequence(worker), driver.newest.id, "lengths differ")
             driver.do(event)
         quiet(driver, 0.5, "worker-0", "worker-1")
+    driver.export("worker-0")
 
     assert driver.phase == "failed"
-    assert "broke before a step ended" in driver.reason and "gloo: lengths differ" in driver.reason
+    assert "broke before a step ended" in driver.reason and "lengths differ" in driver.reason
     kinds = [entry.kind for entry in driver.state.job.ledger.recent]
     assert kinds.count("round-broken") == 1
 

@@ -110,10 +110,11 @@ def test_a_worker_that_keeps_failing_uses_up_the_budget_with_its_last_words() ->
 
 
 @pytest.mark.parametrize(("wrong_job", "exit_code"), [(True, 2), (False, 1)])
-def test_a_permanent_failure_ends_the_job(wrong_job: bool, exit_code: int) -> None:
+def test_a_permanent_failure_ends_the_job_once_its_state_is_kept(wrong_job: bool, exit_code: int) -> None:
     driver = running(2)
 
-    actions = driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "bad", wrong_job, True))
+    driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "bad", wrong_job, True))
+    actions = driver.export("worker-1")
 
     assert driver.phase == "failed"
     assert "bad" in driver.reason

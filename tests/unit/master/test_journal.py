@@ -1,20 +1,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elasticdl import __version__
+from elasticdl.errors import JournalDamaged, JournalUnreadable
+from elasticdl.frames import Encoder, Writer
 from elasticdl.master import codec
 from elasticdl.master import events as ev
-from elasticdl.master.journal import Journal, frame
+from elasticdl.master.journal import Journal, set_aside_earlier
 from elasticdl.master.phase import Outcome
+from elasticdl.master.replay import replay
+from elasticdl.master.state import JobState
 from elasticdl.spec import WorkerId
+from elasticdl.spec.directory import JobDirectory
+from tests.unit.master.driver import job_spec
 
 W = WorkerId("worker-0")
 
 
-def written(path: Path, *payloads: bytes) -> Path:
-    journal = Journal(path)
+def written(path: Path, *payloads: bytes, run: int = 1) -> Path:
+    journal = Journal(path, run)
     list(journal.replay())
     journal.append(list(payloads))
     journal.close()
@@ -22,10 +32,11 @@ def written(path: Path, *payloads: bytes) -> Path:
 
 
 def read(path: Path) -> list[bytes]:
-    journal = Journal(path)
-    found = list(journal.replay())
-    journal.close()
-    return found
+    journal = Journal(path, run=1)
+    try:
+        return list(journal.replay())
+    finally:
+        journal.close()
 
 
 def test_what_was_appended_is_replayed_in_order(tmp_path: Path) -> None:
@@ -35,27 +46,42 @@ def test_what_was_appended_is_replayed_in_order(tmp_path: Path) -> None:
     assert read(path) == [b"[1]", b"[2]", b"[3]"]
 
 
-@pytest.mark.parametrize("kept", range(len(frame(b"[2]"))))
-def test_a_torn_tail_is_cut_off_and_the_journal_goes_on(tmp_path: Path, kept: int) -> None:
+def test_a_torn_end_is_cut_off_and_the_journal_goes_on(tmp_path: Path) -> None:
     path = written(tmp_path / "journal", b"[1]")
-    path.write_bytes(path.read_bytes() + frame(b"[2]")[:kept])
+    whole = len(path.read_bytes())
+    content = written(path, b"[2]").read_bytes()
+    for size in range(whole, len(content)):
+        path.write_bytes(content[:size])
+        assert read(path) == [b"[1]"]
+        assert len(path.read_bytes()) == whole
+        written(path, b"[3]")
+        assert read(path) == [b"[1]", b"[3]"]
 
-    assert read(path) == [b"[1]"]
-    written(path, b"[3]")
-    assert read(path) == [b"[1]", b"[3]"]
+
+@pytest.mark.parametrize("kept", [0, 4, 30])
+def test_damage_is_told_and_the_file_kept_as_it_is(tmp_path: Path, kept: int) -> None:
+    path = written(tmp_path / "journal", b"[1]")
+    at = len(path.read_bytes())
+    damaged = bytearray(written(path, b"[2]").read_bytes() + written(path, b"[3]").read_bytes()[:kept])
+    damaged[at + 21] ^= 1
+    path.write_bytes(damaged)
+
+    with pytest.raises(JournalDamaged, match=rf"journal is damaged at byte {at}: .*journal verify.*--resume") as found:
+        read(path)
+
+    assert (found.value.at, found.value.exit_code) == (at, 65)
+    assert path.read_bytes() == damaged
 
 
-def test_nothing_after_a_damaged_record_is_believed(tmp_path: Path) -> None:
-    path = written(tmp_path / "journal", b"[1]", b"[2]", b"[3]")
-    content = bytearray(path.read_bytes())
-    content[len(frame(b"[1]")) + 9] ^= 1
-    path.write_bytes(bytes(content))
+def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal", b"[1]", run=2)
 
-    assert read(path) == [b"[1]"]
+    with pytest.raises(JournalDamaged, match="it is of run 2 of the job, and this is run 1"):
+        read(path)
 
 
 def test_a_compacted_journal_begins_with_the_state(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = Journal(tmp_path / "journal", run=1)
     list(journal.replay())
     journal.append([b"[1]"])
     journal.compact(b'{"state":1}')
@@ -71,6 +97,90 @@ def test_records_larger_than_a_piece_of_reading_survive(tmp_path: Path) -> None:
     large = b"[" + b"1" * (3 << 20) + b"]"
 
     assert read(written(tmp_path / "journal", large, b"[2]")) == [large, b"[2]"]
+
+
+def test_who_only_reads_makes_no_journal(tmp_path: Path) -> None:
+    assert read(tmp_path / "journal") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_earlier_run_left_on_a_claim_is_set_aside(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+    written(directory.journal, b"[1]", run=1700000000)
+    directory.events.write_text("{}\n")
+    directory.result.write_text("{}")
+
+    set_aside_earlier(directory, 1700000000)
+    assert directory.journal.exists()
+    set_aside_earlier(directory, 1700000009)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1700000000"]
+    assert len(list((tmp_path / "run-1700000000").iterdir())) == 3
+
+
+def replayed(path: Path, run: int = 1) -> bytes:
+    journal, state = Journal(path, run), JobState(job_spec())
+    try:
+        for _ in replay(journal, state):
+            pass
+    finally:
+        journal.close()
+    return state.dump()
+
+
+@given(bit=st.integers(0), size=st.integers(0))
+def test_a_damaged_journal_never_leads_to_another_state(
+    bit: int, size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "journal"
+    events = [ev.MasterStarted(7), ev.ReplicaStarted("worker-0", 5), ev.ScaleAsked(2), ev.StopAsked(False, "enough")]
+    states = []
+    for event in events:
+        written(path, codec.dump(event, 1.0))
+        states.append(replayed(path))
+    content = path.read_bytes()
+
+    path.write_bytes(content[: size % (len(content) + 1)])
+    try:
+        assert replayed(path) in [JobState(job_spec()).dump(), *states]
+    except JournalDamaged:
+        assert size % (len(content) + 1) < 100, "the beginning alone is refused"
+    damaged = bytearray(content)
+    damaged[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(damaged)
+    with pytest.raises((JournalDamaged, JournalUnreadable)):
+        replayed(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "what"),
+    [
+        (b'[1.0,"WorkerTeleported",["worker-0"]]', "the event .*WorkerTeleported"),
+        (b'[1.0,"MasterStarted",[7,"a field that is newer"]]', "the event .*a field that is newer"),
+        (b'{"phase":{"name":"pending"}}', "a whole state"),
+    ],
+)
+def test_what_a_newer_version_wrote_names_it(tmp_path: Path, record: bytes, what: str) -> None:
+    path = tmp_path / "journal"
+    encoder = Encoder(Writer(run=1, version="99.1"))
+    path.write_bytes(encoder.begin() + encoder.encode([codec.dump(ev.MasterStarted(7), 1.0), record]))
+
+    expected = rf"journal was written by ElasticDL 99\.1, and this is {__version__}, which cannot read {what}"
+    with pytest.raises(JournalUnreadable, match=expected):
+        replayed(path)
+
+
+def test_whoever_goes_on_says_which_version_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    encoder = Encoder(Writer(run=1, version="0.0.1"))
+    path.write_bytes(encoder.begin() + encoder.encode([b"[1]"]))
+    written(path, b"[2]")
+
+    journal = Journal(path, run=1)
+    versions: list[Any] = [journal.writer and journal.writer.version for _ in journal.replay()]
+    journal.close()
+
+    assert versions == ["0.0.1", __version__]
 
 
 STOPPED: Outcome = "stopped"

@@ -65,6 +65,22 @@ def test_one_worker_makes_the_first_state_and_another_if_it_dies() -> None:
     assert driver.exchange("worker-1", 2).leases
 
 
+def test_a_job_that_fails_stops_all_and_one_writes_what_is_on_the_ps() -> None:
+    driver = training(output="/out")
+    (_, _, lease) = driver.exchange("worker-1", 1).leases[0]
+    driver.exchange("worker-1", 2, step(lease, lease.stop - lease.start), want=0)
+
+    actions = driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "bad record", True, True))
+    assert sent(actions, "worker-0", "stop") and sent(actions, "worker-1", "stop")
+    driver.finish("worker-0", step=2)
+    (export,) = sent(driver.finish("worker-1", step=2), "worker-0", "export")
+    assert export.export.path == "", "there is no model to give"
+    driver.export("worker-0")
+
+    assert driver.phase == "failed" and "bad record" in driver.reason
+    assert getattr(driver.state.job.ledger.phase, "exit_code", None) == 2
+
+
 def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
     driver = training(output="/out")
     train_all(driver, "worker-1")

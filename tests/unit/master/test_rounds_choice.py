@@ -154,19 +154,18 @@ def test_a_split_gives_every_worker_something_and_loses_nothing(compute_s: list[
             assert all((counts[i] + 1) * compute_s[i] >= longest * (1 - 1e-9) for i in others)
 
 
-def test_newcomers_get_donors_in_turn_and_keep_the_one_they_have() -> None:
-    d, e = WorkerId("d"), WorkerId("e")
+def test_a_newcomer_that_pauses_is_not_waited_for_but_may_still_start_a_round() -> None:
+    joining = outlook([here(A)], [B, C], newest=[A])._replace(pausing=[B])
+    alone = outlook(newcomers=[B], expected=1)._replace(pausing=[B])
 
-    seats = rounds.seat([A, B, C, d, e], [1] * 5, holders=[A, B], donors={d: "b"})
-
-    assert [seat.donor for seat in seats] == ["", "", "a", "b", "b"]
-    assert [seat.first for seat in seats] == [0, 1, 2, 3, 4]
+    assert rounds.choose(joining) == rounds.Change((A, C), False, "c joins")
+    assert rounds.choose(alone) == rounds.Change((B,), True, "start of the job")
 
 
-def test_the_donor_of_a_takeover_is_the_one_that_leaves() -> None:
-    (seat,) = rounds.seat([B], [4], holders=[A], donors={})
+def test_seats_are_contiguous_and_name_the_donors_of_newcomers() -> None:
+    seats = rounds.seat([A, B, C], [1, 2, 1], {C: A})
 
-    assert seat.donor == "a"
+    assert [(seat.first, seat.ranks, seat.donor) for seat in seats] == [(0, 1, ""), (1, 2, ""), (3, 1, "a")]
 
 
 def test_a_split_is_unbalanced_when_a_fifth_of_the_step_could_be_saved() -> None:

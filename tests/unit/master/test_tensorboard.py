@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -66,3 +68,38 @@ def test_a_resumed_job_replaces_what_its_earlier_run_has_drawn_beyond_the_checkp
     shown = EventAccumulator(str(tmp_path))
     shown.Reload()
     assert [event.step for event in shown.Tensors("loss")] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_disk_refuses_is_drawn_when_it_takes_it_again(tmp_path: Path) -> None:
+    place = tmp_path / "curves"
+    place.write_text("no directory can be here")
+    curves = Curves(place, 0, STARTED_AT)
+    curves.losses(points(1, 5), [])
+    curves.flush()
+
+    place.unlink()
+    curves.losses(points(6, 7), [])
+    curves.close()
+
+    assert steps(place, "loss") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_error_in_the_middle_of_a_file_loses_no_point(tmp_path: Path) -> None:
+    curves = Curves(tmp_path, 0, STARTED_AT)
+    curves.losses(points(1, 3), [])
+    curves.flush()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    (path,) = tmp_path.glob("*tfevents*")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limit[1]))
+    try:
+        curves.losses(points(4, 6), [])
+        curves.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+
+    curves.losses(points(7, 8), [])
+    curves.close()
+
+    assert sorted(set(steps(tmp_path, "loss"))) == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -82,6 +82,14 @@ def test_a_slot_without_rows_is_named() -> None:
         chain.counting()
 
 
+def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() -> None:
+    everything, one = flags(range(SLOTS)), flags([3])
+    chain = Chain(cut="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),))
+
+    with pytest.raises(CheckpointCorrupt, match="no file has the rows of slot 3"):
+        chain.counting()
+
+
 def test_text_that_is_no_index_is_refused() -> None:
     with pytest.raises(CheckpointCorrupt, match=r"index\.json is no index of a cut"):
         Chain.parse('{"cut": 3}', "index.json")

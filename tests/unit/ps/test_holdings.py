@@ -87,7 +87,8 @@ def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
 def test_what_is_wrong_is_refused_by_name() -> None:
     held = holdings()
     told = {
-        held.answer(push(rate=float("nan"))).text: b"learning rate: expected a finite number. Received: nan",
+        held.answer(push(rate=float("nan"))).text: b"learning rate: expected a finite number of 32 bits. Received: nan",
+        held.answer(push(rate=1e39)).text: b"learning rate: expected a finite number of 32 bits. Received: 1e+39",
         held.answer(
             push()._replace(parts=(Part(7, NO_IDS, NO_ROWS),))
         ).text: b"expected a table below 1, in the order of DECLARE. Received: 7",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from hypothesis import strategies as st
 
 from elasticdl.ps import _native, wire
 from elasticdl.ps.wire import Kind, Malformed, Message, Part, Transport
+from tests.fuzz import ps_wire
 from tests.unit.ps.messages import MESSAGES
 
 
 def frames(message: Message) -> list[bytes]:
-    return [frame.tobytes() if isinstance(frame, np.ndarray) else frame for frame in wire.encode(message)]
+    return [bytes(frame) for frame in wire.encode(message)]
 
 
 @given(MESSAGES)
@@ -51,7 +54,7 @@ def test_what_is_cut_mixed_or_changed_is_refused_or_understood(message: Message,
     assert all(part.ids.dtype == np.int64 and part.rows.dtype == np.float32 for part in found.parts)
 
 
-@pytest.mark.parametrize("broken", [[], [b""], [b"x" * 80, b""], [b"EDP2" + bytes(76), b""]])
+@pytest.mark.parametrize("broken", [[], [b""], [b"x" * 80, b""], [b"EDP3" + bytes(84), b""]])
 def test_frames_of_others_are_malformed(broken: list[bytes]) -> None:
     with pytest.raises(Malformed):
         wire.decode(broken)
@@ -90,3 +93,55 @@ def test_float16_is_that_of_numpy() -> None:
             narrowed = np.empty(values.shape, np.uint16)
             _native.narrow(values, narrowed, False)
             assert np.array_equal(narrowed.view(np.float16), values.astype(np.float16), equal_nan=True)
+
+
+@pytest.mark.parametrize("transport", Transport)
+@pytest.mark.parametrize("where", [0, 64])
+def test_a_part_makes_no_room_for_rows_that_were_not_sent(transport: Transport, where: int) -> None:
+    header, text = frames(Message(Kind.PUSH, 1, memory=7))
+    header = header[:6] + struct.pack("<H", 1) + header[8:]
+    part = struct.pack("<HBxIIIQ", 0, transport, 0, 2**32 - 1, 2**20, where)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Malformed):
+            wire.decode([header, text, part, b"four"])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()
+
+
+@given(MESSAGES, st.data())
+def test_no_frames_make_the_receiver_use_more_memory_than_a_few_times_their_size(message: Message, data: Any) -> None:
+    changed = bytearray(ps_wire.join(frames(message)))
+    for at in data.draw(st.lists(st.integers(0, len(changed) - 1), max_size=8)):
+        changed[at] = data.draw(st.sampled_from([0, 1, 127, 255]))
+    tracemalloc.start()
+    try:
+        ps_wire.fuzz_one(bytes(changed))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 20 * len(changed) + (1 << 18)
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_large_array_travels_in_several_frames(transport: Transport) -> None:
+    rows = np.arange(3 * wire.FRAME_BYTES // 4 + 6, dtype=np.float32).reshape(-1, 3) % 128
+    message = Message(Kind.PUSH, 1, parts=(Part(0, np.arange(len(rows)), rows),), transport=transport)
+
+    sent = frames(message)
+    found = wire.decode(sent).parts[0]
+
+    assert max(len(frame) for frame in sent) == wire.FRAME_BYTES
+    assert (found.rows == rows).all()
+    assert (found.ids == np.arange(len(rows))).all()
+    for number in range(3, len(sent)):
+        with pytest.raises(Malformed):
+            wire.decode([*sent[:number], *sent[number + 1 :]])
+
+
+def test_the_token_is_read_before_anything_else_is_looked_at() -> None:
+    header, text = frames(Message(Kind.PUSH, 9, token=b"0123456789abcdef"))
+    broken = header[:4] + b"\xff" * 12 + header[16:]
+
+    assert wire.token_of([broken, text, b"no part"]) == (b"0123456789abcdef", 9)

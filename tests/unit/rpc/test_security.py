@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.rpc import security
-from elasticdl.spec import SecuritySpec
+from elasticdl.tls import Identity
 
 
 def test_the_token_of_the_job_opens_the_door() -> None:
@@ -18,13 +18,19 @@ def test_anything_else_does_not(received: tuple[tuple[str, str], ...]) -> None:
     assert not security.is_authorized(received, "secret")
 
 
+def test_a_call_says_of_which_run_it_is() -> None:
+    assert security.is_of_run(security.metadata("secret", 3), 3)
+    assert not security.is_of_run(security.metadata("secret", 3), 2)
+    assert not security.is_of_run(security.metadata("secret"), 3)
+
+
 def test_a_job_without_certificates_has_no_tls() -> None:
-    assert security.channel_credentials(SecuritySpec()) is None
-    assert security.server_credentials(SecuritySpec()) is None
+    assert security.channel_credentials(None) is None
+    assert security.server_credentials(None) is None
 
 
 def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
-    missing = str(tmp_path / "none.pem")
+    missing = tmp_path / "none.pem"
 
     with pytest.raises(SpecError, match=r"security\.authority: expected a readable PEM file, received .*none\.pem"):
-        security.channel_credentials(SecuritySpec(certificate=missing, key=missing, authority=missing))
+        security.channel_credentials(Identity(missing, missing, missing))

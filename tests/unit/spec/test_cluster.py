@@ -208,3 +208,8 @@ def test_every_default_of_a_cluster_is_valid_when_written_down() -> None:
     cluster = ClusterSpec(image="x")
 
     assert ClusterSpec.model_validate_json(cluster.model_dump_json()) == cluster
+
+
+def test_a_quantity_beyond_all_nodes_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than any node has"):
+        amount("9" * 400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def test_a_key_at_the_wrong_place_is_refused_with_the_right_place(key: str) -> N
 
 
 def test_an_unrecognisable_key_is_refused_with_the_known_ones() -> None:
-    assert complaint({"checkpoint": {"zzz": 3}}).endswith("known here: directory, steps, keep, initial, resume")
+    known = "known here: directory, steps, keep, initial, resume, retry_s"
+    assert complaint({"checkpoint": {"zzz": 3}}).endswith(known)
 
 
 def test_workers_4_to_2_is_refused_in_one_line() -> None:
@@ -167,3 +169,21 @@ def test_what_an_unmodified_script_would_never_hear_of_is_refused(given: dict[st
 
     with pytest.raises(SpecError, match=f"{place}.*script.compat=ddp"):
         load.resolve({"name": "job", "kind": "script", "script": script, **given})
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "x" * 5000, "a,b" * 2000])
+def test_a_path_that_cannot_exist_is_anchored_all_the_same(path: str) -> None:
+    assert load.anchor({"data": {"training": path}, "output": path}, Path("/here"))["output"].startswith("/here/")
+
+
+def test_a_path_with_a_nul_is_refused() -> None:
+    with pytest.raises(SpecError, match="NUL"):
+        load.anchor({"output": "~\0/x"}, Path("/here"))
+
+
+def test_an_infinite_parameter_reaches_the_worker_as_it_is() -> None:
+    job = load.resolve({"name": "a", "model": {"definition": "m.m.f", "params": {"clip": math.inf}}})
+
+    assert job.model is not None
+    again = type(job).model_validate_json(job.model_dump_json())
+    assert again.model is not None and again.model.params == {"clip": math.inf}

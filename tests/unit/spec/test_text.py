@@ -38,3 +38,38 @@ def test_a_key_that_stands_twice_is_refused_with_its_line() -> None:
 
 def test_a_word_like_a_number_stays_a_word() -> None:
     assert parse_yaml("[1e, e5, 1e5x, 0x10, v1e3]", "here") == ["1e", "e5", "1e5x", 16, "v1e3"]
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (bomb(9), "aliases stand for more than 10000 values"),
+        ("[" * 100_000, "nested deeper than 100 levels"),
+        ("&a [*a]", "an alias of what it is inside of"),
+        ("<<: &x {<<: *x}", "an alias of what it is inside of"),
+        ('"\\ud800"', "half of a surrogate pair"),
+        ("2001-13-99", "month must be in 1..12"),
+        ("1" * 5000, "4300 digits"),
+        ("!!int ''", "not valid YAML"),
+        ("!!bool maybe", "not valid YAML"),
+        ("!!timestamp now", "not valid YAML"),
+        ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    ],
+)
+def test_no_text_ends_the_process_or_fills_its_memory(text: str, complaint: str) -> None:
+    with pytest.raises(SpecError, match=f"here.*{complaint}"):
+        parse_yaml(text, "here")
+
+
+def test_aliases_that_a_person_writes_are_followed() -> None:
+    text = "a: &a {cpu: 1}\nb: *a\nc: {<<: *a, memory: 2Gi}\nd: [" + ", ".join(["*a"] * 1000) + "]"
+
+    found = parse_yaml(text, "here")
+
+    assert found["b"] == {"cpu": 1} and found["c"] == {"cpu": 1, "memory": "2Gi"} and len(found["d"]) == 1000

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.testing.faults import Fault, Faults, Moment
+from elasticdl.testing.faults import Fault, Faults, InjectedFault, Moment
 
 
 def test_a_worker_gets_its_own_faults_only() -> None:
@@ -48,3 +48,13 @@ def test_a_fault_strikes_at_its_moment_only(monkeypatch: pytest.MonkeyPatch) -> 
     faults.strike(5, "computed")
 
     assert struck == [(os.getpid(), signal.SIGTERM)]
+
+
+def test_a_thread_fails_where_that_was_asked_for() -> None:
+    text = "worker-1/elasticdl-saver=raise,worker-1@3:begin=SIGTERM,worker-0/door=raise"
+    faults = Faults.parse(text, "worker-1")
+
+    faults.strike_thread("door")
+    with pytest.raises(InjectedFault, match="in elasticdl-saver"):
+        faults.strike_thread("elasticdl-saver")
+    assert faults.faults == (Fault("worker-1", 3, "begin", signal.SIGTERM),)

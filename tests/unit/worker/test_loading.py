@@ -13,6 +13,7 @@ import torch
 from elasticdl.collective.tree import Share
 from elasticdl.data.mapped import as_source
 from elasticdl.data.plan import Plan
+from elasticdl.data.skipping import BadRecords
 from elasticdl.errors import DataError
 from elasticdl.worker.fetch import ItemFetcher, preserve_random_state
 from elasticdl.worker.loading import ItemRequests, LoadedFeed, LoaderOptions, move_to
@@ -188,3 +189,51 @@ def test_structures_are_moved_to_a_device_as_they_are() -> None:
     moved = move_to({"a": [torch.zeros(1), (torch.zeros(2), "text")], "b": Encoding(x=torch.zeros(3))}, meta)
     assert moved["a"][0].device == meta and moved["a"][1][0].device == meta and moved["a"][1][1] == "text"
     assert isinstance(moved["b"], Encoding) and moved["b"]["x"].device == meta
+
+
+class Flawed(Numbers):
+    """Some items cannot be read: each as often as is said of it."""
+
+    def __init__(self, count: int, failures: dict[int, int]) -> None:
+        super().__init__(count)
+        self.failures = failures
+
+    def __getitem__(self, number: int) -> int:
+        if self.failures.get(number, 0) > 0:
+            self.failures[number] -= 1
+            raise ValueError(f"item {number} is broken")
+        return number
+
+
+def test_an_item_that_fails_once_is_read_again() -> None:
+    plan = Plan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
+    feed = feed_of(Flawed(8, {2: 1}), plan)
+    feed.expect(0, Share(0, 2))
+
+    assert [value(feed, 0, rank) for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -> None:
+    plan = Plan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
+    told: list[tuple[int, str]] = []
+    fetcher = ItemFetcher(as_source(Flawed(8, {2: 99, 5: 99}), "numbers"), list, plan.seed, skips_bad=True)
+    bad = BadRecords(2, lambda source, record, why: told.append((record, why)))
+    feed = LoadedFeed(ItemRequests(fetcher, plan, None, bad), plan, LoaderOptions(), CPU).start()
+    feed.expect(0, Share(0, 2))
+
+    batches = [feed.batch(0, rank) for rank in range(2)]
+
+    assert [batch.value for batch in batches if batch] == [[0, 1, 3], [4, 6, 7]]
+    assert [batch.size for batch in batches if batch] == [3, 3]
+    assert told == [
+        (2, "numbers, item 2: ValueError: item 2 is broken"), (5, "numbers, item 5: ValueError: item 5 is broken")
+    ]  # fmt: skip
+
+
+def test_an_item_that_fails_again_is_an_error_with_the_option_where_it_does_not() -> None:
+    plan = Plan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
+    feed = feed_of(Flawed(8, {2: 99}), plan)
+    feed.expect(0, Share(0, 2))
+
+    with pytest.raises(DataError, match=r"numbers, item 2: ValueError: item 2 is broken \(--bad_records=N skips"):
+        feed.batch(0, 0)

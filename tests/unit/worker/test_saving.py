@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,8 +14,10 @@ from elasticdl.checkpoint import store
 from elasticdl.checkpoint.image import Image
 from elasticdl.errors import CheckpointFailed, SpecError, StoreUnavailable
 from elasticdl.model.callbacks import Callback
+from elasticdl.worker import saving as saving_module
 from elasticdl.worker.link import Link
 from elasticdl.worker.saving import Saver
+from tests.waiting import until
 
 
 class State:
@@ -38,17 +41,24 @@ class Disk:
         return directory / "checkpoint"
 
 
-def saver(told: list[str], reply_s: float = 0.0) -> Saver:
-    timing = SimpleNamespace(reply_s=reply_s, heartbeat_s=0.01)
+def saver(
+    told: list[str],
+    notices: list[str] | None = None,
+    directory: Path = Path("/place"),
+    rescue: Sequence[Path] = (),
+) -> Saver:
+    heard: list[str] = [] if notices is None else notices
     link = SimpleNamespace(
         report_losses=lambda: None,
-        timing=timing,
+        timing=SimpleNamespace(heartbeat_s=0.01),
         checkpoint=lambda step, path, *rest: told.append(path),
+        notice=lambda kind, reason, step: heard.append(f"{kind} of step {step}: {reason}"),
         wait_end=lambda seconds: None,
     )
     return Saver(
-        State(), lambda step, directory: lambda place: {}, cast(Link, link), Path("/place"), 3, {}, one_at_a_time=False
-    )
+        State(), lambda step, directory: lambda place: {}, cast(Link, link), directory, 3, {},
+        one_at_a_time=False, retry_s=0.0, rescue=rescue,
+    )  # fmt: skip
 
 
 def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +82,50 @@ def test_the_last_checkpoint_that_cannot_be_written_is_an_error_with_the_reason(
 
     with pytest.raises(CheckpointFailed, match="the last checkpoint cannot be written: s3://bucket: the store did not"):
         saver([]).finish()
+
+
+FULL = CheckpointFailed("cannot write /place/checkpoint-000000007: No space left on device")
+
+
+def test_a_full_disk_costs_a_checkpoint_which_is_tried_again_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, told, notices = Disk(FULL), list[str](), list[str]()
+    monkeypatch.setattr(store, "write", disk)
+    monkeypatch.setattr(saving_module, "FIRST_S", 0.001)
+    saving = saver(told, notices)
+
+    saving.save()
+    for _ in range(3):
+        assert disk.asked.acquire(timeout=60), "it is tried again though nobody asks for another"
+    disk.error = None
+
+    until("the checkpoint", lambda: told == ["/place/checkpoint"])
+    assert len(notices) == 1, "said once, however often it fails"
+    assert notices[0].startswith("checkpoint-failed of step 7: cannot write")
+
+
+def test_what_nobody_foresaw_does_not_end_the_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, told = Disk(MemoryError("no room for the copy")), list[str]()
+    monkeypatch.setattr(store, "write", disk)
+    saving = saver(told)
+
+    saving.save()
+    assert disk.asked.acquire(timeout=60)
+    disk.error = None
+    saving.finish()
+
+    assert told[-1:] == ["/place/checkpoint"]
+
+
+def test_a_last_checkpoint_without_a_place_is_kept_elsewhere_and_the_error_says_where(tmp_path: Path) -> None:
+    full = tmp_path / "no-directory"
+    full.write_text("")  # what cannot hold a directory stands for a disk that is full
+
+    with pytest.raises(CheckpointFailed, match=f"--checkpoint_dir_for_init={tmp_path}/rescued/checkpoint-000000007"):
+        saver([], directory=full, rescue=[full, tmp_path / "rescued"]).finish()
+
+    assert store.read(tmp_path / "rescued" / "checkpoint-000000007")[0].step == 7
 
 
 def test_a_refusal_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

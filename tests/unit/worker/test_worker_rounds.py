@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
 
 from elasticdl.collective.group import Group
+from elasticdl.collective.mesh import Peer
 from elasticdl.collective.tree import Share
 from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -37,14 +38,14 @@ class Builder:
     def __init__(self) -> None:
         self._outcomes: dict[int, Future[FakeGroup | str]] = {}
         self._lock = threading.Lock()
-        self.asked: dict[int, tuple[int, int, str]] = {}
+        self.asked: dict[int, tuple[int, list[Peer]]] = {}
 
     def _outcome(self, round_id: int) -> Future[FakeGroup | str]:
         with self._lock:
             return self._outcomes.setdefault(round_id, Future())
 
-    def build(self, round_id: int, rank: int, size: int, where: str) -> Group:
-        self.asked[round_id] = (rank, size, where)
+    def build(self, round_id: int, rank: int, peers: Sequence[Peer]) -> Group:
+        self.asked[round_id] = (rank, list(peers))
         outcome = self._outcome(round_id).result()
         if isinstance(outcome, str):
             raise RoundBroken(outcome)
@@ -85,7 +86,7 @@ def message(round_id: int, *workers: str, forced: bool = False, donors: dict[str
         members.append(
             pb.Member(
                 worker=worker,
-                store_address=f"{worker}:1",
+                peer_address=f"{worker}:1",
                 first_logical_rank=2 * rank,
                 logical_ranks=2,
                 donor=donor,
@@ -126,7 +127,8 @@ def test_a_forced_round_is_waited_for_and_entered(rounds: Rounds, builder: Build
     assert seat is not None
     assert (seat.round, seat.workers, seat.share) == (1, (ME, "worker-1"), Share(0, 2))
     assert seat.group is cast(Any, group)
-    assert builder.asked[1] == (0, 2, f"{ME}:1")
+    rank, peers = builder.asked[1]
+    assert (rank, len(peers), peers[0]) == (0, 2, Peer(ME, f"{ME}:1"))
 
 
 def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: Rounds, builder: Builder) -> None:
@@ -247,7 +249,7 @@ def test_a_newcomer_waits_for_a_round_that_brings_the_state(rounds: Rounds) -> N
     newest = wait(rounds, holds_state=False)
 
     assert newest.id == 2
-    assert rounds.donor_of(newest) == "worker-1:2"
+    assert rounds.donor_of(newest) == ("worker-1", "worker-1:2")
 
 
 def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: Rounds, builder: Builder) -> None:

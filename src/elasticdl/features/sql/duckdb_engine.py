@@ -44,6 +44,7 @@ class DuckdbEngine:
         try:
             self._connection = self._connect(memory)
             self._relation = self._open()
+            self._confine()
         except BaseException:
             self.close()
             raise
@@ -102,9 +103,11 @@ class DuckdbEngine:
         settings = {"temp_directory": str(self._directory / "spilled"), "TimeZone": "UTC"}
         for setting, value in settings.items():
             connection.execute(f"SET {setting} = {_DIALECT.literal(value)}")
-        for switch, state in (("preserve_insertion_order", False), ("enable_progress_bar", True)):
+        switches = {"preserve_insertion_order": False, "enable_progress_bar": True, "enable_progress_bar_print": False}
+        # A file that is attached must not bring code along.
+        switches |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        for switch, state in switches.items():
             connection.execute(f"SET {switch} = {str(state).lower()}")
-        connection.execute("SET enable_progress_bar_print = false")
         connection.execute(f"SET threads = {min(len(os.sched_getaffinity(0)), 4)}")
         return connection
 
@@ -121,6 +124,16 @@ class DuckdbEngine:
                     raise DataError(f"{path}: no such DuckDB file")
                 self._execute(f"ATTACH {_DIALECT.literal(path)} AS asked (READ_ONLY)")
                 return f"asked.{_DIALECT.identifier(schema)}.{_DIALECT.identifier(table)}"
+
+    def _confine(self) -> None:
+        """From here on DuckDB opens the files of the source and nothing else: no other file, no address.
+
+        A view or a macro in a database somebody else made could name any of them. SQL cannot undo it.
+        """
+        paths = self._source.paths if not isinstance(self._source, DuckdbTable) else ()  # a table is attached already
+        allowed = ", ".join(_DIALECT.literal(path) for path in paths)
+        self._execute(f"SET allowed_paths = [{allowed}]")
+        self._execute("SET enable_external_access = false")
 
     def _stage(self, columns: Sequence[Column], question: Question, progress: Progress) -> str:
         def told(done: float) -> None:

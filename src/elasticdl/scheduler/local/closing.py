@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from elasticdl.errors import SpecError
-from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.directory import JobDirectory, write_json
 
 _EXIT_CODES = {"failed": SpecError.exit_code, "stopped": 130}
 
@@ -17,4 +16,4 @@ def close(directory: JobDirectory, phase: str, reason: str) -> None:
         return
     now = time.time()
     result = {"phase": phase, "reason": reason, "exit_code": _EXIT_CODES[phase], "started_at": now, "ended_at": now}
-    write_private(directory.result, json.dumps(result))
+    write_json(directory.result, result)

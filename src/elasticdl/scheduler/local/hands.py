@@ -30,7 +30,7 @@ from elasticdl.scheduler.local.events import (
     Suspend,
 )
 from elasticdl.scheduler.local.queue import Queue
-from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.directory import JobDirectory
 
 REACH_S = 10.0  # a master that was launched this moment, or killed, is there by then
 AT_ONCE = 8
@@ -96,7 +96,7 @@ class Hands:
             elif resumes or not directory.spec.exists():
                 make_again(directory, spec)
             else:
-                write_private(directory.spec, spec.model_dump_json(indent=2))
+                directory.write_spec(spec)
             process.start(directory, attached_fd=None, environ=submission.environ)
         self.follow(action.name)
 

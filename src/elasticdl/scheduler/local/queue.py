@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.errors import SpecError
+from elasticdl.errors import SpecError, StateDamaged
 from elasticdl.scheduler.local.standing import Report
 from elasticdl.scheduler.local.submission import Submission
-from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +37,16 @@ class Queue:
 
     def put(self, submission: Submission) -> None:
         self._entries.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(self._entry(submission.name), json.dumps(submission.to_document(), indent=1))
+        write_json(self._entry(submission.name), submission.to_document())
 
     def find(self, name: str) -> Submission | None:
         """SpecError for a file that holds no submission."""
         path = self._entry(name)
         try:
-            return Submission.from_document(json.loads(path.read_text()))
-        except FileNotFoundError:
-            return None
+            document = read_json(path)
+            return Submission.from_document(document) if document is not None else None
+        except StateDamaged as exc:
+            raise SpecError(f"{exc}; submit the job again") from exc
         except ValueError as exc:
             raise SpecError(f"{path}: {exc}") from exc
 

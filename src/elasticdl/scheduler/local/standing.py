@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,7 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from elasticdl.spec.directory import read_json, write_private
+from elasticdl.errors import StateDamaged
+from elasticdl.spec.directory import read_json, write_json
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Report:
         return sum(one.workers * one.devices for one in self.jobs.values())
 
     def save(self, path: Path) -> None:
-        write_private(path, json.dumps(asdict(self), indent=1))
+        write_json(path, asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> Report | None:
@@ -99,7 +99,7 @@ class Report:
             if document is None:
                 return None
             return cls(**document | {"jobs": {name: _standing(one) for name, one in document["jobs"].items()}})
-        except (ValueError, KeyError, TypeError) as exc:
+        except (StateDamaged, ValueError, KeyError, TypeError) as exc:
             _log.warning("%s is not understood: %r", path, exc)
             return None
 

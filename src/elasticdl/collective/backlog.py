@@ -1,0 +1,116 @@
+"""What a newcomer is still to be sent, and how much of it the donor keeps. Pure.
+
+One image at a time, then the updates that followed it. What is unsent never exceeds the bytes of the image, of one
+update and of a fixed slack; beyond that the updates are dropped, and a fresh image is asked for once all that was begun
+is sent. The bound costs nobody a join: what is sent makes room, so a connection that carries updates as fast as they
+are made never reaches it, and one that does not could not follow by updates anyway.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+SLACK_BYTES = 64 << 20
+
+
+class _Outgoing:
+    """A frame, as far as it is not sent."""
+
+    def __init__(self, pieces: Iterable[memoryview], *, is_image: bool) -> None:
+        self.pieces = deque(piece for piece in pieces if piece)
+        self.is_image = is_image
+        self.is_begun = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        return sum(len(piece) for piece in self.pieces)
+
+
+class Backlog:
+    """Not safe for threads: its owner holds a lock."""
+
+    def __init__(self, slack_bytes: int = SLACK_BYTES) -> None:
+        self._slack_bytes = slack_bytes
+        self._frames: deque[_Outgoing] = deque()
+        self._image_bytes = 0
+        self._update_bytes = 0  # of the largest since the image
+        self.unsent_bytes = 0
+        self.is_following = False  # the newcomer can use the next update
+        self.overtaken = 0  # how often updates came faster than they were taken
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._frames
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether an image would help, and nothing is under way before it."""
+        return not self.is_following and not self._frames
+
+    @property
+    def most_bytes(self) -> int:
+        """The bound of `unsent_bytes`, where no frame had to be taken whatever its size."""
+        return self._image_bytes + self._update_bytes + self._slack_bytes
+
+    def put_image(self, pieces: Iterable[memoryview]) -> None:
+        assert self.needs_image, "an image behind another would be a second copy of the state"
+        image = _Outgoing(pieces, is_image=True)
+        self._image_bytes, self._update_bytes = image.unsent_bytes, 0
+        self._append(image)
+        self.is_following = True
+
+    def put_update(self, pieces: Iterable[memoryview], *, is_last: bool = False) -> bool:
+        """Take the update that follows; False where it is dropped, with all others that were not begun.
+
+        The last one is always taken: a newcomer that is told to enter a round is close behind.
+        """
+        assert self.is_following, "an update that the newcomer could not apply"
+        update = _Outgoing(pieces, is_image=False)
+        self._update_bytes = max(self._update_bytes, update.unsent_bytes)
+        if self.unsent_bytes + update.unsent_bytes > self.most_bytes and not is_last:
+            self.start_over()
+            self.overtaken += 1
+            return False
+        self._append(update)
+        return True
+
+    def put_message(self, pieces: Iterable[memoryview]) -> None:
+        """Something small that belongs to no state."""
+        self._append(_Outgoing(pieces, is_image=False))
+
+    def start_over(self) -> None:
+        """The updates that wait are of no use any more: an update was not put, only an image helps."""
+        self.is_following = False
+        kept = [frame for frame in self._frames if frame.is_begun or frame.is_image]
+        self._frames = deque(kept)
+        self.unsent_bytes = sum(frame.unsent_bytes for frame in kept)
+
+    def drop(self) -> None:
+        """Nothing will be sent any more."""
+        self._frames.clear()
+        self.unsent_bytes, self.is_following = 0, False
+
+    def next_piece(self) -> memoryview | None:
+        """What is to be sent now. From here on its frame is sent to the end: a part of one cannot be taken back."""
+        if not self._frames:
+            return None
+        self._frames[0].is_begun = True
+        return self._frames[0].pieces[0]
+
+    def sent(self, count: int) -> None:
+        """So many bytes of `next_piece` are sent."""
+        if not count or not self._frames:
+            return  # dropped meanwhile
+        frame = self._frames[0]
+        piece = frame.pieces.popleft()
+        if count < len(piece):
+            frame.pieces.appendleft(piece[count:])
+        self.unsent_bytes -= count
+        if not frame.pieces:
+            self._frames.popleft()
+
+    def _append(self, frame: _Outgoing) -> None:
+        if frame.pieces:
+            self._frames.append(frame)
+            self.unsent_bytes += frame.unsent_bytes

@@ -1,0 +1,317 @@
+"""Connections between all members of a round, and the one thread that moves bytes on them.
+
+Every pair of members has one connection, made through the door of the lower rank. Messages arrive in the order in
+which they were sent; each is preceded by its number and length, and one that is not the expected one breaks the
+mesh: members that disagree on what to do must not mix up their gradients. The thread never blocks in a connection,
+so the mesh can be aborted at any moment, and once it is broken nothing of it touches a tensor any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from elasticdl.collective.door import Credentials, Greeting, Purpose, call, shut
+from elasticdl.errors import RoundBroken
+from elasticdl.vital import VitalThread
+
+_HEADER = struct.Struct("!QQ")  # number of the message on this connection, its bytes
+_COPIED_BYTES = 16 << 10  # a message up to this size goes out in one piece with its header
+_MOST_CALLS = 8  # at a time, while a mesh is built
+
+Piece = tuple[int, memoryview]  # member, bytes to send or room for those to be received
+
+
+class Peer(NamedTuple):
+    """A member of a round, and where its door is."""
+
+    worker: str
+    address: str
+
+
+class Arrivals:
+    """Connections of members that came before this worker began to build their round."""
+
+    def __init__(self, keep_s: float) -> None:
+        self._keep_s = keep_s
+        self._changed = threading.Condition()
+        self._connections: dict[tuple[int, int], tuple[str, socket.socket, float]] = {}
+
+    def add(self, greeting: Greeting, connection: socket.socket) -> None:
+        """Of the door's thread."""
+        now = time.monotonic()
+        with self._changed:
+            late = [key for key, (_, _, came_at) in self._connections.items() if now - came_at > self._keep_s]
+            for key in [*late, (greeting.round, greeting.rank)]:
+                if key in self._connections:
+                    self._connections.pop(key)[1].close()
+            self._connections[greeting.round, greeting.rank] = greeting.worker, connection, now
+            self._changed.notify_all()
+
+    def take(self, round_id: int, rank: int, worker: str, deadline: float) -> socket.socket:
+        """The connection of a member; waits for it. Raises RoundBroken where it does not come in time."""
+        key = (round_id, rank)
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._connections, max(0.0, deadline - time.monotonic())):
+                raise RoundBroken(f"{worker} did not connect")
+            said, connection, _ = self._connections.pop(key)
+        if said != worker:
+            connection.close()
+            raise RoundBroken(f"{said} connected as rank {rank}, which is {worker}'s")
+        return connection
+
+    def close(self) -> None:
+        with self._changed:
+            while self._connections:
+                self._connections.popitem()[1][1].close()
+
+
+def connect(
+    round_id: int, rank: int, peers: Sequence[Peer], credentials: Credentials, arrivals: Arrivals, timeout_s: float
+) -> Mesh:
+    """Meet all members of a round. Raises RoundBroken where one is not there in time."""
+    deadline = time.monotonic() + timeout_s
+    greeting = Greeting(credentials.worker, Purpose.ROUND, credentials.run, round_id, rank)
+
+    def meet(other: int) -> socket.socket:
+        if other > rank:
+            return arrivals.take(round_id, other, peers[other].worker, deadline)
+        try:
+            return call(peers[other].address, credentials, greeting, max(0.001, deadline - time.monotonic()))
+        except OSError as exc:
+            raise RoundBroken(f"{peers[other].worker} at {peers[other].address}: {exc}") from exc
+
+    others = [other for other in range(len(peers)) if other != rank]
+    if not others:
+        return Mesh({})
+    with ThreadPoolExecutor(min(len(others), _MOST_CALLS), "meet") as pool:
+        meetings = [pool.submit(meet, other) for other in others]
+    failures = [failure for meeting in meetings if (failure := meeting.exception()) is not None]
+    met = {
+        other: (peers[other].worker, meeting.result())
+        for other, meeting in zip(others, meetings, strict=True)
+        if meeting.exception() is None
+    }
+    try:
+        if failures:
+            raise failures[0]
+        return Mesh(met)
+    except BaseException:
+        for _, connection in met.values():
+            connection.close()
+        raise
+
+
+class Transfer:
+    """Messages that were begun together; done when all of them have been sent and received."""
+
+    __slots__ = ("_done", "_left", "failure")
+
+    def __init__(self, pieces: int) -> None:
+        self._left = pieces
+        self._done = threading.Event()
+        self.failure = ""
+        if not pieces:
+            self._done.set()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        """Raises RoundBroken where the mesh broke; nothing is written into the tensors after that."""
+        self._done.wait()
+        if self.failure:
+            raise RoundBroken(self.failure)
+
+    def _finish_piece(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._done.set()
+
+    def _fail(self, reason: str) -> None:
+        self.failure = reason
+        self._done.set()
+
+
+class Mesh:
+    """`start`, `abort` and `close` may be called from any thread; messages go in the order of `start`."""
+
+    def __init__(self, connections: Mapping[int, tuple[str, socket.socket]]) -> None:
+        """By rank: the member's name and the connection to it."""
+        self._links = {member: _Link(worker, connection) for member, (worker, connection) in connections.items()}
+        self._lock = threading.Lock()
+        self._started: deque[tuple[_Link, bool, memoryview, Transfer]] = deque()
+        self._failure = ""
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._poll = select.epoll()
+        except OSError:
+            os.close(self._wake)
+            raise
+        self._poll.register(self._wake, select.EPOLLIN)
+        self._by_descriptor = {link.connection.fileno(): link for link in self._links.values()}
+        for descriptor in self._by_descriptor:
+            self._poll.register(descriptor, 0)
+        self._thread = VitalThread(self._run, name="mesh")
+        self._thread.start()
+
+    @property
+    def failure(self) -> str:
+        """Why it is broken; empty while it stands."""
+        return self._failure
+
+    def start(self, sends: Iterable[Piece], receives: Iterable[Piece]) -> Transfer:
+        """Raises RoundBroken where the mesh is broken."""
+        started = [(self._links[member], True, view) for member, view in sends if view.nbytes]
+        started += [(self._links[member], False, view) for member, view in receives if view.nbytes]
+        transfer = Transfer(len(started))
+        with self._lock:
+            if self._failure:
+                raise RoundBroken(self._failure)
+            self._started.extend((*one, transfer) for one in started)
+            if started:
+                os.eventfd_write(self._wake, 1)
+        return transfer
+
+    def abort(self, reason: str = "the round was dropped") -> None:
+        """Fail all transfers, here and at the peers. Any number of times."""
+        with self._lock:
+            if not self._failure:
+                self._failure = reason
+                os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """Abort, and wait until nothing touches a tensor any more."""
+        self.abort()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._failure:
+                for descriptor, events in self._poll.poll():
+                    if descriptor == self._wake:
+                        os.eventfd_read(self._wake)
+                    else:
+                        self._advance(self._by_descriptor[descriptor], events)
+                self._take_started()
+        except (OSError, RoundBroken) as exc:
+            self.abort(str(exc))
+        except BaseException as exc:
+            self.abort(f"{type(exc).__name__}: {exc}")
+            raise
+        finally:
+            self._take_down()
+
+    def _take_started(self) -> None:
+        touched: dict[_Link, None] = {}
+        while self._started:
+            link, is_sent, view, transfer = self._started.popleft()
+            (link.outgoing if is_sent else link.incoming).append((view, transfer))
+            touched[link] = None
+        for link in touched:
+            self._advance(link, select.EPOLLIN | select.EPOLLOUT)
+
+    def _advance(self, link: _Link, events: int) -> None:
+        if events & (select.EPOLLHUP | select.EPOLLERR) and not (link.outgoing or link.incoming):
+            self._poll.unregister(link.connection.fileno())  # told at the next transfer: what it sent before counts
+            link.watched = None
+            return
+        wanted = 0
+        if link.outgoing and not link.send():
+            wanted |= select.EPOLLOUT
+        if link.incoming and not link.receive():
+            wanted |= select.EPOLLIN
+        if link.watched is not None and wanted != link.watched:
+            self._poll.modify(link.connection.fileno(), wanted)
+            link.watched = wanted
+
+    def _take_down(self) -> None:
+        for link in self._links.values():
+            shut(link.connection)
+            link.connection.close()
+        with self._lock:
+            left = [transfer for _, _, _, transfer in self._started]
+            self._poll.close()
+            os.close(self._wake)
+        left += [transfer for link in self._links.values() for _, transfer in (*link.outgoing, *link.incoming)]
+        for transfer in left:
+            transfer._fail(self._failure)
+
+
+class _Link:
+    """One connection. Only the mesh's thread uses it."""
+
+    def __init__(self, worker: str, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.worker = worker
+        self.connection = connection
+        self.outgoing: deque[tuple[memoryview, Transfer]] = deque()
+        self.incoming: deque[tuple[memoryview, Transfer]] = deque()
+        self.watched: int | None = 0  # events; None: it hung up
+        self._sent = self._received = 0  # messages
+        self._unsent: deque[memoryview] = deque()  # of the first outgoing message
+        self._header = bytearray(_HEADER.size)
+        self._unfilled = memoryview(self._header)  # of the header, or of the first incoming message
+        self._has_header = False
+
+    def send(self) -> bool:
+        """As much as goes; whether that is all."""
+        while self.outgoing:
+            message, transfer = self.outgoing[0]
+            if not self._unsent:
+                header = _HEADER.pack(self._sent, message.nbytes)
+                is_small = message.nbytes <= _COPIED_BYTES
+                self._unsent.extend([memoryview(header + message)] if is_small else [memoryview(header), message])
+            while self._unsent:
+                try:
+                    count = self.connection.send(self._unsent[0])
+                except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                    return False
+                self._unsent[0] = self._unsent[0][count:]
+                if not self._unsent[0]:
+                    self._unsent.popleft()
+            self._sent += 1
+            self.outgoing.popleft()
+            transfer._finish_piece()
+        return True
+
+    def receive(self) -> bool:
+        """What is there, of what is wanted; whether that is all."""
+        while self.incoming:
+            message, transfer = self.incoming[0]
+            while self._unfilled:
+                try:
+                    count = self.connection.recv_into(self._unfilled)
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    return False
+                if not count:
+                    raise RoundBroken(f"{self.worker} hung up")
+                self._unfilled = self._unfilled[count:]
+            if not self._has_header:
+                self._check_header(message.nbytes)
+                self._has_header, self._unfilled = True, message
+                continue
+            self._received += 1
+            self._has_header, self._unfilled = False, memoryview(self._header)
+            self.incoming.popleft()
+            transfer._finish_piece()
+        return True
+
+    def _check_header(self, expected_bytes: int) -> None:
+        number, length = _HEADER.unpack(self._header)
+        if (number, length) != (self._received, expected_bytes):
+            raise RoundBroken(
+                f"{self.worker} sent message {number} of {length} bytes where message {self._received} of "
+                f"{expected_bytes} bytes was due: the members of this round do not do the same"
+            )

@@ -1,0 +1,108 @@
+"""The authority of one job: made for it alone, it issues a short-lived certificate to each replica."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from elasticdl.tls import SKEW_S, Peer, Role
+
+LIFE = datetime.timedelta(days=3650)  # of the authority: no job outlives it
+
+_PEM = serialization.Encoding.PEM
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Whoever has its key can be anybody in this job, and in no other."""
+
+    job: str
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def make(cls, job: str, now: datetime.datetime) -> Authority:
+        key = ec.generate_private_key(ec.SECP256R1())
+        known = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        certificate = (
+            # Valid before now, too: the clock may be set back while the job runs.
+            _builder(job, job, key.public_key(), now - LIFE, 2 * LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(known, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(job, certificate, key)
+
+    @classmethod
+    def read(cls, certificate_pem: str, key_pem: str) -> Authority:
+        """As `pem` and `key_pem` gave it. ValueError where they are none."""
+        certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
+        key = serialization.load_pem_private_key(key_pem.encode(), password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise ValueError("expected the key of this authority")
+        name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        return cls(str(name), certificate, key)
+
+    @property
+    def pem(self) -> str:
+        """Its certificate: what every replica needs to know the others."""
+        return self.certificate.public_bytes(_PEM).decode()
+
+    @property
+    def key_pem(self) -> str:
+        return _key_pem(self.key)
+
+    def issue(self, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
+        """A new key and its certificate, in one text: a file of it is replaced whole."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        peer = Peer(self.job, role, name)
+        known = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(peer.uri), x509.DNSName(peer.host)]
+        certificate = (
+            _builder(name, self.job, key.public_key(), now, datetime.timedelta(seconds=life_s))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            # Of both sides: workers show theirs to the master as the master does to them.
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+                critical=False,
+            )
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return _key_pem(key) + certificate.public_bytes(_PEM).decode()
+
+
+def _builder(
+    subject: str, issuer: str, key: ec.EllipticCurvePublicKey, now: datetime.datetime, life: datetime.timedelta
+) -> x509.CertificateBuilder:
+    begun = x509.CertificateBuilder().subject_name(_named(subject)).issuer_name(_named(issuer)).public_key(key)
+    return (
+        begun.serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(seconds=SKEW_S))
+        .not_valid_after(now + life)
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates, key_cert_sign=signs_certificates, crl_sign=signs_certificates,
+        content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+        encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    encoded = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return encoded.decode()

@@ -1,0 +1,52 @@
+"""Whether the master's loop still turns: it says so once a second. Pure: time is an argument.
+
+A master that replays a long journal has not begun to turn, and is not watched. Nor does the time count in which the
+launcher itself was held up: what the master said meanwhile may not be read yet.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+LOOKS = 8  # in the time a master has
+
+
+class Finding(Enum):
+    FINE = auto()
+    SILENT = auto()  # for half of its time: its stacks are wanted. Found once
+    STALLED = auto()
+
+
+class Vigil:
+    """Of one master, from the first time it said that its loop turns."""
+
+    def __init__(self) -> None:
+        self._limit_s = 0.0
+        self._heard_at = 0.0
+        self._looked_at = 0.0
+        self._is_told = False
+
+    def hear(self, now: float, limit_s: float) -> None:
+        """Its loop turns; it has `limit_s` to say so again. 0: it is not watched."""
+        if not self._limit_s:
+            self._looked_at = now
+        self._limit_s, self._heard_at, self._is_told = limit_s, now, False
+
+    @property
+    def wait_s(self) -> float | None:
+        """How soon to look again; None: it is not watched."""
+        return self._limit_s / LOOKS if self._limit_s else None
+
+    def look(self, now: float) -> Finding:
+        if not self._limit_s:
+            return Finding.FINE
+        held_up_s, self._looked_at = now - self._looked_at, now
+        if held_up_s > self._limit_s / 2:
+            self._heard_at = now
+        silent_s = now - self._heard_at
+        if silent_s >= self._limit_s:
+            return Finding.STALLED
+        if silent_s >= self._limit_s / 2 and not self._is_told:
+            self._is_told = True
+            return Finding.SILENT
+        return Finding.FINE

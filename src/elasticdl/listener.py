@@ -1,0 +1,173 @@
+"""A listening socket for callers nobody knows yet: one thread, few callers at a time, a deadline for each as a whole.
+
+Whoever can reach the port can make it busy, and nothing more: a caller that is slow, or one too many, is hung up on.
+Where descriptors run out, all callers are dropped and none is accepted for a moment; it never ends for that.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Callable, Generator
+
+from elasticdl.vital import VitalThread
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_PAUSE_S = 0.1  # without accepting, when descriptors have run out
+
+# Yields the selector's event that it waits for. The connection is closed at its end, unless it returns a function that
+# takes it over; that one is called when the listener has let go of the connection.
+Conversation = Generator[int, None, Callable[[], None] | None]
+
+
+class Caller:
+    """Somebody who has connected. A conversation may put TLS in the place of the plain connection."""
+
+    conversation: Conversation
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self.connection = connection
+        self.descriptor = connection.fileno()
+        self.deadline = deadline
+
+
+class Listener:
+    """Listens from its construction to `close`. OSError where it cannot; port 0: any free one."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        converse: Callable[[Caller], Conversation],
+        on_failure: Callable[[Exception], None],
+        *,
+        name: str,
+        conversation_s: float,
+        most_callers: int,
+    ) -> None:
+        """Both functions are called in the listener's thread and must not block; neither may raise.
+
+        `on_failure` hears of every conversation that did not come to its end: TimeoutError where it took too long,
+        ConnectionError where there were too many.
+        """
+        self._converse = converse
+        self._on_failure = on_failure
+        self._conversation_s = conversation_s
+        self._most_callers = most_callers
+        self._listener = socket.create_server((address, port), backlog=256)
+        self._listener.setblocking(False)
+        self.port = int(self._listener.getsockname()[1])
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._callers: dict[int, Caller] = {}  # by descriptor, the oldest first
+        self._paused_until = 0.0
+        self._is_closed = False
+        self._thread = VitalThread(self._run, name=name)
+        self._thread.start()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it waits for descriptors to become free."""
+        return self._paused_until > 0
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            self._selector.close()
+            self._listener.close()
+            os.close(self._wake)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            for key, _ in self._selector.select(self._timeout_s()):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif isinstance(key.data, Caller) and self._callers.get(key.fd) is key.data:  # else dropped just now
+                    self._advance(key.data)
+            self._drop_late()
+        for caller in list(self._callers.values()):
+            self._drop(caller)
+
+    def _timeout_s(self) -> float | None:
+        """How long nothing has to be done that no descriptor tells of."""
+        instants = [caller.deadline for caller in list(self._callers.values())[:1]]
+        instants += [self._paused_until] if self._paused_until else []
+        return max(0.0, min(instants) - time.monotonic()) if instants else None
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as exc:
+            if exc.errno in _EXHAUSTED:
+                self._pause(exc)
+            return  # else the caller is gone again
+        if len(self._callers) >= self._most_callers:
+            self._fail(next(iter(self._callers.values())), ConnectionError(f"more than {self._most_callers} at a time"))
+        connection.setblocking(False)
+        caller = Caller(connection, time.monotonic() + self._conversation_s)
+        caller.conversation = self._converse(caller)
+        self._callers[caller.descriptor] = caller
+        self._selector.register(caller.descriptor, selectors.EVENT_READ, caller)
+        self._advance(caller)
+
+    def _pause(self, exc: OSError) -> None:
+        """A listener that cannot be accepted from is always ready: without a pause this would spin."""
+        for caller in list(self._callers.values()):
+            self._fail(caller, exc)
+        self._selector.unregister(self._listener)
+        self._paused_until = time.monotonic() + _PAUSE_S
+
+    def _drop_late(self) -> None:
+        now = time.monotonic()
+        for caller in list(self._callers.values()):
+            if caller.deadline > now:
+                break
+            self._fail(caller, TimeoutError(f"it took longer than {self._conversation_s:g} s"))
+        if self._paused_until and self._paused_until <= now:
+            self._paused_until = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _advance(self, caller: Caller) -> None:
+        try:
+            self._selector.modify(caller.descriptor, next(caller.conversation), caller)
+        except StopIteration as done:
+            self._forget(caller)
+            if done.value is None:
+                caller.connection.close()
+            else:
+                done.value()
+        except Exception as exc:  # whatever a caller brings about concerns that caller alone
+            self._fail(caller, exc)
+
+    def _fail(self, caller: Caller, exc: Exception) -> None:
+        self._drop(caller)
+        self._on_failure(exc)
+
+    def _drop(self, caller: Caller) -> None:
+        self._forget(caller)
+        caller.connection.close()
+
+    def _forget(self, caller: Caller) -> None:
+        self._selector.unregister(caller.descriptor)
+        del self._callers[caller.descriptor]
+
+
+def receive(connection: socket.socket, most_bytes: int) -> Generator[int, None, bytes]:
+    """What comes next, for a conversation: at least one byte. Raises ConnectionError where the caller hung up."""
+    while True:
+        try:
+            received = connection.recv(most_bytes)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            yield selectors.EVENT_READ
+            continue
+        if not received:
+            raise ConnectionError("hung up")
+        return received

@@ -1,0 +1,284 @@
+"""The watchdog of progress: who sends heartbeats but comes to no step. Pure.
+
+Heartbeats say where the training thread of a worker is, for how long, and whether it moves (worker/activity.py). In an
+all-reduce everybody waits for one: whoever is in the exchange has arrived, so who has not is who stands still outside
+of it. First people are told, and the worker writes its stacks into its log. If it does not go on it is replaced. Where
+all have arrived and the exchange does not end, or a round is not entered, the round is planned anew.
+
+What may take long says so: `pause` in the heartbeat is a reason to wait for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from elasticdl.master.actions import Action, SignalWorker
+from elasticdl.master.ending import charge
+from elasticdl.master.events import (
+    Event,
+    JobEnded,
+    RoundStalled,
+    StallEnded,
+    StallNoticed,
+    WorkerStalled,
+)
+from elasticdl.master.job import Job, send
+from elasticdl.master.lifecycle import lose
+from elasticdl.master.membership import Cause, Worker, WorkerState
+from elasticdl.master.phase import Pending, Running
+from elasticdl.master.rounds import Round
+from elasticdl.master.training import expel
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
+
+Actions = list[Action]
+
+SLOW = 6.0  # times as long has who moves but comes to no step, and who does what is not done in every step
+NOTICED = 0.5  # of the time a worker has: from here on people are told
+ENTER = 3.0  # times what building a group may take: by then a round is entered, or planned without who is late
+STALLED_MOST = 3  # rounds in a row that were planned anew because nothing went on
+
+_WORDS = {
+    pb.STARTING: "is starting",
+    pb.RECEIVING: "receives the state",
+    pb.FIRST_STEP: "computes its first step",
+    pb.COMPUTING: "computes",
+    pb.READING: "waits for records",
+}
+
+
+class Position(NamedTuple):
+    """Where a worker says it is."""
+
+    activity: int
+    since_s: float
+    still_s: float
+    is_paused: bool
+    seat: int  # the round whose group it has
+
+
+class Limits(NamedTuple):
+    still_s: float  # for who stands still between two exchanges; 0: nobody is watched
+    slow_s: float  # for all else
+
+
+def limits_of(stall_s: float, stall_steps: int, slow_step_s: float) -> Limits:
+    """`slow_step_s`: what nearly all recent steps took less than, of the slowest worker."""
+    still_s = max(stall_s, stall_steps * slow_step_s) if stall_s else 0.0
+    return Limits(still_s, SLOW * still_s)
+
+
+def used_up(position: Position, limits: Limits) -> float:
+    """Which part of its time a worker has used without coming to a step; from 1 on it is to be replaced."""
+    if position.is_paused or not limits.still_s:
+        return 0.0
+    since = position.since_s / limits.slow_s
+    match position.activity:
+        case pb.COMPUTING:
+            return max(since, position.still_s / limits.still_s)
+        case pb.FIRST_STEP | pb.READING | pb.RECEIVING:
+            return since
+        case pb.STARTING:
+            return min(since, NOTICED)  # nobody waits for it, and it may be downloading: told, never replaced
+    return 0.0  # it waits for others
+
+
+def is_exchange_stalled(round_id: int, positions: Sequence[Position], limits: Limits) -> bool:
+    """Whether all members are in the exchange of the round, and it does not end."""
+    return bool(limits.still_s and positions) and all(
+        position.activity == pb.EXCHANGING and position.seat == round_id and position.since_s >= limits.still_s
+        for position in positions
+    )
+
+
+def find_late(
+    newest: Round, positions: Mapping[WorkerId, Position], waited_s: float, enter_s: float, limits: Limits
+) -> tuple[WorkerId, ...] | None:
+    """Who keeps a forced round from being entered; () where it is nobody's fault. None: nothing is wrong yet."""
+    if not limits.still_s or waited_s < enter_s or len(positions) < len(newest.workers):
+        return None
+    if any(position.is_paused for position in positions.values()):
+        return None
+    ready = [worker for worker in newest.workers if positions[worker].seat == newest.id]
+    late = tuple(
+        worker for worker in newest.workers if worker not in ready and _is_elsewhere(positions[worker], limits)
+    )
+    if ready and late and len(ready) + len(late) == len(newest.workers):
+        return late
+    if not ready and all(positions[worker].activity == pb.ENTERING for worker in newest.workers):
+        return ()  # its group does not come to stand
+    is_settling = all(positions[worker].activity == pb.ENTERING for worker in ready)
+    is_long = all(positions[worker].since_s >= limits.slow_s for worker in newest.workers)
+    return () if len(ready) == len(newest.workers) and is_settling and is_long else None
+
+
+def _is_elsewhere(position: Position, limits: Limits) -> bool:
+    """Whether it does something else than to enter a round; what is not done in every step may take longer."""
+    if position.activity in (pb.FIRST_STEP, pb.READING):
+        return position.since_s >= limits.slow_s
+    return True
+
+
+# ---- decisions
+
+
+def due(job: Job, now: float) -> Event | None:
+    if not job.has_rounds:
+        return _lease_due(job, now)
+    limits = current_limits(job)
+    if not limits.still_s or not isinstance(job.ledger.phase, Pending | Running) or not _is_fleet_quiet(job):
+        return None
+    for worker in job.ledger.membership.here():
+        if (event := _judge(job, worker, limits, now)) is not None:
+            return event
+    return _round_due(job, limits, now)
+
+
+def _lease_due(job: Job, now: float) -> Event | None:
+    """In a job that works by leases alone a worker has `lease_s`: see `lease_expired`."""
+    lease_s = job.spec.timing.lease_s
+    queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
+    queues += [job.ledger.training.shards] if job.ledger.training is not None else []
+    late = {lease.worker for queue in queues for lease in queue.overdue(now, NOTICED * lease_s)}
+    for worker in job.ledger.membership.here():
+        if worker.id in late and not worker.stalled:
+            return StallNoticed(worker.id, f"has reported no progress of its lease for {NOTICED * lease_s:.0f} s")
+        if worker.stalled and worker.id not in late:
+            return StallEnded(worker.id)
+    return None
+
+
+def current_limits(job: Job) -> Limits:
+    timing = job.spec.timing
+    return limits_of(timing.stall_s, timing.stall_steps, _slow_step_s(job))
+
+
+def _slow_step_s(job: Job) -> float:
+    """Of the slowest member."""
+    beats, members = job.seen.beats, job.ledger.rounds.holders
+    return max((beats[worker].slow_step_s for worker in members if worker in beats), default=0.0)
+
+
+def _is_fleet_quiet(job: Job) -> bool:
+    """Whether no worker can be waiting for rows."""
+    fleet = job.ledger.fleet
+    return fleet.task is None and all(fleet.ps[ps].answers for ps in set(fleet.owner))
+
+
+def _position(job: Job, worker: WorkerId) -> Position | None:
+    beat = job.seen.beats.get(worker)
+    if beat is None or beat.activity == pb.UNKNOWN:
+        return None
+    return Position(beat.activity, beat.since_s, beat.still_s, bool(beat.pause), beat.seat)
+
+
+def _judge(job: Job, worker: Worker, limits: Limits, now: float) -> Event | None:
+    position = _position(job, worker.id)
+    if position is None or not worker.connected or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
+        return None
+    if worker.hung_at and now - worker.hung_at >= limits.still_s:
+        return WorkerStalled(worker.id, f"has asked for nothing for {now - worker.hung_at:.0f} s since a lease expired")
+    used = used_up(position, limits)
+    if worker.stalled:
+        if used < NOTICED:
+            return StallEnded(worker.id)
+        return WorkerStalled(worker.id, _describe(position, limits, job)) if used >= 1.0 else None
+    return StallNoticed(worker.id, _describe(position, limits, job)) if used >= NOTICED else None
+
+
+def _describe(position: Position, limits: Limits, job: Job) -> str:
+    is_still = position.activity == pb.COMPUTING and position.still_s / limits.still_s >= NOTICED
+    for_s, allowed_s = (position.still_s, limits.still_s) if is_still else (position.since_s, limits.slow_s)
+    where = "has stood still" if is_still else _WORDS[pb.Activity.ValueType(position.activity)]
+    step = f" in step {job.ledger.step}" if position.activity in (pb.COMPUTING, pb.READING) else ""
+    replaced = "" if position.activity == pb.STARTING else f"; {allowed_s:.0f} s are allowed"
+    return f"{where} for {for_s:.0f} s{step}{replaced}"
+
+
+def _round_due(job: Job, limits: Limits, now: float) -> Event | None:
+    rounds = job.ledger.rounds
+    newest, timing = rounds.newest, job.spec.timing
+    if newest is None or not job.has_rounds or job.restarts_script or rounds.broken_at is not None:
+        return None
+    if rounds.stalls >= STALLED_MOST:
+        said = f"{rounds.stalls} rounds in a row came to no step after step {job.ledger.step}"
+        return JobEnded("failed", f"{said}: {rounds.broken_why}; the logs of the workers have their stacks", True)
+    here = [w for w in newest.workers if job.ledger.membership.is_here(w)]
+    positions = {w: position for w in here if (position := _position(job, w)) is not None}
+    is_whole = len(positions) == len(newest.workers)
+    if is_whole and is_exchange_stalled(newest.id, list(positions.values()), limits):
+        longest_s = min(position.since_s for position in positions.values())
+        return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
+    if newest.forced and not rounds.is_entered:
+        enter_s = ENTER * timing.build_s + timing.stall_steps * _slow_step_s(job)
+        late = find_late(newest, positions, now - newest.planned_at, enter_s, limits)
+        if late is not None:
+            who = f"without {', '.join(late)}, which did not get ready" if late else "it is not entered"
+            return RoundStalled(newest.id, late, f"{who} {now - newest.planned_at:.0f} s after it was planned")
+    return None
+
+
+# ---- events
+
+
+def noticed(job: Job, event: StallNoticed, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.stalled = event.reason
+    note = job.note(
+        now, "worker-stalled", worker=worker.id, reason=f"{event.reason}; its stacks are in {job.log_of(worker.id)}"
+    )
+    return [note, send(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
+
+
+def stall_ended(job: Job, event: StallEnded, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.stalled = ""
+    return [job.note(now, "worker-went-on", worker=worker.id)]
+
+
+def stalled(job: Job, event: WorkerStalled, now: float) -> Actions:
+    """It is killed, and what it says until then is not heard. All that stall together are one failure."""
+    worker = job.ledger.membership.workers[event.worker]
+    worker.condemned, worker.stalled = True, ""
+    job.ledger.stalls += 1
+    reason = f"made no progress: {event.reason}; its stacks are in {job.log_of(worker.id)}"
+    actions: Actions = [SignalWorker(worker.id, signal.SIGKILL)]
+    if worker.external:
+        actions.append(send(worker.id, release=pb.Release()))
+    is_incident = job.ledger.setbacks.add(job.known_progress, worker.number, job.ledger.membership.next_number)
+    actions += lose(job, worker, WorkerState.LOST, reason, now)
+    if not is_incident:
+        return actions
+    cause = Cause(WorkerState.LOST, reason, crashed=True)
+    return actions + charge(job, worker.id, cause, now, was_useful=True, kind="workers")
+
+
+def lease_expired(job: Job, name: WorkerId, reason: str, now: float) -> Actions:
+    """A worker that works by leases alone hangs, and is replaced; one that trains meanwhile may go on for a while."""
+    worker = job.ledger.membership.workers[name]
+    actions: Actions = [job.note(now, "lease-expired", worker=name, reason=reason)]
+    if not job.has_rounds:
+        return actions + stalled(job, WorkerStalled(name, reason), now) if worker.is_here else actions
+    worker.hung_at = worker.hung_at or now
+    return [*actions, send(name, dump_stacks=pb.DumpStacks(reason=f"{name}: {reason}"))]
+
+
+def round_stalled(job: Job, event: RoundStalled, now: float) -> Actions:
+    """Form the round anew, without those that are late: they drop their state, and join again when they can."""
+    rounds, workers = job.ledger.rounds, job.ledger.membership.workers
+    if rounds.newest is None or rounds.newest.id != event.round:
+        return []
+    actions: Actions = [job.note(now, "round-stalled", reason=event.reason)]
+    for late in event.late:
+        actions += expel(job, workers[late], f"did not get ready for round {event.round}", now)
+        rounds.holders.remove(late)
+    if not event.late:
+        rounds.stalls += 1
+        reason = f"round {event.round} makes no progress: {event.reason}"
+        actions += [
+            send(w, dump_stacks=pb.DumpStacks(reason=reason)) for w in rounds.newest.workers if workers[w].is_here
+        ]
+    rounds.broken_at, rounds.broken_why = now - 2 * job.spec.timing.regroup_s, event.reason
+    return actions

@@ -1,0 +1,56 @@
+"""Names of files that come from a file or a message: a manifest, an index, a cut. They name nothing elsewhere.
+
+Whoever hands over a checkpoint or an export writes its manifest, too. A name in it is joined to a directory of ours, to
+be read, written or downloaded: it must stay below that directory on every system.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+LONGEST = 255  # bytes of a component: what file systems take
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+class UnsafeName(ValueError):
+    """A name that leads elsewhere, or is none."""
+
+
+def check_name(name: str) -> str:
+    """`name`, if it is that of one file in a directory. Raises UnsafeName."""
+    if not isinstance(name, str):
+        raise UnsafeName(f"expected the name of a file, received {name!r:.80}")
+    if not name or name in (".", "..") or "/" in name or "\\" in name or _DRIVE.match(name):
+        raise UnsafeName(f"{name!r:.80} is no name of a file in this directory")
+    if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in name):
+        raise UnsafeName(f"{name!r:.80} has letters that no name of a file has")
+    if len(name.encode()) > LONGEST:
+        raise UnsafeName(f"{name!r:.80}… is longer than the name of a file can be")
+    return name
+
+
+def check_relative(path: str) -> str:
+    """`path`, if it leads to a file below a directory: names with `/` between. Raises UnsafeName."""
+    if not isinstance(path, str):
+        raise UnsafeName(f"expected the path of a file, received {path!r:.80}")
+    for name in path.split("/"):
+        try:
+            check_name(name)
+        except UnsafeName as exc:
+            raise UnsafeName(f"{path!r:.80} is no path of a file below this directory") from exc
+    return path
+
+
+def inside(directory: Path, path: str) -> Path:
+    """The file `path` below `directory`; links in it lead nowhere else. Raises UnsafeName."""
+    found = directory / check_relative(path)
+    if not found.resolve().is_relative_to(directory.resolve()):
+        raise UnsafeName(f"{found} is a link that leads out of {directory}")
+    return found
+
+
+FileName = Annotated[str, AfterValidator(check_name)]

@@ -1,0 +1,92 @@
+"""Threads that their process cannot do without: when one fails, the process ends, and leaves behind why.
+
+A process that has lost the thread that serves requests, or hears the master, or writes checkpoints, would otherwise
+live on and send heartbeats: nobody would replace it. Whoever watches the process finds the reason in a file (the
+launcher) or in the termination message of the pod (the kubelet), even where the process cannot reach the master.
+
+Only processes that call `configure` are ended: the master, workers and ps. Elsewhere a thread ends as any other does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+EXIT_CODE = 1
+MOST_REASON_BYTES = 2000
+_TERMINATION_LOG = Path("/dev/termination-log")  # Kubernetes' own default
+
+_log = logging.getLogger(__name__)
+_reason_files: list[int] = []  # opened early: descriptors may be what the process has run out of
+_before_thread: Callable[[str], None] | None = None
+
+
+def configure(reason_file: Path, before_thread: Callable[[str], None] = lambda name: None) -> None:
+    """From here on vital threads end this process. `before_thread` is called in each, for tests that let one fail."""
+    global _before_thread
+    _before_thread = before_thread
+    for path in (reason_file, _TERMINATION_LOG):
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | (os.O_CREAT if path == reason_file else 0)
+            _reason_files.append(os.open(path, flags, 0o600))
+
+
+class VitalThread(threading.Thread):
+    """A daemon thread; an exception that it does not deal with itself ends the process."""
+
+    def __init__(
+        self,
+        target: Callable[..., object],
+        *,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(target=target, name=name, args=args, kwargs=kwargs, daemon=True)
+
+    def run(self) -> None:
+        with guard(f"thread {self.name}"):
+            if _before_thread is not None:
+                _before_thread(self.name)
+            super().run()
+
+
+@contextlib.contextmanager
+def guard(what: str) -> Iterator[None]:
+    """An exception inside ends the process, as one of a vital thread does: for code that others' threads run."""
+    try:
+        yield
+    except Exception as exc:
+        if _before_thread is None:
+            raise
+        end_process(what, exc)
+
+
+def end_process(what: str, exc: BaseException) -> NoReturn:
+    """End now: log the traceback, and leave the reason where it is looked for."""
+    try:
+        _log.critical("%s failed; this process ends, since it cannot do without", what, exc_info=exc)
+        leave_reason(f"{what} failed: {type(exc).__name__}: {exc}")
+    finally:
+        os._exit(EXIT_CODE)
+
+
+def leave_reason(reason: str) -> None:
+    """Before an end for this reason."""
+    for descriptor in _reason_files:
+        with contextlib.suppress(OSError):
+            os.write(descriptor, reason.encode()[:MOST_REASON_BYTES])
+
+
+def read_reason(reason_file: Path) -> str:
+    """What a process has left there; "" where it has left nothing."""
+    try:
+        with reason_file.open("rb") as file:
+            return file.read(MOST_REASON_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,54 @@
+"""What a process tells the watchdog of progress: for whatever may take long, and is no reason to replace a worker.
+
+    from elasticdl.watchdog import paused
+
+    with paused("evaluates on the whole test set"):
+        evaluate(model)
+
+The watchdog itself is the master's (master/stalls.py). Any thread may say so; a pause holds for the whole process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_lock = threading.Lock()
+_pauses: list[str] = []
+_reads = 0  # under way
+
+
+@contextmanager
+def paused(reason: str) -> Iterator[None]:
+    """Until its end nobody expects a step of this worker. `reason` completes the sentence "the worker …"."""
+    with _lock:
+        _pauses.append(reason)
+    try:
+        yield
+    finally:
+        with _lock:
+            _pauses.remove(reason)
+
+
+def pause_reason() -> str:
+    """Why no step is expected; "": one is."""
+    with _lock:
+        return _pauses[-1] if _pauses else ""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """The training thread waits for records: that may take longer than a step, but not for ever."""
+    global _reads
+    with _lock:
+        _reads += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _reads -= 1
+
+
+def is_reading() -> bool:
+    return _reads > 0

@@ -1,0 +1,95 @@
+"""One ps as a process of its own, without a master: what reaches its socket, and what that costs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.keys import Keys
+from elasticdl.ps.line import Lines
+from elasticdl.ps.server import Server
+from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.wire import Kind, Message, Status
+from elasticdl.spec import PsId
+
+PS = PsId("ps-0")
+TOKEN = "token"
+
+
+class Served:
+    """It, seen from outside."""
+
+    def __init__(self, pid: int, address: str, keys: Keys | None) -> None:
+        self.pid = pid
+        self.address = address
+        self.keys = keys
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
+    def memory_bytes(self) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
+
+    @property
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    @property
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @contextmanager
+    def lines(self, timeout_s: float = 60.0) -> Iterator[Lines]:
+        """Of a worker of the job."""
+        lines = Lines({PS: self.address}, TOKEN, timeout_s, self.keys)
+        try:
+            yield lines
+        finally:
+            lines.close()
+
+    def answers(self, lines: Lines) -> bool:
+        return lines.ask(PS, Message(Kind.STATUS, 0)).status is Status.OK
+
+
+@contextmanager
+def serving(keys: Keys | None = None) -> Iterator[Served]:
+    argv = [sys.executable, "-m", "tests.integration.ps.served"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(keys and keys._asdict()) + "\n")
+        process.stdin.flush()
+        yield Served(process.pid, process.stdout.readline().strip(), keys)
+        assert process.poll() is None, "it has lived on"
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(30)
+
+
+def main() -> None:
+    given = json.loads(sys.stdin.readline())
+    holdings = Holdings(PS, seed=1)
+    holdings.set_map(SlotMap.first([PS]))
+    server = Server(holdings, TOKEN, "127.0.0.1", threads=2, keys=Keys(**given) if given else None)
+    print(server.address, flush=True)
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""A job under attack at the ports of its ps: it ends as if nothing had been, with the same ps."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import zmq
+
+from elasticdl.ps.door import connect, token_digest
+from elasticdl.ps.wire import Transport
+from tests import native
+from tests.integration.job import Job, Jobs
+from tests.integration.ps.test_server import huge
+from tests.integration.test_ps_elastic import wait_shares
+from tests.integration.test_ps_hybrid import assert_each_record_counts_once, start
+
+native.require()
+
+
+def attack(job: Job, address: str) -> None:
+    """As a stranger, who may guess the token, and as somebody who has it."""
+    token = token_digest(job.directory.load_token())
+    with contextlib.ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+        plain = stack.enter_context(context.socket(zmq.DEALER))
+        plain.linger = 0
+        plain.connect(f"tcp://{address}")
+        guess = stack.enter_context(connect(context, address, token_digest("guess"), None))
+        known = stack.enter_context(connect(context, address, token, None))
+        for attacker, shown in ((plain, bytes(16)), (guess, token_digest("guess")), (known, bytes(16)), (known, token)):
+            for transport in Transport:
+                for _ in range(4):  # more than a ps has threads
+                    attacker.send_multipart(huge(transport, shown))
+        for _ in range(2 * 3 * 4):
+            assert known.poll(60_000), "an answer"
+            known.recv_multipart()
+        host, _, port = address.rpartition(":")
+        for _ in range(200):
+            stranger = stack.enter_context(socket.create_connection((host, int(port))))
+            with contextlib.suppress(OSError):
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def test_a_job_outlives_an_attack_on_its_ps(jobs: Jobs) -> None:
+    job = start(jobs, "attacked", slow=True, pause_s=0.05)
+    before = wait_shares(job, 2)
+    job.wait_members(2, step=1)
+
+    for ps in before.ps:
+        attack(job, ps.address)
+    step = job.wait(lambda status: status.step > 0, "a step").step
+    after = job.wait(lambda status: status.step > step + 2, "training goes on")
+    job.hurry()
+
+    assert [ps.pid for ps in after.ps] == [ps.pid for ps in before.ps]
+    assert_each_record_counts_once(job)
+    assert not {"ps-lost", "worker-lost"} & set(job.kinds())
+    job.wait_gone()

@@ -1,0 +1,57 @@
+"""A journal that is damaged under a running job: refused, kept, told, and the job goes on from its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticdl.spec.directory import read_json
+from tests.integration.job import Job, Jobs
+
+
+def flip_a_bit(path: Path, at: int) -> bytes:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 16
+    with path.open("r+b") as file:  # in place: the master has it open
+        file.seek(at)
+        file.write(content[at : at + 1])
+    return bytes(content)
+
+
+def check_refusal(job: Job) -> None:
+    result = job.result()
+    assert (result["phase"], result["exit_code"]) == ("failed", 1)
+    assert "the master refused its journal" in result["reason"]
+    assert f"{job.directory.journal} is damaged at byte" in result["reason"]
+    assert "elasticdl journal verify JOB" in result["reason"] and "--resume" in result["reason"]
+    job.wait_gone()
+
+
+def test_a_flipped_bit_is_refused_and_the_job_resumes_from_its_checkpoint(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("damaged", 2, "--checkpoint_steps", "5", slow=True)
+    job.wait_event("checkpoint")
+    content = flip_a_bit(job.directory.journal, 300)
+    job.kill_master()
+    check_refusal(job)
+
+    kept = job.directory.journal.read_bytes()
+    verified = job.command("journal", "verify", "damaged")
+    again = jobs.train("damaged", 2, "--resume")
+
+    assert kept[: len(content)] == content, "as it was, with what the master wrote until it was killed"
+    assert verified.returncode == 1
+    assert "lost: " in verified.stdout
+    assert "go on from the newest checkpoint: elasticdl train --resume --job_name=damaged" in verified.stdout
+    assert again.digest() == undisturbed
+    assert (again.directory.root / "previous-1" / "journal").read_bytes() == kept
+    assert again.command("journal", "verify", "damaged").returncode == 0
+
+
+def test_a_journal_that_was_deleted_or_cut_off_is_not_begun_anew(jobs: Jobs) -> None:
+    job = jobs.train("deleted", 1, slow=True)
+    job.wait_members(1, step=2)
+    job.directory.journal.unlink()
+    job.kill_master()
+
+    check_refusal(job)
+    assert "its end is missing, or all of it" in (read_json(job.directory.result) or {})["reason"]
+    assert not job.directory.journal.exists()

@@ -1,0 +1,159 @@
+"""A process ends, and says why, when a thread fails that it cannot do without; whoever watches it replaces it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from elasticdl import vital
+from elasticdl.spec import JobSpec, ModelSpec, PsId, WorkerId
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import PsEnv, WorkerEnv
+from tests import native
+from tests.integration.job import Jobs
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    prelude = "import sys, time, threading\nfrom pathlib import Path\nfrom elasticdl import vital\n"
+    argv = [sys.executable, "-c", prelude + textwrap.dedent(script), *map(str, arguments)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_vital_thread_that_fails_ends_its_process_and_leaves_the_reason(tmp_path: Path) -> None:
+    done = run(
+        """
+        vital.configure(Path(sys.argv[1]))
+        vital.VitalThread(lambda: {}["nothing"], name="server").start()
+        time.sleep(60)
+        """,
+        tmp_path / "reason",
+    )
+
+    assert done.returncode == vital.EXIT_CODE
+    assert vital.read_reason(tmp_path / "reason") == "thread server failed: KeyError: 'nothing'"
+    assert "Traceback" in done.stderr and "thread server failed" in done.stderr
+
+
+def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> None:
+    done = run(
+        """
+        vital.configure(Path(sys.argv[1]))
+        def beat():
+            with vital.guard("the heartbeat"):
+                raise ValueError("no pulse")
+        threading.Thread(target=beat).start()
+        time.sleep(60)
+        """,
+        tmp_path / "reason",
+    )
+
+    assert done.returncode == vital.EXIT_CODE
+    assert vital.read_reason(tmp_path / "reason") == "the heartbeat failed: ValueError: no pulse"
+
+
+def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
+    done = run(
+        """
+        import os, resource
+        vital.configure(Path(sys.argv[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+        def work():
+            while True:
+                os.dup(0)
+        vital.VitalThread(work, name="server").start()
+        time.sleep(60)
+        """,
+        tmp_path / "reason",
+    )
+
+    assert done.returncode == vital.EXIT_CODE
+    assert "Too many open files" in vital.read_reason(tmp_path / "reason")
+
+
+def test_a_process_that_is_no_replica_goes_on() -> None:
+    done = run(
+        """
+        thread = vital.VitalThread(lambda: {}["nothing"], name="server")
+        thread.start()
+        thread.join()
+        print("on")
+        """
+    )
+
+    assert (done.returncode, done.stdout) == (0, "on\n")
+    assert "KeyError" in done.stderr
+
+
+def test_a_reason_that_nobody_left_is_empty(tmp_path: Path) -> None:
+    assert vital.read_reason(tmp_path / "none") == ""
+
+
+def run_replica(environ: dict[str, str], module: str) -> subprocess.CompletedProcess[str]:
+    """Without a master: a replica whose thread fails needs none to end."""
+    argv = [sys.executable, "-m", module]
+    return subprocess.run(argv, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> JobDirectory:
+    made = JobDirectory(tmp_path / "job")
+    made.create(JobSpec(name="job", model=ModelSpec(definition="a.b")))
+    return made
+
+
+@pytest.mark.parametrize("thread", ["serving-1", "ps-router", "ps-door", "elasticdl-session", "ps-tasks", "ps-expiry"])
+def test_a_ps_ends_with_any_of_its_threads(directory: JobDirectory, thread: str) -> None:
+    native.require()
+    env = PsEnv(directory.root, PsId("ps-0"), "127.0.0.1", 1, f"ps-0/{thread}=raise")
+
+    done = run_replica(env.to_environ(), "elasticdl.ps")
+
+    assert done.returncode == vital.EXIT_CODE
+    assert f"thread {thread} failed: InjectedFault" in vital.read_reason(directory.exit_reason("ps-0"))
+
+
+@pytest.mark.parametrize("thread", ["elasticdl-session", "door", "elasticdl-signals"])
+def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: str) -> None:
+    env = WorkerEnv(directory.root, WorkerId("worker-0"), "127.0.0.1", 1, f"worker-0/{thread}=raise")
+
+    done = run_replica(env.to_environ(), "elasticdl.worker")
+
+    assert done.returncode == vital.EXIT_CODE
+    assert f"thread {thread} failed: InjectedFault" in vital.read_reason(directory.exit_reason("worker-0"))
+
+
+@pytest.mark.parametrize("thread", ["elasticdl-session", "elasticdl-saver", "mesh"])
+def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs, thread: str) -> None:
+    job = jobs.train("failing", 2, slow=True, pause_s=0.2, faults=f"worker-1/{thread}=raise")
+
+    lost = job.wait_event("worker-lost")
+    members = job.wait_members(2, step=1)
+    job.hurry()
+
+    assert set(members) == {"worker-0", "worker-2"}
+    assert lost["worker"] == "worker-1"
+    assert f"exited with code 1: thread {thread} failed: InjectedFault" in lost["reason"]
+    assert "Traceback" in job.log("worker-1")
+    assert job.result()["phase"] == "succeeded"
+    job.wait_gone()
+
+
+def test_a_ps_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs) -> None:
+    native.require()
+    from tests.integration.ps.test_fleet import wait_serving
+
+    job = jobs.train("failing", 1, "--num_ps_pods=2", slow=True, pause_s=0.2, faults="ps-1/ps-router=raise")
+
+    wait_serving(job, 2, without="ps-1")
+
+    lost = next(e for e in job.events() if e["kind"] == "ps-lost")
+    assert lost["worker"] == "ps-1"
+    assert "exited with code 1: thread ps-router failed: InjectedFault" in lost["reason"]
+    job.hurry()
+    assert job.result()["phase"] == "succeeded"
+    job.wait_gone()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl import __version__
+from elasticdl.cli import home, journal
+from elasticdl.frames import Encoder, Writer
+from elasticdl.launcher import making
+from elasticdl.master import codec
+from elasticdl.master import events as ev
+from elasticdl.master.verification import StoredJournal, verify
+from tests.unit.cli.conftest import Run
+from tests.unit.master.driver import job_spec
+
+EVENTS = [ev.MasterStarted(7), ev.ReplicaStarted("worker-0", 5), ev.ScaleAsked(2), ev.StopAsked(False, "enough")]
+
+
+def stream(run: int = 1, version: str = __version__, *more: bytes) -> tuple[bytes, list[int]]:
+    encoder = Encoder(Writer(run, version))
+    content, ends = encoder.begin(), list[int]()
+    for number, event in enumerate(EVENTS):
+        content += encoder.encode([codec.dump(event, 1000.0 + number)])
+        ends.append(len(content))
+    return content + b"".join(encoder.encode([record]) for record in more), ends
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path))
+    directory = home.directory_of("job")
+    making.make(directory, job_spec())
+    directory.journal.write_bytes(stream()[0])
+    return directory.journal
+
+
+def test_a_whole_journal_is_told_as_such(elasticdl: Run, path: Path) -> None:
+    done = elasticdl("journal", "verify", "job")
+
+    assert done.exit_code == 0, done.output
+    assert f"journal of job: {path}" in done.output and f"run 1, last written by ElasticDL {__version__}" in done.output
+    assert "whole: 4 events until " in done.output
+
+
+def test_a_write_that_was_cut_off_is_no_damage(elasticdl: Run, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+    done = elasticdl("journal", "verify")
+
+    assert done.exit_code == 0, done.output
+    assert "whole: 3 events" in done.output and "of a write that was cut off or is under way" in done.output
+
+
+@pytest.mark.parametrize("at", [0, 20], ids=["in the head of a frame", "in its content"])
+def test_damage_is_told_with_what_is_lost_and_the_way_out(elasticdl: Run, path: Path, at: int) -> None:
+    content, ends = stream()
+    damaged = bytearray(content)
+    damaged[ends[0] + at] ^= 4
+    path.write_bytes(damaged)
+
+    done = elasticdl("journal", "verify", "job")
+
+    assert done.exit_code == 1
+    assert f"{path} is damaged at byte {ends[0]}: " in done.output
+    assert "before that: 1 events until " in done.output
+    assert "lost: 2 events that can be read behind it, until " in done.output
+    assert "go on from the newest checkpoint: elasticdl train --resume --job_name=job" in done.output
+    assert path.read_bytes() == damaged
+
+
+def test_an_event_of_a_newer_version_names_it(elasticdl: Run, path: Path) -> None:
+    path.write_bytes(stream(1, "99.1", b'[1.0,"WorkerTeleported",[]]')[0])
+
+    done = elasticdl("journal", "verify", "job")
+
+    assert done.exit_code == 1
+    assert "was written by ElasticDL 99.1" in done.output and "WorkerTeleported" in done.output
+
+
+def test_a_journal_whose_end_is_missing_is_told_by_the_event_log(elasticdl: Run, path: Path) -> None:
+    path.with_name("events.jsonl").write_text("{}\n" * 9)
+
+    done = elasticdl("journal", "verify", "job")
+
+    assert done.exit_code == 1
+    assert "its end is missing: the event log has 9 entries, and it leads to " in done.output
+
+
+def test_a_job_without_a_journal_says_so(elasticdl: Run, path: Path) -> None:
+    path.unlink()
+
+    done = elasticdl("journal", "verify", "job")
+
+    assert (done.exit_code, "does not exist: no master of this job has begun yet" in str(done.output)) == (2, True)
+
+
+def test_a_journal_in_config_maps_to_which_nothing_was_written_is_whole() -> None:
+    stored = StoredJournal("1 ConfigMaps", b"", can_be_torn=False)
+
+    assert journal.describe("job", stored, job_spec(), verify(stored, job_spec()))[-1] == "whole: 0 events"
+
+
+def test_the_end_of_a_journal_in_config_maps_cannot_be_cut_off() -> None:
+    assert verify(StoredJournal("here", stream()[0][:-5], can_be_torn=False), job_spec()).problem is not None

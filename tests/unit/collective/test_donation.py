@@ -1,0 +1,287 @@
+"""A donor's end of a hand-over, over real connections, plain and TLS: what slow and dead newcomers cost it."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from elasticdl.checkpoint.image import Image
+from elasticdl.collective import frames
+from elasticdl.collective.frames import Frame
+from elasticdl.collective.handover import Donation, Reception
+from elasticdl.errors import RoundBroken
+from elasticdl.launcher.authority import Authority
+from elasticdl.tls import Identity, Role
+from tests.waiting import until
+
+PATIENCE_S = 30.0
+MIB = 1 << 20
+STATE_BYTES = 24 * MIB
+UPDATE_BYTES = 8 * MIB
+SLACK_BYTES = 2 * MIB
+
+
+Donate = Callable[..., Donation]
+
+
+class Ends(NamedTuple):
+    donor: socket.socket
+    newcomer: socket.socket
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    place = tmp_path_factory.mktemp("tls")
+    now = datetime.datetime.now(datetime.UTC)
+    authority = Authority.make("job", now)
+    (place / "authority.pem").write_text(authority.pem)
+    own: Path = place / "worker-0.pem"
+    own.write_text(authority.issue(Role.WORKER, "worker-0", now, life_s=3600))
+    return Identity(place / "authority.pem", own, own, authority.job)
+
+
+@pytest.fixture(params=["plain", "tls"])
+def ends(request: pytest.FixtureRequest, identity: Identity) -> Iterator[Ends]:
+    """Connections of which one that is not read takes little before it is full."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        newcomer = socket.create_connection(listener.getsockname())
+        donor, _ = listener.accept()
+    donor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+    newcomer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    if request.param == "tls":
+        donor, newcomer = encrypted(donor, newcomer, identity)
+    with donor, newcomer:
+        yield Ends(donor, newcomer)
+
+
+def encrypted(donor: socket.socket, newcomer: socket.socket, identity: Identity) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    with ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(identity.server_context().wrap_socket, donor, server_side=True)
+        connected = identity.client_context().wrap_socket(newcomer)
+        return accepting.result(PATIENCE_S), connected
+
+
+def image(step: int, size_bytes: int = STATE_BYTES) -> Image:
+    count = size_bytes // 4 // 8
+    return Image(step, 8 * step, {f"t{n}": torch.full((count,), float(step)) for n in range(8)}, {})
+
+
+def update(size_bytes: int = UPDATE_BYTES) -> dict[str, torch.Tensor]:
+    return {"gradient": torch.ones(size_bytes // 4)}
+
+
+@pytest.fixture
+def donate(ends: Ends) -> Iterator[Donate]:
+    """Begins a hand-over, whose thread does not outlive the test."""
+    begun: list[Donation] = []
+
+    def begin(stall_s: float = PATIENCE_S) -> Donation:
+        begun.append(Donation("worker-7", ends.donor, stall_s=stall_s, slack_bytes=SLACK_BYTES))
+        return begun[-1]
+
+    yield begin
+    for donation in begun:
+        donation.abort()
+        donation.wait(PATIENCE_S)
+
+
+class Newcomer:
+    """Follows in a thread, and says what it was given."""
+
+    def __init__(self, connection: socket.socket, stall_s: float = PATIENCE_S) -> None:
+        self.reception = Reception(connection, stall_s=stall_s)
+        self.steps: list[int] = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self._pool = ThreadPoolExecutor(1)
+        self.entered: Future[int] = self._pool.submit(self.reception.follow, self._load, self._apply)
+
+    def _load(self, image: Image) -> None:
+        assert all(bool((tensor == image.step).all()) for tensor in image.tensors.values())
+        self.steps.append(image.step)
+        assert self.goes_on.wait(PATIENCE_S)
+
+    def _apply(self, frame: Frame) -> None:
+        assert self.steps[-1] == frame.header["step"] - 1
+        self.steps.append(frame.header["step"])
+
+    def close(self) -> None:
+        self.reception.abort()
+        self._pool.shutdown()
+        self.reception.close()
+
+
+def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(ends: Ends, donate: Donate) -> None:
+    donation = donate()
+    images, most = 0, 0
+    for step in range(1, 60):
+        if donation.needs_image:
+            donation.give_image(image(step))
+            images += 1
+        elif donation.is_following:
+            donation.give_update(step, {}, update(), 0)
+        most = max(most, donation.held_bytes)
+
+    assert images == 1
+    assert most <= STATE_BYTES + UPDATE_BYTES + SLACK_BYTES + MIB
+    assert not donation.is_following and not donation.needs_image
+    donation.abort()
+    assert donation.held_bytes == 0, "what nobody wants is not kept"
+
+
+def test_a_newcomer_that_was_overtaken_gets_a_fresh_image_once_the_first_is_sent(ends: Ends, donate: Donate) -> None:
+    donation = donate()
+    donation.give_image(image(1))
+    step = 1
+    while donation.is_following:
+        step += 1
+        donation.give_update(step, {}, update(), 0)
+    newcomer = Newcomer(ends.newcomer)
+    until("all that was begun is sent", lambda: donation.needs_image)
+    donation.give_image(image(step))
+    donation.give_update(step + 1, {}, update(), 5)
+    donation.close()
+
+    assert newcomer.entered.result(PATIENCE_S) == 5
+    assert newcomer.steps == [1, step, step + 1]
+    newcomer.close()
+    donation.wait(PATIENCE_S)
+    assert donation.has_ended
+
+
+def test_sending_makes_room_so_a_newcomer_that_keeps_up_gets_one_image(ends: Ends, donate: Donate) -> None:
+    donation = donate()
+    donation.give_image(image(1))
+    newcomer = Newcomer(ends.newcomer)
+    for step in range(2, 12):
+        donation.give_update(step, {}, update(), 6 if step == 11 else 0)
+        assert donation.is_following
+        until("it has taken as much as was made", lambda: donation.held_bytes <= STATE_BYTES)
+    donation.close()
+
+    assert newcomer.entered.result(PATIENCE_S) == 6
+    assert newcomer.steps == list(range(1, 12))
+    newcomer.close()
+
+
+def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donate) -> None:
+    donation = donate()
+    newcomer = Newcomer(ends.newcomer)
+    step = 0
+    while not donation.is_over:
+        step += 1
+        if donation.needs_image:
+            newcomer.goes_on.clear()  # it is busy with the image while updates are made
+            donation.give_image(image(step))
+        elif donation.is_following:
+            donation.give_update(step, {}, update(), 0)
+        else:
+            newcomer.goes_on.set()
+            time.sleep(0)
+    newcomer.goes_on.set()
+
+    with pytest.raises(RoundBroken, match="gave up: updates are made faster than this worker takes them"):
+        newcomer.entered.result(PATIENCE_S)
+    newcomer.close()
+    donation.wait(PATIENCE_S)
+    assert donation.has_ended and donation.held_bytes == 0
+
+
+@pytest.mark.parametrize("ends", ["plain"], indirect=True)
+def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends, donate: Donate) -> None:
+    donation = donate(0.2)
+    donation.give_image(image(1))
+
+    until("it is given up", lambda: donation.is_over and donation.has_ended)
+    assert donation.held_bytes == 0
+    donation.give_update(2, {}, update(), 0)  # the training thread may not have seen it yet
+    assert donation.held_bytes == 0
+
+
+@pytest.mark.parametrize("ends", ["plain"], indirect=True)
+def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends: Ends, donate: Donate) -> None:
+    donation = donate(0.5)
+    donation.give_image(image(1, 64))
+    received = frames.receive(ends.newcomer, MIB)
+
+    assert received.header["step"] == 1
+    until("it is given up", lambda: donation.has_ended)
+
+
+@pytest.mark.parametrize("ends", ["plain"], indirect=True)
+def test_a_slow_reader_is_not_given_up_as_long_as_it_reads(ends: Ends, donate: Donate) -> None:
+    donation = donate(1.0)
+    began = time.monotonic()
+    donation.give_image(image(1))
+    left = STATE_BYTES
+    while left > 0 and time.monotonic() - began < 2.5:
+        left -= len(ends.newcomer.recv(32 << 10))
+        time.sleep(0.01)
+
+    assert left > 0 and not donation.is_over
+    donation.abort()
+
+
+def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate) -> None:
+    donation = donate(0.4)
+    newcomer = Newcomer(ends.newcomer, stall_s=0.4)
+    time.sleep(1.5)  # several deadlines pass
+
+    assert not newcomer.entered.done() and not donation.is_over
+    donation.give_image(image(1, 64))
+    donation.give_update(2, {}, update(64), 3)
+    assert newcomer.entered.result(PATIENCE_S) == 3
+    newcomer.close()
+
+
+@pytest.mark.parametrize("ends", ["plain"], indirect=True)
+def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
+    reception = Reception(ends.newcomer, stall_s=0.2)
+
+    with pytest.raises(RoundBroken, match=r"sent nothing for 0\.2 s"):
+        reception.follow(lambda image: None, lambda frame: None)
+    reception.close()
+
+
+@pytest.mark.parametrize("ends", ["plain"], indirect=True)
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"kind": "image"},
+        {"kind": "image", "step": 1, "records": 2},
+        {"kind": "image", "step": 1, "records": "x", "meta": {}},
+        {"kind": "update", "step": -1, "enter": 0},
+        {"kind": "update", "step": True, "enter": 0},
+        {"kind": "other", "step": 1},
+    ],
+)
+def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[str, object]) -> None:
+    frames.send(ends.donor, Frame(header, {}))
+    reception = Reception(ends.newcomer, stall_s=PATIENCE_S)
+
+    with pytest.raises(RoundBroken, match="no state from the donor"):
+        reception.follow(lambda image: None, lambda frame: None)
+    reception.close()
+
+
+@pytest.mark.parametrize("ends", ["plain"], indirect=True)
+def test_a_state_larger_than_the_newcomer_could_hold_is_refused_before_it_is_allocated(ends: Ends) -> None:
+    text = b'{"header": {"kind": "image", "step": 1}, "tensors": [["a", "uint8", [1099511627776]]]}'
+    ends.donor.sendall(len(text).to_bytes(4, "big") + text)
+    reception = Reception(ends.newcomer, stall_s=PATIENCE_S, most_bytes=MIB)
+
+    with pytest.raises(RoundBroken, match="1099511627776 bytes where 1048576 are the most"):
+        reception.follow(lambda image: None, lambda frame: None)
+    reception.close()

@@ -1,0 +1,151 @@
+"""A job that has failed keeps its state before it ends."""
+
+from __future__ import annotations
+
+from elasticdl.master import events as ev
+from elasticdl.master.actions import Action
+from elasticdl.spec import WorkerId
+from tests.unit.master.driver import Driver, job_spec, running, sent
+
+
+def fail(driver: Driver, worker: str, *, wrong_job: bool = False, permanent: bool = True) -> list[Action]:
+    event = ev.WorkerFailed(WorkerId(worker), driver.sequence(worker), f"bad record of {worker}", wrong_job, permanent)
+    return driver.do(event)
+
+
+def write(driver: Driver, worker: str, step: int) -> list[Action]:
+    path = f"/checkpoints/checkpoint-{step:09d}"
+    return driver.do(ev.CheckpointWritten(WorkerId(worker), driver.sequence(worker), step, path, 0.1, 0.0))
+
+
+def test_a_healthy_worker_leaves_its_round_and_writes_the_state_and_the_end_says_how_to_go_on() -> None:
+    driver = running(3)
+
+    actions = fail(driver, "worker-0", wrong_job=True)
+    assert sent(actions, "worker-1", "keep") and sent(actions, "worker-1", "export")
+    assert not sent(actions, "worker-0", "keep") and not sent(actions, "worker-2", "release")
+    assert driver.phase == "stopping"
+    write(driver, "worker-1", 7)
+    actions = driver.export("worker-1")
+
+    assert driver.phase == "failed"
+    assert "bad record of worker-0" in driver.reason
+    assert "the state of step 7 is in /checkpoints/checkpoint-000000007: go on from it with --resume" in driver.reason
+    assert getattr(driver.state.job.ledger.phase, "exit_code", None) == 2
+    assert all(sent(actions, f"worker-{number}", "release") for number in range(3))
+
+
+def test_those_that_are_ahead_are_asked_before_those_behind() -> None:
+    driver = running(3)
+    driver.beat("worker-1", step=4)
+    driver.beat("worker-2", step=5)
+
+    assert sent(fail(driver, "worker-0"), "worker-2", "keep")
+
+
+def test_each_holder_is_asked_once_the_failed_one_last() -> None:
+    driver = running(3)
+    assert sent(fail(driver, "worker-0"), "worker-1", "keep")
+    assert sent(driver.exit("worker-1", code=1), "worker-2", "keep")
+    assert sent(fail(driver, "worker-2"), "worker-0", "keep"), "it could not write it"
+
+    fail(driver, "worker-0")
+
+    assert driver.phase == "failed"
+    assert "nobody was left to keep its state" in driver.reason
+
+
+def test_the_only_worker_keeps_the_state_itself() -> None:
+    driver = running(1)
+
+    assert sent(fail(driver, "worker-0"), "worker-0", "keep")
+    driver.export("worker-0")
+
+    assert driver.phase == "failed"
+
+
+def test_a_budget_that_is_used_up_costs_no_state() -> None:
+    driver = running(2, budget=0)
+
+    actions = driver.exit("worker-1", code=1)
+
+    assert sent(actions, "worker-0", "keep")
+    driver.export("worker-0")
+    assert driver.phase == "failed"
+    assert "workers failed 1 times, 0 are allowed" in driver.reason
+
+
+def test_nobody_is_waited_for_beyond_the_deadline() -> None:
+    driver = running(2)
+    fail(driver, "worker-0")
+
+    timing, checkpoint = driver.spec.timing, driver.spec.checkpoint
+    while driver.phase == "stopping" and driver.now < 5000:
+        for worker in ("worker-0", "worker-1"):
+            driver.beat(worker)
+        driver.wait(1.0)
+
+    assert driver.phase == "failed"
+    assert "was not written in time" in driver.reason
+    assert driver.now - 1000 >= timing.grace_s + checkpoint.retry_s
+
+
+def test_a_state_that_is_in_a_checkpoint_already_is_not_written_again() -> None:
+    driver = running(2)
+    write(driver, "worker-0", 1)
+
+    actions = fail(driver, "worker-0")
+
+    assert driver.phase == "failed"
+    assert not sent(actions, "worker-1", "keep")
+    assert "the state of step 1 is in" in driver.reason
+
+
+def test_a_job_without_any_update_ends_at_once() -> None:
+    driver = Driver(job_spec(wish=2))
+    driver.join("worker-0", "worker-1")
+
+    fail(driver, "worker-0")
+
+    assert driver.phase == "failed"
+
+
+def test_a_master_that_comes_back_asks_again() -> None:
+    driver = running(2)
+    fail(driver, "worker-0")
+
+    assert driver.replayed().dump() == driver.state.dump()
+    assert sent(driver.greet("worker-1", ready=True), "worker-1", "keep")
+
+
+def test_no_round_is_formed_while_the_state_is_kept() -> None:
+    driver = running(2)
+    fail(driver, "worker-0")
+    before = driver.newest.id
+
+    driver.do(ev.RoundBroken(WorkerId("worker-1"), driver.sequence("worker-1"), before, "asked to keep the state"))
+    driver.wait(1.0)
+
+    assert driver.newest.id == before
+
+
+def test_others_go_on_at_once_without_a_worker_that_says_why_it_fails() -> None:
+    driver = running(3)
+
+    fail(driver, "worker-0", permanent=False)
+
+    assert driver.phase == "running"
+    assert driver.newest.forced and driver.newest.workers == ("worker-1", "worker-2")
+
+
+def test_where_all_fail_nobody_begins_anew_before_they_have_ended() -> None:
+    driver = running(2)
+    fail(driver, "worker-0", permanent=False)
+    assert driver.newest.workers == ("worker-1",)
+    driver.greet("worker-2")
+    driver.ready("worker-2")
+
+    fail(driver, "worker-1", permanent=False)
+    driver.wait(0.1)
+
+    assert driver.newest.workers != ("worker-2",), "the state is being written by those that hold it"

@@ -1,0 +1,43 @@
+"""A master that comes after another: what it knows, and what time it is for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from elasticdl.clock import ManualClock
+from elasticdl.master import codec
+from elasticdl.master import events as ev
+from elasticdl.master.journal import Journal
+from elasticdl.master.loop import Loop
+from elasticdl.spec.directory import JobDirectory
+from tests.unit.master.driver import job_spec
+
+DAY_S = 86_400.0
+
+
+def recovered(root: Path, started_at: float, now: float) -> float:
+    """What time it is for a master that starts at `now` and whose forerunner started at `started_at`."""
+    directory = JobDirectory(root / "job")
+    spec = job_spec()
+    directory.create(spec)
+    journal = Journal(directory.journal, 1)
+    list(journal.replay())
+    journal.append([codec.dump(ev.MasterStarted(7), started_at)])
+    journal.close()
+
+    async def recover() -> float:
+        loop = Loop(directory, spec, ManualClock(now), 1)
+        loop.recover()
+        loop.close()
+        return loop.clock.now()
+
+    return asyncio.run(recover())
+
+
+def test_time_never_goes_back_behind_what_is_journaled(tmp_path: Path) -> None:
+    assert recovered(tmp_path, started_at=1000.0 + DAY_S, now=1000.0) == 1000.0 + DAY_S
+
+
+def test_time_is_that_of_the_wall_otherwise(tmp_path: Path) -> None:
+    assert recovered(tmp_path, started_at=1000.0, now=1500.0) == 1500.0

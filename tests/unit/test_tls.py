@@ -1,0 +1,152 @@
+"""Contexts and roles, with both ends of a handshake in memory: no socket, no thread."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+
+import pytest
+
+from elasticdl import tls
+from elasticdl.errors import AccessDenied, SpecError
+from elasticdl.launcher.authority import Authority
+from elasticdl.tls import Identity, Peer, Role
+
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+def identity(place: Path, authority: Authority, replica: str, *, now: datetime.datetime = NOW) -> Identity:
+    place.mkdir(exist_ok=True)
+    (place / "authority.pem").write_text(authority.pem)
+    own = place / f"{replica}.pem"
+    own.write_text(authority.issue(Role.of(replica), replica, now, life_s=3600))
+    return Identity(place / "authority.pem", own, own, authority.job)
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends after a handshake; ssl.SSLError where one refuses the other."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (server.wrap_bio(to_server, to_client, server_side=True), client.wrap_bio(to_client, to_server))
+    done: set[ssl.SSLObject] = set()
+    while len(done) < 2:
+        for end in ends:
+            try:
+                end.do_handshake()
+                done.add(end)
+            except ssl.SSLWantReadError:
+                pass
+    return ends
+
+
+def test_both_ends_know_each_other_by_role(tmp_path: Path) -> None:
+    authority = Authority.make("mnist", NOW)
+    ps, worker = identity(tmp_path, authority, "ps-0"), identity(tmp_path, authority, "worker-3")
+
+    at_ps, at_worker = shake_hands(ps.server_context(), worker.client_context())
+
+    assert at_ps.version() == "TLSv1.3"
+    assert tls.check_peer(at_ps, ps, Role.WORKER, Role.PS) == Peer("mnist", Role.WORKER, "worker-3")
+    assert tls.check_peer(at_worker, worker, Role.PS) == Peer("mnist", Role.PS, "ps-0")
+    assert tls.peer_role(at_ps) is Role.WORKER
+
+
+def test_a_worker_cannot_speak_as_another_role(tmp_path: Path) -> None:
+    authority = Authority.make("mnist", NOW)
+    ps, worker = identity(tmp_path, authority, "ps-0"), identity(tmp_path, authority, "worker-3")
+    at_ps, _ = shake_hands(ps.server_context(), worker.client_context())
+
+    with pytest.raises(AccessDenied, match="of a master or client of job mnist; received elasticdl://mnist/worker/"):
+        tls.check_peer(at_ps, ps, Role.MASTER, Role.CLIENT)
+
+
+def test_another_jobs_authority_is_refused_even_under_the_same_name(tmp_path: Path) -> None:
+    ours = identity(tmp_path / "ours", Authority.make("mnist", NOW), "worker-0")
+    theirs = identity(tmp_path / "theirs", Authority.make("mnist", NOW), "worker-1")
+
+    with pytest.raises(ssl.SSLError):
+        shake_hands(ours.server_context(), theirs.client_context())
+    with pytest.raises(ssl.SSLError):
+        shake_hands(theirs.server_context(), ours.client_context())
+
+
+def test_who_shows_no_certificate_is_refused(tmp_path: Path) -> None:
+    ours = identity(tmp_path, Authority.make("mnist", NOW), "worker-0")
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+
+    with pytest.raises(ssl.SSLError, match=r"(?i)certificate"):
+        shake_hands(ours.server_context(), stranger)
+
+
+def test_a_certificate_that_has_expired_is_refused_and_the_next_one_is_read(tmp_path: Path) -> None:
+    authority = Authority.make("mnist", NOW - datetime.timedelta(days=9))
+    master = identity(tmp_path, authority, "master")
+    worker = identity(tmp_path, authority, "worker-0", now=NOW - datetime.timedelta(hours=2))
+    with pytest.raises(ssl.SSLError, match="expired"):
+        shake_hands(master.server_context(), worker.client_context())
+
+    identity(tmp_path, authority, "worker-0")
+
+    assert shake_hands(master.server_context(), worker.client_context())
+
+
+def test_a_replica_is_no_authority(tmp_path: Path) -> None:
+    authority = Authority.make("mnist", NOW)
+    pem = authority.issue(Role.WORKER, "worker-0", NOW, life_s=3600)
+    key, certificate = pem[: pem.index("-----BEGIN CERT")], pem[pem.index("-----BEGIN CERT") :]
+    usurper = Authority("mnist", Authority.read(certificate, key).certificate, Authority.read(certificate, key).key)
+    master, forged = identity(tmp_path, authority, "master"), identity(tmp_path / "forged", usurper, "master")
+    (tmp_path / "forged" / "authority.pem").write_text(authority.pem)
+
+    with pytest.raises(ssl.SSLError):
+        shake_hands(master.server_context(), forged.client_context())
+
+
+def test_files_of_a_person_have_no_roles(tmp_path: Path) -> None:
+    authority = Authority.make("anybody", NOW)
+    own = identity(tmp_path, authority, "client")
+    given = Identity(own.authority, own.certificate, own.key)
+    at_server, _ = shake_hands(given.server_context(), given.client_context())
+
+    assert tls.check_peer(at_server, given, Role.MASTER) is None
+
+
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
+    own = identity(tmp_path, Authority.make("mnist", NOW), "worker-0")
+    own.certificate.write_text("nothing")
+
+    with pytest.raises(SpecError, match=r"worker-0\.pem .*no certificate and its key"):
+        own.server_context()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["", "elasticdl://mnist", "elasticdl://mnist/king/worker-0", "https://mnist/worker/worker-0", "elasticdl:///worker/a",
+     "elasticdl://mnist/worker/", "elasticdl://mnist/worker/worker-0?a=b", "elasticdl://[mnist/worker/worker-0"],
+)  # fmt: skip
+def test_what_is_no_name_of_a_replica_is_nobody(uri: str) -> None:
+    assert Peer.parse(uri) is None
+
+
+@pytest.mark.parametrize("replica", ["worker-x", "ps-", "master-0", "client-1", "king", ""])
+def test_only_replicas_have_a_role(replica: str) -> None:
+    with pytest.raises(ValueError, match=r"expected worker-N|is not a valid"):
+        Role.of(replica)
+
+
+def test_an_authority_is_read_back(tmp_path: Path) -> None:
+    authority = Authority.make("mnist", NOW)
+
+    again = Authority.read(authority.pem, authority.key_pem)
+
+    assert (again.job, again.pem) == ("mnist", authority.pem)
+    with pytest.raises(ValueError, match="key of this authority"):
+        Authority.read(authority.pem, Authority.make("other", NOW).key_pem)
+
+
+def test_a_certificate_speaks_for_its_replica_or_for_all_of_its_role() -> None:
+    replica, role = Peer("mnist", Role.WORKER, "worker-1"), Peer("mnist", Role.WORKER, "worker")
+
+    assert [replica.speaks_for(name) for name in ("worker-1", "worker-2", "ps-1")] == [True, False, False]
+    assert [role.speaks_for(name) for name in ("worker-1", "worker-2", "ps-1")] == [True, True, False]
