@@ -20,7 +20,7 @@ DEPLOY = Path(__file__).parent
 NAMESPACE = "elasticdl"
 HELM_ONLY = ("helm.sh/chart:", "app.kubernetes.io/managed-by:")
 # Which templates become plain manifests; monitors need Prometheus's operator, the dashboard Grafana.
-TEMPLATES = ("operator", "rights", "priorities", "submitter")
+TEMPLATES = ("operator", "rights", "policies", "priorities", "submitter")
 
 
 def helm() -> str:

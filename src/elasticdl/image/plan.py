@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import elasticdl
 from elasticdl.errors import SpecError
+from elasticdl.image import pinning
 from elasticdl.image.survey import REQUIREMENTS, Survey
 
 EXTRAS = ("torch", "tensorflow", "kubernetes", "operator", "scheduler")
 MODEL_ZOO = "/model_zoo"
 USER = "10001:10001"
 # Where packages come from, not what is in the image: these make no other image.
-SOURCES_OF_PACKAGES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")
+SOURCES_OF_PACKAGES = ("PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ def shipped(extras: Sequence[str], arguments: Mapping[str, str], name: str = "")
         if extra not in EXTRAS:
             raise SpecError(f"--extra {extra}: expected one of {', '.join(EXTRAS)}; other packages: {REQUIREMENTS}")
     # The native core in the wheel is for this Python and no other.
-    python = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim-bookworm"
+    python = pinning.default()
     every = [extra for extra in EXTRAS if extra in {*extras, "kubernetes"}]
-    given = {key: value for key, value in arguments.items() if key not in SOURCES_OF_PACKAGES}
+    given = {key: value for key, value in arguments.items() if key not in (*SOURCES_OF_PACKAGES, pinning.UNPINNED)}
     rest = [extra for extra in every if extra != "kubernetes"]
     words = [elasticdl.__version__, *(["kubernetes"] if not rest else rest if rest != ["torch"] else [])]
     if given:
@@ -49,6 +49,11 @@ def build_arguments(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if not pair.partition("=")[0].isidentifier() or "=" not in pair:
             raise SpecError(f"--build-arg {pair!r}: expected NAME=VALUE, such as TORCH_INDEX=https://…")
+        if pair.startswith("PIP_EXTRA_INDEX_URL="):
+            raise SpecError(
+                "--build-arg PIP_EXTRA_INDEX_URL: with two indexes whoever puts a higher version into one of them is "
+                "installed; name one that has all packages: --build-arg PIP_INDEX_URL=https://…"
+            )
         if re.search(r"://[^/\s]+@", pair):
             raise SpecError(
                 f"--build-arg {pair.partition('=')[0]} holds a password, and everyone with the image could read it; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,20 +124,33 @@ def test_a_directory_without_models_is_refused_with_the_fix(tmp_path: Path, name
         survey(tmp_path / name)
 
 
-def test_the_requirements_of_the_image_are_those_of_the_package() -> None:
+def test_what_is_locked_is_what_the_package_asks_for_each_with_a_hash() -> None:
     done = subprocess.run([sys.executable, ROOT / "deploy" / "lock.py", "--check"], capture_output=True, text=True)
 
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_every_requirement_of_the_image_is_pinned() -> None:
-    def names(path: Path) -> set[str]:
-        lines = [line for line in path.read_text().splitlines() if not line.startswith(("#", "$"))]
-        return {line.partition("==")[0].partition(">=")[0].lower() for line in lines}
+def test_every_version_of_the_lock_is_that_of_the_constraints() -> None:
+    pinned = dict(re.findall(r"^([\w.-]+)==([\w.]+)", (RECIPE / "constraints.txt").read_text(), re.MULTILINE))
+    for path in (RECIPE / "requirements").glob("*.txt"):
+        locked = dict(re.findall(r"^([\w.-]+)==([\w.]+) ", path.read_text(), re.MULTILINE))
+        assert locked and locked.items() <= pinned.items(), path
 
-    asked = {name for path in (RECIPE / "requirements").glob("*.txt") for name in names(path)}
 
-    assert asked and asked - names(RECIPE / "constraints.txt") == set()
+def test_a_second_index_is_refused() -> None:
+    with pytest.raises(SpecError, match="PIP_INDEX_URL"):
+        plan.build_arguments(["PIP_EXTRA_INDEX_URL=https://x/simple"])
+    assert "extra-index-url" not in (RECIPE / "Dockerfile").read_text().lower()
+
+
+def test_everything_in_the_image_is_installed_by_hash_upon_a_base_by_digest() -> None:
+    text = (RECIPE / "Dockerfile").read_text()
+
+    assert "\nARG BASE\n" in text, "the base has no default: zoo build names it by digest"
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    installs = re.findall(r"(?<!pip )install (--[^;]*);", text)
+    assert [("--require-hashes" in line) for line in installs] == [True, False, True]
+    assert "TORCH_UNLOCKED" in text  # the one without, for builds of torch that are not locked
 
 
 def test_the_dockerfile_people_look_for_is_the_one_that_is_shipped() -> None:

@@ -1,0 +1,112 @@
+"""What an image is built upon, by digest: a tag is another image next week, a digest is the same one for ever.
+
+recipe/bases.txt holds the digests of a release (`make base` asks the registry and writes them). Where it has none of
+this Python's base, the registry is asked when the image is built, and the person is told what was taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from importlib import resources
+from typing import Any
+
+from elasticdl.errors import SpecError
+
+UNPINNED = "UNPINNED_BASE"  # a build argument: yes, where the base lies on this machine only
+FILE = "bases.txt"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+TIMEOUT_S = 20.0
+_PINNED = re.compile(r".+@sha256:[0-9a-f]{64}")
+_HUB = "registry-1.docker.io"
+_KINDS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+Digest = Callable[[str], str]
+
+
+def default(python: str = f"{sys.version_info.major}.{sys.version_info.minor}") -> str:
+    """The base for a Python: the native core in the wheel is for this one and no other."""
+    return f"python:{python}-slim-bookworm"
+
+
+def is_pinned(image: str) -> bool:
+    return _PINNED.fullmatch(image) is not None
+
+
+def recorded(text: str | None = None) -> dict[str, str]:
+    """By tag: the same with its digest, as recipe/bases.txt has it."""
+    if text is None:
+        text = (resources.files("elasticdl.image") / "recipe" / FILE).read_text(encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    for line in lines:
+        if not is_pinned(line):
+            raise SpecError(f"{FILE}: expected NAME:TAG@sha256:…, received {line!r}; run: make base")
+    return {line.partition("@")[0]: line for line in lines}
+
+
+def pin(arguments: Mapping[str, str], ask: Digest | None = None) -> dict[str, str]:
+    """The build arguments with a BASE by digest. `ask` gives the digest of a tag; raises SpecError where none is known.
+
+    A base without a digest is taken only where it is said that it may be: UNPINNED_BASE=yes.
+    """
+    base = arguments["BASE"]
+    others = {key: value for key, value in arguments.items() if key != UNPINNED}
+    if is_pinned(base) or arguments.get(UNPINNED) == "yes":
+        return others
+    if base != default():
+        raise SpecError(
+            f"--build-arg BASE={base}: a tag can be another image tomorrow; name it by digest, {base}@sha256:… "
+            f"(`docker buildx imagetools inspect {base}` tells it), or, for one that lies on this machine only, add "
+            f"--build-arg {UNPINNED}=yes"
+        )
+    return {**others, "BASE": recorded().get(base) or f"{base}@{(ask or digest_of)(base)}"}
+
+
+def digest_of(image: str, registry: str = f"https://{_HUB}", timeout_s: float = TIMEOUT_S) -> str:
+    """The digest a tag of a registry's official images has now. Raises SpecError with the fix."""
+    name, _, tag = image.partition(":")
+    repository = name if "/" in name else f"library/{name}"
+    address = f"{registry}/v2/{repository}/manifests/{tag}"
+    try:
+        try:
+            found = _head(address, "", timeout_s)
+        except urllib.error.HTTPError as exc:
+            if exc.code != 401:
+                raise
+            found = _head(address, _token(exc.headers.get("WWW-Authenticate", ""), timeout_s), timeout_s)
+    except (OSError, ValueError) as exc:
+        raise SpecError(
+            f"{registry} cannot be asked for the digest of {image}: {exc}; give it yourself: "
+            f"--build-arg BASE={image}@sha256:…, or, for one that lies on this machine, --build-arg BASE={image} "
+            f"--build-arg {UNPINNED}=yes"
+        ) from exc
+    if not re.fullmatch("sha256:[0-9a-f]{64}", found):
+        raise SpecError(f"{registry} says no digest of {image}; give it yourself: --build-arg BASE={image}@sha256:…")
+    return found
+
+
+def _head(address: str, token: str, timeout_s: float) -> str:
+    headers = {"Accept": ", ".join(_KINDS)} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(address, headers=headers, method="HEAD")
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        return str(answer.headers.get("Docker-Content-Digest", ""))
+
+
+def _token(challenge: str, timeout_s: float) -> str:
+    """As the registry wants it: Bearer realm="…",service="…",scope="…"."""
+    asked = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+    realm = asked.pop("realm", "")
+    if urllib.parse.urlsplit(realm).scheme not in ("https", "http"):
+        raise ValueError(f"it asks for another way to log in: {challenge!r:.80}")
+    with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(asked)}", timeout=timeout_s) as answer:
+        document: dict[str, Any] = json.load(answer)
+    return str(document.get("token") or document.get("access_token") or "")
