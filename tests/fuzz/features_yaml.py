@@ -1,0 +1,33 @@
+"""features.yaml: what is read says the same when it is written and read again, or SpecError says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elasticdl.errors import SpecError
+from elasticdl.features import file, treatments
+from tests.fuzz.scratch import file_with
+
+
+def fuzz_one(data: bytes) -> None:
+    try:
+        found = file.load(file_with(data, "features.yaml"))
+    except SpecError as exc:
+        str(exc).encode()  # it can be shown
+        return
+    for chosen in (*found.columns.values(), found.crosses):
+        for one in chosen:
+            assert treatments.parse(str(one)) == one
+    # Aliases repeat no more than a bound, so what is read is about as large as what was written.
+    names = sum(len(names) for names in found.groups.values())
+    assert len(found.columns) + names <= len(data) + 10_000
+
+
+def seeds() -> Iterator[bytes]:
+    yield b"version: 1\nlabel: y\ncolumns:\n  C1: hash(bins=1000)\n  I1: [normalize(log=true), missing()]\n"
+    yield (
+        b"version: 1\nlabel: y\nstatistics: s.json\ncolumns:\n  a: &x lookup(min_count=2, most=10)\n  b: *x\n"
+        b"  t: date(parts=[hour, weekday])\n  l: sequence(sep='|', like=a)\n  d: discretize(bounds=[0.5, 1e3])\n"
+        b"crosses: [cross(a, b, bins=100)]\ngroups: {ids: [a, b]}\n"
+    )
+    yield b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"

@@ -1,0 +1,23 @@
+"""What a caller says at a worker's door: a greeting that can be said again, or the one declared error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elasticdl.collective.door import Greeting, Purpose
+
+MEMORY_BYTES = 1 << 20
+
+
+def fuzz_one(data: bytes) -> None:
+    try:
+        greeting = Greeting.decode(data)
+    except ConnectionError:
+        return
+    assert Greeting.decode(greeting.encode()) == greeting
+
+
+def seeds() -> Iterator[bytes]:
+    yield Greeting("worker-3", Purpose.STATE, run=1).encode()
+    yield Greeting("worker-0", Purpose.ROUND, run=2, round=17, rank=3).encode()
+    yield b'{"worker": "w", "purpose": "round", "run": 1e3, "round": true, "rank": -1}'

@@ -1,0 +1,48 @@
+"""job.yaml, and the spec of an ElasticJob: a job that is read is the same when it is written and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from elasticdl.errors import SpecError
+from elasticdl.spec import JobSpec, load
+from elasticdl.spec.elastic_job import job_of
+from tests.fuzz.scratch import file_with
+
+
+def fuzz_one(data: bytes) -> None:
+    try:
+        document = load.load_file(file_with(data, "job.yaml"))
+    except SpecError as exc:
+        str(exc).encode()  # it can be shown
+        return
+    _resolve(lambda: load.resolve(document, "job.yaml"), len(data))
+    _resolve(lambda: job_of({"metadata": {"name": "job", "namespace": "team"}, "spec": document}), len(data))
+
+
+def _resolve(resolve: Callable[[], JobSpec], size: int) -> None:
+    try:
+        job = resolve()
+    except SpecError as exc:
+        str(exc).encode()
+        return
+    text = job.model_dump_json()
+    assert JobSpec.model_validate_json(text).model_dump_json() == text  # NaN is not itself, but its text is
+    assert len(text) <= 64 * size + (2 << 20)  # aliases repeat no more than a bound
+
+
+def seeds() -> Iterator[bytes]:
+    yield (
+        b"name: mine\nmodel: {definition: mnist.mnist.forward, params: {lr: 1e-3}}\n"
+        b"data: {training: a.csv, columns: [x, y]}\n"
+    )
+    yield (
+        b"name: mine\nkind: script\nscript: {path: train.py, arguments: [--lr, '0.1']}\n"
+        b"workers: {wish: 4, min: 2, max: 8}\ntiming: {grace_s: 3}\ncheckpoint: {directory: ckpt, steps: 10}\n"
+        b"plan: {epochs: 2, global_batch_size: 64}\n"
+    )
+    yield (
+        b"name: mine\nmodel: {definition: a.b}\ndata: {training: ~/x}\nps: {wish: 2, mode: async}\n"
+        b"cluster:\n  image: i:1\n  worker: {requests: {cpu: 1, memory: 4Gi}, priority: '0.5'}\n"
+        b"  volumes: [{claim_name: c, mount_path: /d}]\n"
+    )

@@ -1,0 +1,96 @@
+"""The master's journal: what is read is a beginning of what was written, or an error says that it is damaged.
+
+An input is taken in two ways: as a journal, and as instructions how to damage a right one.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from elasticdl.errors import JournalDamaged, JournalUnreadable
+from elasticdl.frames import Decoder, Encoder, Writer
+from elasticdl.kube import segments
+from elasticdl.kube.segments import Head, Segment
+from elasticdl.master import codec
+from elasticdl.master import events as ev
+from elasticdl.spec import WorkerId
+
+MEMORY_BYTES = 4 << 20
+
+_EVENTS = [
+    ev.MasterStarted(7),
+    ev.ReplicaStarted("worker-0", 5),
+    ev.RoundPlanned(2, (ev.Seat(WorkerId("worker-0"), 0, 4, "worker-1"),), False, "joins"),
+    ev.StopAsked(False, "enough"),
+]
+
+
+def fuzz_one(data: bytes) -> None:
+    _read(data)
+    _damage(data)
+    _reframe(data)
+    _read_head(data)
+
+
+def _read(stream: bytes, *, can_be_torn: bool = True) -> list[bytes] | None:
+    """The records; None where they are refused."""
+    decoder = Decoder(io.BytesIO(stream).read, len(stream), can_be_torn=can_be_torn)
+    try:
+        found = list(decoder.records())
+    except (JournalDamaged, JournalUnreadable) as exc:
+        str(exc).encode()  # it can be shown
+        return None
+    assert decoder.at + decoder.torn_bytes == len(stream)
+    for record in found:
+        try:
+            codec.load(record)
+        except codec.UnknownEvent as exc:
+            str(exc).encode(errors="replace")
+    return found
+
+
+def _damage(data: bytes) -> None:
+    """One bit of a right journal is flipped, or its end cut off, as the input says."""
+    stream, ends, records = _right()
+    position = int.from_bytes(data[:4], "little") % len(stream)
+    found = _read(stream[:position])
+    assert found is None or found == records[: sum(end <= position for end in ends)]
+    damaged = bytearray(stream)
+    damaged[position] ^= 1 << (data[4] % 8 if len(data) > 4 else 0)
+    assert _read(bytes(damaged)) is None
+
+
+def _reframe(data: bytes) -> None:
+    """The input as records of a right stream: these come back, whatever they hold."""
+    records = data.split(b"\n")
+    encoder = Encoder(Writer(run=1))
+    assert _read(encoder.begin() + encoder.encode(records), can_be_torn=False) == records
+
+
+def _read_head(data: bytes) -> None:
+    """Of the journal in ConfigMaps."""
+    try:
+        head = Head.of(Segment(0, "head", "writer", data))
+        segments.choose(Segment(0, "head", "writer", head.to_bytes()), [])
+    except (JournalDamaged, JournalUnreadable):
+        return
+    assert head.segments == ()
+
+
+def _right() -> tuple[bytes, list[int], list[bytes]]:
+    """A journal, where each of its writes ends, and its records: one of each write."""
+    encoder, records = Encoder(Writer(run=1)), [codec.dump(event, 1.5) for event in _EVENTS]
+    stream, ends = encoder.begin(), list[int]()
+    for record in records:
+        stream += encoder.encode([record])
+        ends.append(len(stream))
+    return stream, ends, records
+
+
+def seeds() -> Iterator[bytes]:
+    stream, _, records = _right()
+    yield stream
+    yield stream[:-7]
+    yield b"\n".join(records)
+    yield Head(((1, "a-1"), (2, "a-2")), True).to_bytes()

@@ -1,0 +1,77 @@
+"""What a worker, a ps or a person sends to the master, from the bytes of the call to the event that is journaled.
+
+An event that is made reads back from the journal as it was; what means nothing is a SpecError to its sender.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from google.protobuf.message import DecodeError
+
+from elasticdl.errors import SpecError
+from elasticdl.master import codec, ps_events
+from elasticdl.master import events as ev
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc import methods
+from elasticdl.spec.ids import PsId, WorkerId
+
+_BEATS = (ev.HeartbeatReceived, ps_events.PsBeatReceived)
+_METHODS = (methods.SESSION, methods.EXCHANGE, methods.WATCH, methods.SCALE, methods.STOP)
+
+
+def fuzz_one(data: bytes) -> None:
+    """The first byte says which call it is."""
+    if not data:
+        return
+    method = _METHODS[data[0] % len(_METHODS)]
+    try:
+        message = method.request.FromString(data[1:])
+    except DecodeError:
+        return  # grpc answers it
+    for event in _events(message):
+        if isinstance(event, _BEATS):
+            continue  # never journaled
+        again, at = codec.load(codec.dump(event, 12.5))
+        assert (repr(again), at) == (repr(event), 12.5)
+
+
+def _events(message: object) -> Iterator[ev.Event]:
+    if isinstance(message, pb.ExchangeRequest):
+        yield codec.from_exchange(message)
+    elif isinstance(message, pb.WorkerMessage):
+        for event in (_worker_event(message), _ps_event(message)):
+            if event is not None:
+                yield event
+
+
+def _worker_event(message: pb.WorkerMessage) -> ev.Event | None:
+    with contextlib.suppress(SpecError):
+        return codec.from_worker(WorkerId("worker-1"), message)
+    return None
+
+
+def _ps_event(message: pb.WorkerMessage) -> ev.Event | None:
+    with contextlib.suppress(SpecError):
+        return codec.from_ps(PsId("ps-1"), message)
+    return None
+
+
+def seeds() -> Iterator[bytes]:
+    for message in (
+        pb.WorkerMessage(hello=pb.Hello(worker="worker-1", pid=7, host="here", store_address="127.0.0.1:5")),
+        pb.WorkerMessage(heartbeat=pb.Heartbeat(round=1, step=5, loss=0.5)),
+        pb.WorkerMessage(sequence=3, finished=pb.Finished(step=9, loss=1.5, epoch=pb.EpochLoss(epoch=1))),
+        pb.WorkerMessage(sequence=4, planned=pb.Planned(total_steps=7, progress=b"{}")),
+        pb.WorkerMessage(
+            sequence=5, losses=pb.LossesApplied(until=2, step=[1], loss=[0.5], learning_rate=[1], records=[8])
+        ),
+        pb.WorkerMessage(ps_beat=pb.PsBeat(map_version=2, staleness=[1, 2])),
+        pb.WorkerMessage(moved=pb.SlotsMoved(version=3, rows=4)),
+    ):
+        yield b"\0" + message.SerializeToString()
+    report = pb.LeaseReport(lease=3, done=5, finished=True)
+    report.sums["auc"].values.extend([1.0, 2.0])
+    yield b"\1" + pb.ExchangeRequest(worker="worker-1", request=2, reports=[report], want=1).SerializeToString()
+    yield b"\3" + pb.ScaleRequest(workers=3).SerializeToString()

@@ -1,0 +1,37 @@
+"""TFRecord files: what is read is written again as the very same bytes, or the file or a record of it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from elasticdl.data.files import find
+from elasticdl.data.tfrecord import open_tfrecord, write_tfrecord
+from elasticdl.errors import BadRecord, DataError
+from tests.fuzz.scratch import directory, file_with
+
+
+def fuzz_one(data: bytes) -> None:
+    try:
+        source = open_tfrecord(find(str(file_with(data, "a.tfrecord"))))
+    except DataError:
+        return
+    try:
+        records = source.read(np.arange(len(source)))
+    except BadRecord:
+        return
+    again = directory() / "again.tfrecord"
+    write_tfrecord(again, records)
+    assert again.read_bytes() == data
+    one_by_one = [source.read(np.array([number]))[0] for number in range(min(len(source), 8))]
+    assert one_by_one == records[: len(one_by_one)]
+
+
+def seeds() -> Iterator[bytes]:
+    for number, records in enumerate(([b""], [b"one", b"two", b"three"], [bytes(range(256))] * 3)):
+        path = Path(directory()) / f"seed-{number}.tfrecord"
+        write_tfrecord(path, records)
+        yield path.read_bytes()
+    yield b"\x1f\x8b\x08\x00"
