@@ -1,0 +1,174 @@
+"""A campaign: jobs one after another, each in a process of its own, until so many faults have struck. It is resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.chaos import striking
+from tests.chaos.job import Outcome, reference
+from tests.chaos.schedule import Kind, Plan, plan
+
+ROOT = Path(__file__).parents[2]
+JOB_S = 600.0  # more than a job can take, all its own limits included
+
+
+class Turn:
+    """What those who run jobs at the same time share: how far they are, and who takes which job."""
+
+    def __init__(self, done: list[Outcome], faults: int, until: float) -> None:
+        self.lock = threading.Lock()
+        self.faults = faults
+        self.struck = 0
+        self.failed: list[Outcome] = []
+        self.is_over = False
+        self._until = until
+        self._done = {one.number for one in done}
+        self._number = 0
+        for one in done:
+            self.add(one)
+
+    def next(self) -> int | None:
+        """The least number that nobody took, if there is to be another job."""
+        with self.lock:
+            if self.is_over or self.struck >= self.faults or time.monotonic() >= self._until:
+                return None
+            while self._number in self._done:
+                self._number += 1
+            self._done.add(self._number)
+            return self._number
+
+    def add(self, outcome: Outcome) -> None:
+        self.struck += outcome.faults
+        if outcome.problem:
+            self.failed.append(outcome)
+
+
+class Campaign:
+    """Of a directory: `campaign.json` says what it is, `outcomes.jsonl` what came of each job."""
+
+    mark = "chaos"  # of the place in a page that quotes it
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._file, self._outcomes = directory / "campaign.json", directory / "outcomes.jsonl"
+        if not self._file.exists():
+            kinds = sorted(kind.name for kind in self._available())
+            self._file.write_text(json.dumps({"seed": seed, "kinds": kinds, "commit": _commit()}, indent=1) + "\n")
+        about = json.loads(self._file.read_text())
+        self.seed: int = about["seed"]
+        self.kinds = frozenset(Kind[name] for name in about["kinds"])
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def _available(self) -> frozenset[Kind]:
+        return striking.available()
+
+    def outcomes(self) -> list[Outcome]:
+        if not self._outcomes.exists():
+            return []
+        return [Outcome(**json.loads(line)) for line in self._outcomes.read_text().splitlines()]
+
+    def run(self, faults: int, seconds: float, at_once: int, tell: Callable[[str], None]) -> bool:
+        """Until so many faults struck in all, or the time is over; whether every job was as it should be."""
+        tell(f"campaign of seed {self.seed} in {self.directory}; kinds: {', '.join(sorted(self.kinds))}")
+        reference(self.directory)
+        with self._world():
+            turn = Turn(self.outcomes(), faults, time.monotonic() + seconds)
+            with ThreadPoolExecutor(at_once) as pool:
+                ends = [pool.submit(self._jobs, turn, tell) for _ in range(at_once)]
+                try:
+                    for end in ends:
+                        end.result()
+                except BaseException:
+                    turn.is_over = True
+                    for child in list(self._children):
+                        child.terminate()  # it ends its job
+                    raise
+        return not turn.failed
+
+    def _jobs(self, turn: Turn, tell: Callable[[str], None]) -> None:
+        """One after another, beside others who do the same."""
+        while (number := turn.next()) is not None:
+            outcome = self._job(number)
+            if turn.is_over:
+                return  # it was broken off
+            if not outcome.problem:
+                self._forget(number)
+            with turn.lock, self._outcomes.open("a") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+            turn.add(outcome)
+            how = f"FAILED: {outcome.problem}" if outcome.problem else outcome.ending
+            tell(
+                f"job {number} ({outcome.strategy}): {outcome.faults} faults in {outcome.seconds:.0f} s, "
+                f"{how.splitlines()[0][:300]}; {turn.struck} of {turn.faults} faults, {len(turn.failed)} jobs failed"
+            )
+            if outcome.problem:
+                tell(f"  repeat it: {self._command(number)}")
+
+    def repeat(self, number: int) -> Outcome:
+        """One job with the faults it has in this campaign; it is not counted."""
+        reference(self.directory)
+        with self._world():
+            return self._job(number)
+
+    def plan(self, number: int) -> Plan:
+        return plan(self.seed, number, self.kinds)
+
+    def _world(self) -> AbstractContextManager[None]:
+        """What all jobs of a run share: nothing, here."""
+        return nullcontext()
+
+    def _command(self, number: int) -> str:
+        return f"python -m tests.chaos --directory {self.directory} --seed {self.seed} --job {number}"
+
+    def _job(self, number: int) -> Outcome:
+        argv = [
+            sys.executable,
+            "-m",
+            "tests.chaos",
+            "--directory",
+            str(self.directory),
+            "--job",
+            str(number),
+            "--inside",
+        ]
+        if striking.can_isolate():
+            argv = ["unshare", "--net", "--mount", "--propagation", "private", "--", *argv]
+        log = self.directory / f"job-{number}.log"
+        with (
+            log.open("wb") as file,
+            subprocess.Popen(argv, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as child,
+        ):
+            self._children.append(child)
+            try:
+                child.wait(JOB_S)
+            except BaseException:
+                child.terminate()
+                raise
+            finally:
+                self._children.remove(child)
+        file_of_outcome = self.directory / f"job-{number}" / "outcome.json"
+        if not file_of_outcome.exists():
+            return Outcome(
+                self.seed, number, "?", problem=f"the process of the job ended with {child.returncode}: {log}"
+            )
+        return Outcome(**json.loads(file_of_outcome.read_text()))
+
+    def _forget(self, number: int) -> None:
+        (self.directory / f"job-{number}.log").unlink()
+        shutil.rmtree(self.directory / f"job-{number}")
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -1,0 +1,208 @@
+"""Jobs of pods under faults of workers, masters, the operator and the API server; on the cluster of tests/cluster.
+
+Pods run on this machine, so their processes are struck directly; what kubelet and operator make of it is tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.chaos.campaign import Campaign
+from tests.chaos.job import EPOCHS, Outcome, Problem, reference
+from tests.chaos.schedule import POD_KINDS, Fault, Kind, Plan, Role, Strategy, pod_plan
+from tests.chaos.striking import NotDue
+from tests.cluster import host_operator
+from tests.cluster.elastic_job import ElasticJob
+from tests.cluster.kube import Kube, running
+from tests.integration.job import BATCH, LOGICAL_RANKS, digest
+
+NAMESPACE = "chaos"
+BEGIN_S, END_S, GONE_S = 180.0, 300.0, 120.0
+API_SERVER = "kube-apiserver"
+_OPERATOR = ("--selector=app.kubernetes.io/component=operator", f"--namespace={host_operator.NAMESPACE}")
+
+
+class PodCampaign(Campaign):
+    """One cluster for all jobs of a run; `kube` starts it and takes it down."""
+
+    mark = "chaos of pods"
+
+    def _available(self) -> frozenset[Kind]:
+        return POD_KINDS
+
+    @contextlib.contextmanager
+    def _world(self) -> Iterator[None]:
+        with running() as kube:
+            kube.open_namespace(NAMESPACE)
+            with host_operator.running(kube):
+                self._kube = kube
+                yield
+
+    def plan(self, number: int) -> Plan:
+        return pod_plan(self.seed, number)
+
+    def _job(self, number: int) -> Outcome:
+        plan = self.plan(number)
+        place = self.directory / f"job-{number}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        job = ElasticJob(self._kube, f"chaos-{number}", place, NAMESPACE)
+        outcome = Outcome(plan.seed, plan.number, plan.strategy)
+        story: list[str] = []
+        began = time.monotonic()
+        try:
+            _Run(self._kube, job, plan, outcome, story).run(str(reference(self.directory)["digest"]))
+        except (Problem, AssertionError) as exc:
+            outcome.problem = f"{type(exc).__name__}: {exc}"
+            (place / "problem.txt").write_text("\n".join([outcome.problem, *story, job.story()]))
+        finally:
+            job.delete()
+        outcome.seconds = round(time.monotonic() - began, 1)
+        (self.directory / f"job-{number}.log").write_text("\n".join(story))
+        return outcome
+
+
+class _Run:
+    def __init__(self, kube: Kube, job: ElasticJob, plan: Plan, outcome: Outcome, story: list[str]) -> None:
+        self._kube, self._job, self._plan, self._outcome, self._story = kube, job, plan, outcome, story
+        self._lasting: list[tuple[float, Callable[[], None]]] = []
+        self._struck: Counter[str] = Counter()
+
+    def run(self, expected: str) -> None:
+        job = self._job
+        plan = {"epochs": EPOCHS[Strategy.ALL_REDUCE], "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS}
+        job.apply(2, slow=True, plan=plan, checkpoint={"steps": 20, "directory": str(job.place / "checkpoints")})
+        job.wait(lambda: job.resource_status().get("step", 0) >= 2, "two steps", BEGIN_S)
+        try:
+            for fault in self._plan.faults:
+                self._wait(fault.after_s)
+                self._strike(fault)
+            self._wait(max((until - time.monotonic() for until, _ in self._lasting), default=0.0))
+        finally:
+            for _, end in self._lasting:
+                end()
+            self._outcome.struck = dict(sorted(self._struck.items()))
+        job.hurry()
+        phase = job.wait(self._ended, "the end", END_S)
+        self._outcome.ending = str(phase).lower()
+        if phase != "Succeeded":
+            raise Problem(f"it ended otherwise: {job.resource_status()}")
+        if (found := digest(job.output / "model.safetensors")) != expected:
+            raise Problem(f"other bits than those of an undisturbed run: {found}")
+        job.delete()
+        job.wait(lambda: not job.left(), "the end of all that it had", GONE_S)
+
+    def _ended(self) -> str:
+        phase = str(self._job.resource_status().get("phase", ""))
+        return phase if phase in ("Succeeded", "Failed") else ""
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            now = time.monotonic()
+            for entry in [one for one in self._lasting if one[0] <= now]:
+                self._lasting.remove(entry)
+                entry[1]()
+            if now >= deadline:
+                return
+            time.sleep(0.05)
+
+    def _strike(self, fault: Fault) -> None:
+        try:
+            told = self._make(fault)
+        except (NotDue, AssertionError, ProcessLookupError) as exc:  # the API server may be away just now
+            self._outcome.not_due += 1
+            self._tell(f"not due: {fault}: {exc}")
+            return
+        self._struck[str(fault)] += 1
+        self._outcome.in_pairs += fault.after_s == 0
+        self._tell(told)
+
+    def _make(self, fault: Fault) -> str:
+        if fault.kind is Kind.SCALE:
+            wish = 1 + int(fault.strength * LOGICAL_RANKS)
+            self._job.kubectl("scale", f"elasticjob/{self._job.name}", f"--replicas={wish}")
+            return f"scale to {wish}"
+        if fault.role is Role.API_SERVER and fault.kind is Kind.KILL:
+            if self._lasting:
+                raise NotDue("something lasts")
+            self._kube.starter("stop", API_SERVER, "--kill")
+            self._last(fault, lambda: self._start_api_server())
+            return f"{API_SERVER} killed for {fault.lasts_s:.1f} s"
+        if fault.kind is Kind.TERMINATE:
+            namespace, name = self._pod(fault)
+            self._kube.kubectl("delete", "pod", name, f"--namespace={namespace}", "--wait=false", timeout_s=20.0)
+            return f"delete {name}"
+        pids, name = self._processes(fault)
+        number = signal.SIGKILL if fault.kind is Kind.KILL else signal.SIGSTOP
+        for pid in pids:
+            os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            self._last(fault, lambda: _thaw(pids))
+        return f"{number.name} {name}"
+
+    def _last(self, fault: Fault, end: Callable[[], None]) -> None:
+        self._lasting.append((time.monotonic() + fault.lasts_s, end))
+
+    def _start_api_server(self) -> None:
+        self._kube.starter("start", API_SERVER)
+
+    def _processes(self, fault: Fault) -> tuple[list[int], str]:
+        if fault.role is Role.API_SERVER:
+            pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _reads(path) == API_SERVER]
+            found = pids, API_SERVER
+        else:
+            _, name = self._pod(fault)
+            found = _of_pod(name), name
+        if not found[0]:
+            raise NotDue(f"no process of {found[1]}")
+        return found
+
+    def _pod(self, fault: Fault) -> tuple[str, str]:
+        """Namespace and name of one that runs."""
+        if fault.role is Role.OPERATOR:
+            found = self._kube.get("pods", *_OPERATOR)["items"]
+        else:
+            found = list(self._job.pods(fault.role.value).values())
+        names = sorted(
+            (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            for pod in found
+            if pod["status"]["phase"] == "Running"
+        )
+        if not names:
+            raise NotDue(f"no {fault.role} runs")
+        namespace, name = names[int(fault.which * len(names))]
+        return str(namespace), str(name)
+
+    def _tell(self, what: str) -> None:
+        self._story.append(f"{time.time():.2f} {what}")
+
+
+def _of_pod(name: str) -> list[int]:
+    """The processes of a pod, by the host name that kubelet gives them."""
+    wanted = f"HOSTNAME={name}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+    return found
+
+
+def _thaw(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _reads(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text().strip()
+    return ""

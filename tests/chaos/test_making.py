@@ -1,0 +1,78 @@
+"""Faults do what they are called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.faulty import Faulty, can_build
+from tests.chaos.schedule import Kind
+from tests.chaos.striking import available
+
+SEES = """
+import sys, time
+for line in sys.stdin:
+    try:
+        with open(sys.argv[1], "ab", buffering=0) as file:
+            file.write(b"x")
+        print("well", int(time.time()), flush=True)
+    except OSError as exc:
+        print(exc.errno, int(time.time()), flush=True)
+"""
+LISTENS = """
+import socket, subprocess, sys, os
+sys.path.insert(0, os.getcwd())
+from tests.chaos.network import Loss
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+listener = socket.create_server(("127.0.0.1", 0))
+def reached():
+    try:
+        socket.create_connection(listener.getsockname(), timeout=0.5).close()
+        return True
+    except OSError:
+        return False
+loss = Loss(os.getpid(), inward=True, outward=False, probability=1.0)
+before = reached(); loss.cover(); during = reached(); loss.end(); after = reached()
+print(before, during, after)
+"""
+
+
+@pytest.mark.skipif(not can_build(), reason="no C compiler")
+def test_a_process_is_told_errors_of_its_files_and_another_time_and_then_the_truth_again(tmp_path: Path) -> None:
+    faulty = Faulty(tmp_path, tmp_path / "root")
+    (tmp_path / "root").mkdir()
+    argv = [sys.executable, "-c", SEES, str(tmp_path / "root" / "file")]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PATH": "/usr/bin", **faulty.environ}
+    ) as process:
+
+        def ask() -> tuple[str, int]:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            told, at = process.stdout.readline().split()
+            return told, int(at)
+
+        told, began = ask()
+        assert told == "well"
+        faulty.fail_files(process.pid, 2)
+        assert [ask()[0] for _ in range(3)] == ["5", "5", "well"]
+        faulty.move_clock(process.pid, 86_400.0)
+        faulty.move_clock(0, 3_600.0)
+        assert 90_000 <= ask()[1] - began < 90_600
+        faulty.move_clock(process.pid, 0.0)
+        faulty.move_clock(0, 0.0)
+        assert 0 <= ask()[1] - began < 600
+        faulty.fail_files(1, 5)  # somebody else's files
+        assert ask()[0] == "well"
+
+
+@pytest.mark.skipif(Kind.DEAF not in available(), reason="no network namespaces with iptables here")
+def test_what_is_sent_to_a_deaf_process_is_lost_until_it_hears_again() -> None:
+    argv = ["unshare", "--net", sys.executable, "-c", LISTENS]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+
+    assert done.stdout.split() == ["True", "False", "True"]

@@ -1,0 +1,70 @@
+"""What a campaign says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import table
+from tests.chaos.campaign import Campaign, Turn
+from tests.chaos.job import Outcome
+
+DONE = Outcome(
+    3, 0, "all-reduce", {"kill of worker": 2, "EIO of master": 1}, in_pairs=1, ending="succeeded", seconds=1800.0
+)
+FAILED = Outcome(3, 1, "async", {"kill of worker": 4}, problem="Problem: no end\nmore", seconds=1800.0)
+
+
+def test_the_table_counts_what_struck_whom_and_names_what_failed() -> None:
+    numbers = table.counts([DONE, FAILED])
+    text = table.markdown(numbers, {"seed": 3, "commit": "abc", "kinds": ["KILL", "EIO"]})
+
+    assert (numbers["faults"], numbers["in_pairs"], numbers["succeeded"], numbers["hours"]) == (7, 1, 1, 1.0)
+    assert numbers["struck"]["kill"] == {"worker": 6}
+    assert "| fault | worker | master | together |" in text
+    assert "| freeze |" not in text, "it cannot be made there"
+    assert "| kill | 6 |  | 6 |" in text and "| EIO |  | 1 | 1 |" in text
+    assert "job 1 (async): Problem: no end" in text and "seed 3, commit abc" in text
+
+
+def test_a_page_quotes_the_table_between_its_marks(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path / "campaign", seed=3)
+    with (campaign.directory / "outcomes.jsonl").open("w") as file:
+        file.write(json.dumps(DONE.__dict__) + "\n")
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- chaos: begin -->\nold\n<!-- chaos: end -->\nafter\n")
+
+    table.write(campaign, page)
+    table.write(campaign, page)
+
+    assert page.read_text().startswith("before\n<!-- chaos: begin -->\n3 faults")
+    assert page.read_text().endswith("<!-- chaos: end -->\nafter\n") and "old" not in page.read_text()
+    assert json.loads((campaign.directory / "table.json").read_text())["faults"] == 3
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing here\n")
+
+    with pytest.raises(SystemExit, match="chaos: begin"):
+        table.write(Campaign(tmp_path / "campaign", seed=3), page)
+    assert page.read_text() == "nothing here\n"
+
+
+def test_a_campaign_that_goes_on_has_the_seed_it_began_with(tmp_path: Path) -> None:
+    Campaign(tmp_path, seed=3)
+
+    assert Campaign(tmp_path, seed=4).seed == 3
+
+
+def test_those_who_run_jobs_at_the_same_time_take_each_number_once_and_go_on_after_those_that_are_done() -> None:
+    turn = Turn([replace(DONE, number=1)], faults=10, until=float("inf"))
+
+    assert [turn.next(), turn.next(), turn.next()] == [0, 2, 3]
+    turn.add(replace(FAILED, number=2))
+    assert (turn.struck, [one.number for one in turn.failed]) == (7, [2])
+    turn.add(replace(DONE, number=0))
+    assert turn.next() is None
