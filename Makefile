@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto pages chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-faults test-gpu test-scripts wheels lock base audit clean
+.PHONY: setup demo test check format proto pages chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
 
 setup: $(STAMP)
 
@@ -16,8 +16,15 @@ $(STAMP): pyproject.toml setup.py $(wildcard native/src/* native/src/*/*)
 demo: setup
 	$(BIN)/python examples/demo.py
 
+# Two at a time; tests of one file stay together, since they share jobs.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
 test: setup
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# With those that `make test` leaves out since they take long; before an issue is closed. One of them: THOROUGH=tests/integration/test_job_stalls.py
+THOROUGH ?= tests/unit tests/integration tests/chaos
+test-thorough: setup
+	$(PYTEST) -m "not gpu and not cluster" $(THOROUGH)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -58,15 +65,6 @@ chaos-scheduler: setup
 FUZZ ?=
 fuzz: setup
 	$(BIN)/python -m tests.fuzz $(FUZZ)
-
-# Scripts with `join` in real jobs: those of their habits that `make test` leaves to unit tests, compiling, trackers.
-test-scripts: setup
-	$(BIN)/python -m pytest -m slow tests/integration/test_script_habits.py tests/integration/test_script_compiled.py tests/integration/test_script_streams.py \
-		tests/integration/test_model_file.py tests/integration/test_pages.py tests/integration/test_lightning.py tests/integration/test_huggingface.py tests/integration/test_s3_job.py
-
-# Jobs under faults that `make test` leaves out, since they take minutes: deadlocks everywhere, every moment of a join.
-test-faults: setup
-	$(BIN)/python -m pytest -m slow tests/integration/test_job_stalls.py tests/integration/test_job_handover.py tests/integration/test_strangers.py
 
 # Scripts on a CUDA device, shared by two workers; with a torch that finds it.
 test-gpu: setup

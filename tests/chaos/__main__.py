@@ -14,6 +14,7 @@ from tests.chaos.campaign import ROOT, Campaign
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--directory", type=Path, help="where the campaign is kept, by default below build/")
+    parser.add_argument("--ledger", type=Path, help="where its outcomes are kept, if not there: to be committed")
     parser.add_argument("--seed", type=int, default=1, help="of a campaign that begins; one that goes on has its own")
     parser.add_argument(
         "--faults", type=int, default=10_000, help="until so many struck, those of earlier runs included"
@@ -30,7 +31,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs are ended
     directory = (given.directory or ROOT / "build" / ("chaos-pods" if given.cluster else "chaos")).resolve()
-    campaign = _pods()(directory, given.seed) if given.cluster else Campaign(directory, given.seed)
+    kind = _pods() if given.cluster else Campaign
+    campaign = kind(directory, given.seed, given.ledger and given.ledger.resolve())
     if given.plan is not None:
         for fault in campaign.plan(given.plan).faults:
             print(f"{fault.after_s:6.2f} s later: {fault}, {fault.lasts_s:.1f} s")

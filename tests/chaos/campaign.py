@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests.chaos import striking
 from tests.chaos.job import Outcome, reference
@@ -54,20 +55,26 @@ class Turn:
 
 
 class Campaign:
-    """Of a directory: `campaign.json` says what it is, `outcomes.jsonl` what came of each job."""
+    """Of a directory: `campaign.json` says what it is, `outcomes.jsonl` what came of each job.
+
+    These two lie in the `ledger`, where there is one: it is small and can be committed, so that a campaign of many
+    hours goes on wherever the repository is.
+    """
 
     mark = "chaos"  # of the place in a page that quotes it
 
-    def __init__(self, directory: Path, seed: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory: Path, seed: int, ledger: Path | None = None) -> None:
         self.directory = directory
-        self._file, self._outcomes = directory / "campaign.json", directory / "outcomes.jsonl"
+        ledger = ledger or directory
+        for place in (directory, ledger):
+            place.mkdir(parents=True, exist_ok=True)
+        self._file, self._outcomes = ledger / "campaign.json", ledger / "outcomes.jsonl"
         if not self._file.exists():
             kinds = sorted(kind.name for kind in self._available())
-            self._file.write_text(json.dumps({"seed": seed, "kinds": kinds, "commit": _commit()}, indent=1) + "\n")
-        about = json.loads(self._file.read_text())
-        self.seed: int = about["seed"]
-        self.kinds = frozenset(Kind[name] for name in about["kinds"])
+            self._file.write_text(json.dumps({"seed": seed, "kinds": kinds}, indent=1) + "\n")
+        self.about: dict[str, Any] = json.loads(self._file.read_text())
+        self.seed: int = self.about["seed"]
+        self.kinds = frozenset(Kind[name] for name in self.about["kinds"])
         self._children: list[subprocess.Popen[bytes]] = []
 
     def _available(self) -> frozenset[Kind]:
@@ -102,6 +109,7 @@ class Campaign:
             outcome = self._job(number)
             if turn.is_over:
                 return  # it was broken off
+            outcome.commit = _commit()
             if not outcome.problem:
                 self._forget(number)
             with turn.lock, self._outcomes.open("a") as file:
@@ -129,7 +137,7 @@ class Campaign:
         return nullcontext()
 
     def _command(self, number: int) -> str:
-        return f"python -m tests.chaos --directory {self.directory} --seed {self.seed} --job {number}"
+        return f"python -m tests.chaos --directory {self.directory} --ledger {self._file.parent} --job {number}"
 
     def _job(self, number: int) -> Outcome:
         argv = [
@@ -138,6 +146,8 @@ class Campaign:
             "tests.chaos",
             "--directory",
             str(self.directory),
+            "--ledger",
+            str(self._file.parent),
             "--job",
             str(number),
             "--inside",
@@ -170,5 +180,5 @@ class Campaign:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    argv = ["git", "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()

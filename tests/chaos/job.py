@@ -55,6 +55,7 @@ class Outcome:
     ending: str = ""
     seconds: float = 0.0
     problem: str = ""
+    commit: str = ""  # of the code that was struck
 
     @property
     def faults(self) -> int:

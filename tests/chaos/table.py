@@ -32,6 +32,7 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, Any]:
         "failed": [
             {"job": one.number, "strategy": one.strategy, "problem": one.problem} for one in done if one.problem
         ],
+        "commits": list(dict.fromkeys(one.commit for one in done if one.commit)),
         "hours": round(sum(one.seconds for one in done) / 3600, 2),
         "struck": {kind.value: _roles(struck, kind) for kind in Kind},
     }
@@ -41,13 +42,20 @@ def _roles(struck: Counter[str], kind: Kind) -> dict[str, int]:
     return {role.value: struck[f"{kind} of {role}"] for role in Role if struck[f"{kind} of {role}"]}
 
 
+def _commits(commits: list[str]) -> str:
+    if len(commits) < 2:
+        return f"commit {''.join(commits) or 'unknown'}"
+    return f"{len(commits)} commits from {commits[0]} to {commits[-1]}"
+
+
 def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
     roles = [role.value for role in Role if any(role.value in by_role for by_role in numbers["struck"].values())]
     jobs = ", ".join(f"{count} {name}" for name, count in numbers["jobs"].items() if count)
     lines = [
         f"{numbers['faults']:,} faults, {numbers['in_pairs']:,} of them at the same moment as another, in "
-        f"{sum(numbers['jobs'].values())} jobs ({jobs}) and {numbers['hours']:g} hours; seed {about['seed']}, commit "
-        f"{about['commit'][:12]}. {numbers['succeeded']} jobs ended with the bits or counts of an undisturbed one, "
+        f"{sum(numbers['jobs'].values())} jobs ({jobs}) and {numbers['hours']:g} hours; seed {about['seed']}, "
+        f"{_commits(numbers['commits'])}. "
+        f"{numbers['succeeded']} jobs ended with the bits or counts of an undisturbed one, "
         f"{numbers['told']} said why they could not go on, {len(numbers['failed'])} failed. {numbers['resumed']} times "
         "launcher and master were gone together, or the job ended and advised it: it was resumed by hand.",
         "",
@@ -72,10 +80,9 @@ def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
 
 def write(campaign: Campaign, page: Path | None = None) -> None:
     """`table.json` and `table.md` beside the outcomes; into `page`, too, between its two marks."""
-    about = json.loads((campaign.directory / "campaign.json").read_text())
     numbers = counts(campaign.outcomes())
-    text = markdown(numbers, about).replace(f"{campaign.directory}/", "")
-    (campaign.directory / "table.json").write_text(json.dumps(about | numbers, indent=1) + "\n")
+    text = markdown(numbers, campaign.about).replace(f"{campaign.directory}/", "")
+    (campaign.directory / "table.json").write_text(json.dumps(campaign.about | numbers, indent=1) + "\n")
     (campaign.directory / "table.md").write_text(text)
     if page is not None:
         begin, end = f"<!-- {campaign.mark}: begin -->", f"<!-- {campaign.mark}: end -->"

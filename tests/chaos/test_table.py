@@ -13,21 +13,28 @@ from tests.chaos.campaign import Campaign, Turn
 from tests.chaos.job import Outcome
 
 DONE = Outcome(
-    3, 0, "all-reduce", {"kill of worker": 2, "EIO of master": 1}, in_pairs=1, ending="succeeded", seconds=1800.0
+    3,
+    0,
+    "all-reduce",
+    {"kill of worker": 2, "EIO of master": 1},
+    in_pairs=1,
+    ending="succeeded",
+    seconds=1800.0,
+    commit="abc",
 )
-FAILED = Outcome(3, 1, "async", {"kill of worker": 4}, problem="Problem: no end\nmore", seconds=1800.0)
+FAILED = Outcome(3, 1, "async", {"kill of worker": 4}, problem="Problem: no end\nmore", seconds=1800.0, commit="def")
 
 
 def test_the_table_counts_what_struck_whom_and_names_what_failed() -> None:
     numbers = table.counts([DONE, FAILED])
-    text = table.markdown(numbers, {"seed": 3, "commit": "abc", "kinds": ["KILL", "EIO"]})
+    text = table.markdown(numbers, {"seed": 3, "kinds": ["KILL", "EIO"]})
 
     assert (numbers["faults"], numbers["in_pairs"], numbers["succeeded"], numbers["hours"]) == (7, 1, 1, 1.0)
     assert numbers["struck"]["kill"] == {"worker": 6}
     assert "| fault | worker | master | together |" in text
     assert "| freeze |" not in text, "it cannot be made there"
     assert "| kill | 6 |  | 6 |" in text and "| EIO |  | 1 | 1 |" in text
-    assert "job 1 (async): Problem: no end" in text and "seed 3, commit abc" in text
+    assert "job 1 (async): Problem: no end" in text and "seed 3, 2 commits from abc to def" in text
 
 
 def test_a_page_quotes_the_table_between_its_marks(tmp_path: Path) -> None:
