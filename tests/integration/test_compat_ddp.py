@@ -84,6 +84,7 @@ def test_a_script_survives_more_workers_a_kill_and_a_dead_master(
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_once_is_restarted(jobs: Jobs, tmp_path: Path, expected: torch.Tensor) -> None:
     directory = tmp_path / "work"
     directory.mkdir()
@@ -100,6 +101,7 @@ def test_a_script_that_fails_once_is_restarted(jobs: Jobs, tmp_path: Path, expec
     torch.testing.assert_close(weights(directory), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_script_that_always_fails_ends_the_job_with_its_exception(jobs: Jobs, tmp_path: Path) -> None:
     directory = tmp_path / "work"
     directory.mkdir()
@@ -114,6 +116,7 @@ def test_a_script_that_always_fails_ends_the_job_with_its_exception(jobs: Jobs, 
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_stop_ends_the_scripts_and_resume_goes_on_from_their_snapshot(
     jobs: Jobs, tmp_path: Path, expected: torch.Tensor
 ) -> None:
@@ -132,6 +135,7 @@ def test_stop_ends_the_scripts_and_resume_goes_on_from_their_snapshot(
     assert "begins at epoch 0" not in job.log("worker-0")  # the log of the resumed job
 
 
+@pytest.mark.slow
 def test_the_terminal_shows_the_prints_of_the_first_worker_once_though_it_is_replaced(
     jobs: Jobs, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_file_that_is_away_for_a_while_and_touched_changes_nothing(jobs: Jobs,
     assert "worker-lost" not in job.kinds()
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_while_a_file_is_away_waits_for_it(jobs: Jobs, tmp_path: Path, calm: str) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -105,6 +106,7 @@ def test_a_file_that_is_gone_for_good_ends_the_job_with_its_state_and_it_can_be_
     assert job.digest() == calm
 
 
+@pytest.mark.slow
 def test_another_content_ends_the_job_with_its_state(jobs: Jobs, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.csv")
     job = train(jobs, "changed", data, 2, slow=True)
@@ -149,6 +151,7 @@ def test_bad_records_up_to_the_limit_are_skipped_and_named_and_any_workers_give_
     assert "bad records" in shown and "3 skipped" in shown
 
 
+@pytest.mark.slow
 def test_a_bad_record_ends_a_job_that_allows_none_with_its_name_and_the_way_out(jobs: Jobs, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.csv")
     lines = data.read_text().splitlines()
@@ -167,6 +170,7 @@ def test_a_bad_record_ends_a_job_that_allows_none_with_its_name_and_the_way_out(
     assert job.result()["phase"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_more_bad_records_than_allowed_end_the_job_with_its_state(jobs: Jobs, tmp_path: Path) -> None:
     job = train(jobs, "many", spoil(write_data(tmp_path / "data.csv")), 2, "--bad_records", "2")
     result = job.result()

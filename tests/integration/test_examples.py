@@ -94,6 +94,7 @@ def test_the_first_example_trains_a_model(shell: Shell) -> None:
     assert "none lost, none twice" in shell.said("elasticdl train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["02-evaluation-and-callbacks"], indirect=True)
 def test_the_second_example_evaluates_stops_early_and_predicts(shell: Shell) -> None:
     trained = shell.result("training")
@@ -106,6 +107,7 @@ def test_the_second_example_evaluates_stops_early_and_predicts(shell: Shell) -> 
     assert list((shell.place / "predictions").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["03-your-own-script"], indirect=True)
 def test_the_third_example_runs_alone_and_elastically(shell: Shell) -> None:
     result = shell.result("script")
@@ -116,6 +118,7 @@ def test_the_third_example_runs_alone_and_elastically(shell: Shell) -> None:
     assert "elasticdl logs train-" in shell.said("elasticdl run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["04-your-own-data"], indirect=True)
 def test_the_fourth_example_trains_on_a_dataset_of_its_own(shell: Shell) -> None:
     assert is_export(shell.place / "trained")
@@ -123,6 +126,7 @@ def test_the_fourth_example_trains_on_a_dataset_of_its_own(shell: Shell) -> None
     assert shell.metric("training", "accuracy") > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["05-transformer"], indirect=True)
 def test_the_fifth_example_trains_a_transformer_that_writes(shell: Shell) -> None:
     weights = load_file(shell.place / "trained" / "model.safetensors")
@@ -132,6 +136,7 @@ def test_the_fifth_example_trains_a_transformer_that_writes(shell: Shell) -> Non
     assert len(shell.said("python write.py")) > len("The import statement") + 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["06-embeddings"], indirect=True)
 def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell: Shell) -> None:
     weights = load_file(shell.place / "trained" / "model.safetensors")
@@ -142,6 +147,7 @@ def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell
     assert max(chances, key=lambda chance: int(chance[1]))[0] == "3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["08-clicks"], indirect=True)
 def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> None:
     assert shell.metric("evaluation", "auc") > 0.55
@@ -162,6 +168,7 @@ def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> No
     assert 0.0 < chance < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["09-from-ddp"], indirect=True)
 def test_the_ninth_example_runs_under_ddp_and_elastically(shell: Shell) -> None:
     unmodified = shell.said("elasticdl run --compat ddp")
@@ -182,6 +189,7 @@ def test_the_port_from_ddp_writes_at_most_eight_lines() -> None:
     assert int(counted.stdout.split()[0]) <= 8, counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["10-lightning"], indirect=True)
 def test_the_tenth_example_trains_with_lightning_alone_and_elastically(shell: Shell) -> None:
     result = shell.result("script")
@@ -193,6 +201,7 @@ def test_the_tenth_example_trains_with_lightning_alone_and_elastically(shell: Sh
     assert (shell.place / "trained" / "best.ckpt").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["11-hugging-face"], indirect=True)
 def test_the_eleventh_example_trains_a_small_gpt_alone_and_elastically(shell: Shell) -> None:
     result = shell.result("script")
@@ -229,6 +238,7 @@ def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:
     assert is_export(tmp_path / "my-zoo" / "trained")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["12-gan"], indirect=True)
 def test_the_twelfth_example_trains_two_models_that_take_turns(shell: Shell) -> None:
     result = shell.result("script")
@@ -246,6 +256,7 @@ def gan(jobs: Jobs, name: str, workers: str, faults: str = "") -> Job:
     return jobs.launch(job, ["run", *options, str(EXAMPLES / "12-gan" / "train.py"), *arguments], faults)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_the_updates_of_a_step_changes_no_bit_of_the_gan(jobs: Jobs) -> None:
     runs = {
         "undisturbed": gan(jobs, "undisturbed", "1:1"),

@@ -25,8 +25,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "huggingface_habits.py"
     "habit",
     [
         "plain",
-        "accelerate",
-        *(pytest.param(habit, marks=pytest.mark.slow) for habit in ("bf16", "accelerate-bf16")),
+        *(pytest.param(habit, marks=pytest.mark.slow) for habit in ("accelerate", "bf16", "accelerate-bf16")),
     ],
 )
 def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) -> None:

@@ -6,6 +6,8 @@ import math
 import os
 import signal
 
+import pytest
+
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.scheduler import measured
 from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, STEPS_PER_EPOCH, Job, Jobs
@@ -17,6 +19,7 @@ def scale_batch(job: Job, scale: int) -> pb.JobStatus:
     return job.wait(lambda s: s.batch_scale == scale and s.batch_scales[-1].step >= 0, f"an update of {scale} batches")
 
 
+@pytest.mark.slow
 def test_a_batch_scaled_while_it_trains_has_the_bits_of_the_same_schedule_with_other_workers(
     jobs: Jobs, undisturbed: str
 ) -> None:
@@ -54,6 +57,7 @@ def test_a_scaled_job_whose_worker_is_killed_ends_with_the_same_bits(jobs: Jobs)
     assert "worker-lost" in job.kinds("worker-1"), job.story()
 
 
+@pytest.mark.slow
 def test_after_the_loss_of_all_workers_a_change_is_made_again_at_its_step(jobs: Jobs) -> None:
     job = jobs.train("lost", 1, "--adaptive_batch", "sqrt", slow=True, pause_s=0.1)
     (worker,) = job.wait_members(1, step=4).values()
@@ -70,6 +74,7 @@ def test_after_the_loss_of_all_workers_a_change_is_made_again_at_its_step(jobs: 
     assert jobs.train("planned", 2, *planned).digest() == digest
 
 
+@pytest.mark.slow
 def test_a_checkpoint_remembers_the_scale_of_the_batch(jobs: Jobs) -> None:
     job = jobs.train("first", 1, "--adaptive_batch", "sqrt", "--checkpoint_steps", "5", slow=True)
     job.wait_members(1, step=2)
@@ -88,6 +93,7 @@ def test_a_checkpoint_remembers_the_scale_of_the_batch(jobs: Jobs) -> None:
     assert job.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) -> None:
     job = jobs.train("told", 1, slow=True)
     job.wait(lambda s: bool(s.speeds), "a speed with one worker")
@@ -108,6 +114,7 @@ def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) ->
     assert [one["workers"] for one in document["speeds"]][:2] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_batch_that_stays_as_it_is_cannot_be_scaled(jobs: Jobs) -> None:
     job = jobs.train("fixed", 1, slow=True)
     job.wait_members(1)

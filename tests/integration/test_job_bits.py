@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, Jobs
 
-MOMENTS = ["begin", "computed", "reduced", "applied"]
+MOMENTS = ["computed", "reduced", *(pytest.param(one, marks=pytest.mark.slow) for one in ("begin", "applied"))]
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from elasticdl.checkpoint import manifest
 from tests.integration.job import EPOCHS, RECORDS, Jobs, members
 from tests.waiting import until
@@ -29,6 +31,7 @@ def test_the_masters_death_stops_no_step(jobs: Jobs, undisturbed: str) -> None:
     assert job.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_the_masters_death_during_a_join_loses_nobody(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("joining", 1, *AT_ONCE, slow=True, pause_s=0.04)
     job.wait_members(1, step=3)
@@ -56,6 +59,7 @@ def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, 
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_workers_whose_master_and_launcher_are_gone_for_good_keep_the_state_and_end(
     jobs: Jobs, undisturbed: str
 ) -> None:
@@ -102,6 +106,7 @@ def test_a_master_that_is_given_up_takes_nobodys_state_with_it(jobs: Jobs, undis
     assert "state of step" in again.log("worker-0"), "it did not begin anew"
 
 
+@pytest.mark.slow
 def test_a_stopped_job_resumes_with_another_number_of_workers(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("resumed", 2, slow=True, pause_s=0.01)
     job.wait_members(2, step=10)
@@ -117,6 +122,7 @@ def test_a_stopped_job_resumes_with_another_number_of_workers(jobs: Jobs, undist
     assert again.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_a_corrupt_newest_checkpoint_is_passed_over_with_a_warning(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("corrupt", 1, "--checkpoint_steps", "10", slow=True, pause_s=0.01)
     job.wait(lambda s: s.checkpoint_step >= 20, "two checkpoints")

@@ -68,7 +68,7 @@ def test_one_exception_of_a_model_costs_one_step_and_nothing_else(
     assert "worker-lost" not in job.kinds()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_model_that_fails_again_ends_the_job_with_its_state_and_it_can_be_resumed(
     jobs: Jobs, undisturbed: str, tmp_path: Path, workers: int
 ) -> None:

@@ -20,7 +20,7 @@ WIDE = f"width={WIDTH}"
 STEPS = ("--num_epochs", "20", "--min_workers", "1")
 PATIENT = ("--timing", "silence_s=60")  # nobody is taken for lost because of silence
 
-# Of a join; the last two in `make test-faults`.
+# Of a join.
 MOMENTS = ["followed", *(pytest.param(moment, marks=pytest.mark.slow) for moment in ("asked", "received"))]
 
 
@@ -117,6 +117,7 @@ def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jo
     assert failed["worker"] == "worker-1" and "tried again in 1 s" in failed["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_comes_back(
     jobs: Jobs, undisturbed: str, moment: str
@@ -136,6 +137,7 @@ def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_comes_back
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_a_newcomer_that_reads_slowly_joins_and_costs_one_copy(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
         "slow", 1, *STEPS, *PATIENT, slow=True, pause_s=0.02, params=WIDE, faults="worker-1@1:asked=SIGSTOP"
@@ -191,6 +193,7 @@ def test_the_only_donor_is_asked_again_until_it_answers(jobs: Jobs, undisturbed:
     assert "nobody else has it, tried again in 1 s" in reasons[0] and "tried again in 2 s" in reasons[1]
 
 
+@pytest.mark.slow
 def test_a_donor_that_freezes_in_a_hand_over_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("frozen-donor", 2, "--min_workers", "1", slow=True, pause_s=0.2, faults="worker-2@1:asked=SIGSTOP")
     donor = job.wait_members(2, step=2)["worker-0"]
@@ -206,6 +209,7 @@ def test_a_donor_that_freezes_in_a_hand_over_is_replaced_by_another(jobs: Jobs, 
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_newcomer_that_is_killed_at_any_moment_of_its_join_costs_the_job_nothing(
     jobs: Jobs, undisturbed: str, moment: str

@@ -87,6 +87,7 @@ def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dic
     started.end()
 
 
+@pytest.mark.slow
 def test_a_short_job_reports_the_losses_of_the_script_alone_with_any_number_of_workers(
     jobs: Jobs, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_the_curve_is_whole_though_its_reporter_is_killed(jobs: Jobs, undisturbe
     assert_curve(job, undisturbed_losses, 3)
 
 
+@pytest.mark.slow
 def test_the_curve_is_whole_though_all_workers_are_replaced(jobs: Jobs, undisturbed_losses: dict[int, float]) -> None:
     job = jobs.train("replaced", 2, "--min_workers", "1", "--log_steps", "1", slow=True, pause_s=0.03)
     before = job.wait_members(2, step=5)
@@ -143,6 +145,7 @@ def test_the_curve_is_whole_though_all_workers_are_replaced(jobs: Jobs, undistur
     assert_curve(job, undisturbed_losses, 1)
 
 
+@pytest.mark.slow
 def test_the_curve_is_whole_though_the_master_is_killed(jobs: Jobs, undisturbed_losses: dict[int, float]) -> None:
     job = jobs.train("master", 2, "--min_workers", "2", "--log_steps", "1", slow=True, pause_s=0.01)
     for step in (20, 60):
@@ -155,6 +158,7 @@ def test_the_curve_is_whole_though_the_master_is_killed(jobs: Jobs, undisturbed_
     assert_curve(job, undisturbed_losses, 1)
 
 
+@pytest.mark.slow
 def test_a_resumed_job_knows_the_whole_epoch_it_was_stopped_in(
     jobs: Jobs, undisturbed_losses: dict[int, float]
 ) -> None:
@@ -204,6 +208,7 @@ def test_the_summary_of_a_job_that_max_steps_ends_says_how_many_records_there_we
     )
 
 
+@pytest.mark.slow
 def test_each_batch_of_leases_is_in_one_point_of_the_curve(jobs: Jobs) -> None:
     native.require()
     job = start_leases(jobs, "leased", "--log_steps", "4", faults="worker-0@9:pushed=SIGKILL")

@@ -35,7 +35,10 @@ def wait_joining(job: Job) -> None:
     until("a third process", lambda: len(living.find_replicas(job.directory)) == 3, PATIENCE_S, tell=job.story)
 
 
-MOMENTS = [wait_launched, wait_trained, wait_checkpoint, wait_joining]
+MOMENTS = [
+    wait_trained,
+    *(pytest.param(one, marks=pytest.mark.slow) for one in (wait_launched, wait_checkpoint, wait_joining)),
+]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -60,6 +63,7 @@ def test_a_job_without_launcher_and_master_is_resumed_with_one_set_of_workers(
     assert living.find_all(again.directory) == []
 
 
+@pytest.mark.slow
 def test_resume_says_what_it_ends_and_goes_on_from_the_step_that_was_reached(jobs: Jobs) -> None:
     job = jobs.train("told", 2, slow=True)
     job.wait_members(2, step=7)
@@ -96,6 +100,7 @@ def test_stop_ends_what_is_left_with_a_checkpoint_and_says_so(jobs: Jobs, moment
     assert again.returncode == 2 and "is over (stopped)" in again.stderr
 
 
+@pytest.mark.slow
 def test_stop_now_kills_what_no_launcher_wrote_down(jobs: Jobs) -> None:
     job = jobs.train("unknown", 2, slow=True)
     job.wait_members(2)
@@ -125,6 +130,7 @@ def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jo
     os.waitpid(launcher, 0)
 
 
+@pytest.mark.slow
 def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("twin", 2, slow=True)
     job.wait_members(2, step=2)
@@ -143,6 +149,7 @@ def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs:
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
     job, other = jobs.train("here", 1, slow=True), jobs.train("there", 1, slow=True)
     job.wait_members(1)
@@ -157,6 +164,7 @@ def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
     assert worker.pid not in [one.pid for one in living.find_all(other.directory)]
 
 
+@pytest.mark.slow
 def test_replicas_of_a_launcher_whose_record_is_damaged_are_adopted_all_the_same(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("damaged", 2, slow=True)
     job.wait_members(2, step=2)
@@ -173,6 +181,7 @@ def test_replicas_of_a_launcher_whose_record_is_damaged_are_adopted_all_the_same
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_of_two_resumptions_at_once_one_goes_on(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("race", 2, "--checkpoint_steps", "10", slow=True)
     job.wait_members(2, step=3)

@@ -41,6 +41,7 @@ def test_an_evaluation_that_loses_a_worker_measures_the_same(jobs: Jobs, trained
     assert result["records"] == expected["records"] == VALIDATION
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_loses_its_master_counts_no_record_twice(jobs: Jobs, trained: Path) -> None:
     expected = evaluate(jobs, "calm", trained).result()
     job = evaluate(jobs, "masterless", trained, slow=True, pause_s=0.1)
@@ -92,6 +93,7 @@ def test_an_evaluation_during_training_is_one_of_exactly_that_steps_weights(jobs
         assert f"{name} {value:.6g}" in measured[20], f"{measured[20]} is not {again['metrics']}"
 
 
+@pytest.mark.slow
 def test_early_stopping_ends_all_workers_after_the_same_step(jobs: Jobs) -> None:
     job = jobs.train(
         "early", 2, "--min_workers", "2", "--validation_data", "made-up", "--evaluation_steps", "5",
@@ -108,6 +110,7 @@ def test_early_stopping_ends_all_workers_after_the_same_step(jobs: Jobs) -> None
     assert len(ends) == 1 and "has not improved" in ends.pop()
 
 
+@pytest.mark.slow
 def test_training_without_a_fixed_order_learns_too(jobs: Jobs) -> None:
     job = jobs.train("plain", 3, "--min_workers", "3", "--no-reproducible")
     result = job.result()
@@ -117,6 +120,7 @@ def test_training_without_a_fixed_order_learns_too(jobs: Jobs) -> None:
     assert result["loss"] < 0.9 < 1.0986, "less than the loss of a guess among three"
 
 
+@pytest.mark.slow
 def test_a_script_gives_the_same_alone_and_as_a_job(jobs: Jobs, tmp_path: Path) -> None:
     alone, elastic = tmp_path / "alone.safetensors", tmp_path / "elastic.safetensors"
     argv = [sys.executable, str(SCRIPT), str(alone), str(EPOCHS), str(BATCH)]

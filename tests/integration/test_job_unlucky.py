@@ -27,6 +27,7 @@ def test_a_newcomer_that_dies_while_it_joins_stops_nobody(jobs: Jobs, undisturbe
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_a_donor_that_dies_during_the_hand_over_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("donor", 2, *AT_ONCE, slow=True, pause_s=0.04)
     here = job.wait_members(2, step=2)
@@ -50,6 +51,7 @@ def test_two_of_three_that_die_at_once_leave_one_that_goes_on(jobs: Jobs, undist
     assert job.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_both_workers_asked_to_leave_at_once_hand_over_to_others(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("both", 2, *AT_ONCE, slow=True, pause_s=0.04)
     for pid in job.wait_members(2, step=3).values():
@@ -61,6 +63,7 @@ def test_both_workers_asked_to_leave_at_once_hand_over_to_others(jobs: Jobs, und
     assert "worker-lost" not in job.kinds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", ["worker-0", "worker-1"])
 def test_a_worker_killed_after_the_last_step_does_not_lose_the_model(jobs: Jobs, undisturbed: str, worker: str) -> None:
     job = jobs.train("last", 2, "--min_workers", "2", faults=f"{worker}@{STEPS - 1}:applied=SIGKILL")
@@ -69,6 +72,7 @@ def test_a_worker_killed_after_the_last_step_does_not_lose_the_model(jobs: Jobs,
     assert job.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_a_silent_first_worker_is_survived(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("first", 2, *AT_ONCE, slow=True, pause_s=0.03)
     pid = job.wait_members(2, step=3)["worker-0"]
@@ -81,6 +85,7 @@ def test_a_silent_first_worker_is_survived(jobs: Jobs, undisturbed: str) -> None
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_asked_to_leave_in_its_first_step_hands_over(jobs: Jobs, undisturbed: str, workers: int) -> None:
     job = jobs.train(

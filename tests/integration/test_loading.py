@@ -104,6 +104,7 @@ def test_a_script_with_a_guard_may_choose_how_processes_start(
     assert digest(tmp_path / "output") == alone["items"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["items", "stream"])
 def test_every_record_is_trained_once_an_epoch_though_a_worker_is_killed(
     kind: str, jobs: Jobs, alone: dict[str, str]

@@ -10,7 +10,7 @@ import pytest
 from elasticdl.checkpoint import store
 from tests.integration.job import Job, Jobs, members
 
-SLOW = pytest.mark.slow  # make test-scripts
+SLOW = pytest.mark.slow
 KILL = "worker-1@20:reduced=SIGKILL"
 
 

@@ -58,6 +58,7 @@ def test_with_copies_a_ps_that_dies_costs_no_update(jobs: Jobs) -> None:
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_preempted_ps_costs_no_update(jobs: Jobs) -> None:
     job = start(jobs, "preempted", slow=True, pause_s=0.1)
     status = wait_shares(job, 2)
@@ -70,6 +71,7 @@ def test_a_preempted_ps_costs_no_update(jobs: Jobs) -> None:
     assert_each_record_counts_once(job)
 
 
+@pytest.mark.slow
 def test_a_ps_that_dies_between_a_move_and_its_word_for_it_does_not_undo_the_move(jobs: Jobs) -> None:
     job = start(jobs, "untold", "--num_ps_pods", "1", slow=True, pause_s=0.1, faults="ps-0@3:performed=SIGKILL")
     job.wait_members(2, step=1)
@@ -83,6 +85,7 @@ def test_a_ps_that_dies_between_a_move_and_its_word_for_it_does_not_undo_the_mov
     assert restored["reason"].startswith("512 slots of ps-0"), "the others had moved to ps-1"
 
 
+@pytest.mark.slow
 def test_without_copies_the_log_tells_how_many_updates_are_rolled_back_to_which_checkpoint(jobs: Jobs) -> None:
     job = start(jobs, "rolled", "--checkpoint_steps", "20", slow=True, pause_s=0.1)
     job.wait_event("checkpoint")
@@ -103,6 +106,7 @@ def test_without_copies_the_log_tells_how_many_updates_are_rolled_back_to_which_
     assert pushes[0] <= int(found[3]) < pushes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ps", [1, 3])
 def test_a_job_goes_on_with_another_number_of_ps(jobs: Jobs, ps: int) -> None:
     job = start(jobs, f"resumed-{ps}", slow=True, pause_s=0.1)

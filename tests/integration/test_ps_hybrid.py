@@ -59,6 +59,7 @@ def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, momen
     assert "worker-lost" in job.kinds()
 
 
+@pytest.mark.slow
 def test_workers_that_join_find_the_rows(jobs: Jobs) -> None:
     job = start(jobs, "joined", slow=True, pause_s=0.5)
     job.wait_members(2, step=1)
@@ -69,6 +70,7 @@ def test_workers_that_join_find_the_rows(jobs: Jobs) -> None:
     assert_each_record_counts_once(job)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None:
     # Slow enough for each to be written before the next is due.
     job = start(jobs, "cut", "--checkpoint_steps", "7", "--keep_checkpoint_max", "20", slow=True, pause_s=0.04)
@@ -81,6 +83,7 @@ def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None
             assert rows_of(path, table)[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
 
 
+@pytest.mark.slow
 def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
     job = start(jobs, "often", "--checkpoint_steps", "1", "--keep_checkpoint_max", "100")
 
@@ -89,6 +92,7 @@ def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
         assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_on_with_them(jobs: Jobs) -> None:
     job = start(jobs, "stopped", slow=True, pause_s=0.1)
     job.wait_members(2, step=3)
@@ -105,6 +109,7 @@ def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_o
     assert_each_record_counts_once(again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["export", "checkpoint"])
 def test_the_result_predicts_without_ps(jobs: Jobs, source: str) -> None:
     trained = start(jobs, f"for-{source}")
@@ -122,6 +127,7 @@ def test_the_result_predicts_without_ps(jobs: Jobs, source: str) -> None:
     np.testing.assert_allclose(table.column(1).to_numpy(), expected, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_job_whose_launcher_and_master_were_killed_is_resumed_with_the_rows_it_had(jobs: Jobs) -> None:
     job = start(jobs, "pair", slow=True, pause_s=0.1)
     job.wait_members(2, step=5)

@@ -61,6 +61,7 @@ def test_each_record_is_in_the_rows_once(jobs: Jobs, mode: str, options: tuple[s
     assert_each_record_counts_once(job)
 
 
+@pytest.mark.slow
 def test_two_pushes_make_one_update_where_two_are_waited_for(jobs: Jobs) -> None:
     job = start(jobs, "sync-2", "--grads_to_wait=2", mode="sync")
 
@@ -97,6 +98,7 @@ def test_ps_come_and_go_while_workers_train(jobs: Jobs) -> None:
     assert "slots-moved" in job.kinds()
 
 
+@pytest.mark.slow
 def test_a_killed_ps_with_a_replica_costs_no_update(jobs: Jobs) -> None:
     job = start(jobs, "replicated", "--ps_replicas=2", slow=True, pause_s=0.05)
     job.wait_event("mirrored")
@@ -108,6 +110,7 @@ def test_a_killed_ps_with_a_replica_costs_no_update(jobs: Jobs) -> None:
     assert_each_record_counts_once(job)
 
 
+@pytest.mark.slow
 def test_a_killed_ps_comes_back_from_the_newest_checkpoint_and_says_what_that_costs(jobs: Jobs) -> None:
     job = start(jobs, "restored", "--checkpoint_steps=20", ps=1, slow=True, pause_s=0.05)
     job.wait_event("checkpoint")
@@ -123,6 +126,7 @@ def test_a_killed_ps_comes_back_from_the_newest_checkpoint_and_says_what_that_co
     assert rows_of(job).sum() == pytest.approx(BATCHES - lost, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_killed_master_costs_nothing(jobs: Jobs) -> None:
     job = start(jobs, "masterless", slow=True, pause_s=0.05)
     job.wait(lambda s: s.records > 50, "some records")
@@ -133,6 +137,7 @@ def test_a_killed_master_costs_nothing(jobs: Jobs) -> None:
     assert_each_record_counts_once(job)
 
 
+@pytest.mark.slow
 def test_a_stopped_job_goes_on_where_it_was(jobs: Jobs) -> None:
     job = start(jobs, "stopped", slow=True, pause_s=0.05)
     job.wait(lambda s: s.records > 100, "some records")

@@ -120,6 +120,7 @@ def test_a_job_in_a_store_goes_on_from_its_checkpoint_when_all_workers_die_and_s
     assert sorted(records) == list(range(RECORDS))
 
 
+@pytest.mark.slow
 def test_a_stopped_job_is_resumed_from_the_store_alone(
     jobs: Jobs, bucket: StorePath, data: str, local_digest: str, tmp_path: Path
 ) -> None:

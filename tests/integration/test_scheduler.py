@@ -33,6 +33,7 @@ def result_of(job: Job) -> str:
     return str(job.result()["phase"])
 
 
+@pytest.mark.slow
 def test_a_job_starts_at_once_with_what_is_free_and_grows_when_another_ends(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
@@ -77,6 +78,7 @@ def test_greater_priority_takes_workers_and_a_suspended_job_ends_with_the_same_b
     assert low.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_an_unmodified_script_shrinks_is_suspended_and_resumes_from_its_snapshot(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
@@ -110,6 +112,7 @@ def test_an_unmodified_script_shrinks_is_suspended_and_resumes_from_its_snapshot
     assert int(begun) > 5
 
 
+@pytest.mark.slow
 def test_a_job_shrinks_for_another_and_nobody_has_more_than_there_is(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_job_shrinks_for_another_and_nobody_has_more_than_there_is(
     assert high.digest() == low.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_jobs_go_on_without_the_scheduler_and_the_next_one_finds_them(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
@@ -154,6 +158,7 @@ def test_jobs_go_on_without_the_scheduler_and_the_next_one_finds_them(
     scheduler.wait_empty()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
@@ -171,6 +176,7 @@ def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
     assert low.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_a_job_whose_launcher_and_master_were_killed_is_brought_back_with_one_set_of_workers(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
@@ -201,6 +207,7 @@ def test_ctrl_c_ends_the_scheduler_and_no_job(jobs: Jobs, scheduler: Scheduler, 
     assert job.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_a_policy_that_raises_costs_no_job_anything(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:
     fails = jobs.home / "fails"
     scheduler.start(3, f"in-order:fails={fails}")
@@ -219,6 +226,7 @@ def test_a_policy_that_raises_costs_no_job_anything(jobs: Jobs, scheduler: Sched
     assert first.digest() == second.digest() == undisturbed
 
 
+@pytest.mark.slow
 def test_jobs_of_the_queue_are_stopped_for_good(jobs: Jobs, scheduler: Scheduler) -> None:
     scheduler.start(1)
     running = jobs.train("running", 1, *QUEUED, slow=True, pause_s=0.15)
@@ -245,6 +253,7 @@ def test_a_job_that_can_never_fit_is_rejected_when_the_scheduler_sees_it(jobs: J
     assert "can never run here: needs 3 workers" in document["reason"]
 
 
+@pytest.mark.slow
 def test_what_masters_measure_reaches_the_policy_and_the_batch_it_names_is_trained(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:

@@ -36,7 +36,7 @@ def assert_same(job: Job, ended: dict[str, dict[str, torch.Tensor]], expected: d
             assert key == "first" or torch.equal(tensors[key], value), f"{worker}: {key} differs"
 
 
-SLOW = pytest.mark.slow  # make test-scripts; tests/unit/torch has the same habits without processes
+SLOW = pytest.mark.slow  # tests/unit/torch has the same habits without processes
 MORE = ("own-scheduler", "own-schedule", "average", "clip", "explicit", "micro")
 ODD = ("complex", "tied", "mixed", "sparse")  # models
 
@@ -90,6 +90,7 @@ def test_evaluation_in_the_loop_changes_no_bits_even_where_its_worker_is_killed(
         assert len(missing) <= 1 and len(steps) == len(set(steps)), (steps, job.story())
 
 
+@pytest.mark.slow
 def test_a_resumed_job_goes_on_with_the_rate_of_its_scheduler(jobs: Jobs) -> None:
     job = run(jobs, "resumed", "scheduler", "1:2", slow=True)
     job.wait_members(2, step=14)
@@ -140,12 +141,14 @@ def test_a_worker_that_stays_in_eval_after_an_evaluation_is_noticed(jobs: Jobs) 
     assert "train() or eval() of 1, train() or eval() of 2" in reason and "call model.train()" in reason
 
 
+@pytest.mark.slow
 def test_a_worker_that_goes_through_a_step_once_more_is_named(jobs: Jobs) -> None:
     reason = failure(run(jobs, "uneven", "uneven"))
 
     assert "the workers are in different updates" in reason and "must not depend on job.is_first" in reason
 
 
+@pytest.mark.slow
 def test_a_rate_that_a_newcomer_does_not_know_is_noticed_in_its_first_step(jobs: Jobs) -> None:
     job = run(jobs, "private", "private-rate", "1:2", slow=True)
     pids = job.wait_members(2, step=9)
@@ -167,10 +170,10 @@ def stopped_at(jobs: Jobs, name: str, habit: str) -> tuple[dict[str, Any], dict[
     ("habit", "steps", "reason"),
     [
         pytest.param("break", (10,), "left its training loop", marks=SLOW),
-        ("break-norm", (10,), "left its training loop"),
+        pytest.param("break-norm", (10,), "left its training loop", marks=SLOW),
         ("break-one", (10,), "the script of worker-1 left its training loop"),
-        ("break-between", (10,), "the script of worker-1 left its training loop"),
-        ("break-inside", (7,), "the script of worker-1 left its training loop"),
+        pytest.param("break-between", (10,), "the script of worker-1 left its training loop", marks=SLOW),
+        pytest.param("break-inside", (7,), "the script of worker-1 left its training loop", marks=SLOW),
         ("stop", (10, 11), "good enough"),
     ],
 )

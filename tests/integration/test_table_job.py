@@ -112,6 +112,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing_but_time(jobs: Job
     assert_every_row_counts_once_an_epoch(job)
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_job_with_a_checkpoint_and_the_reason(
     jobs: Jobs, server: PostgresServer
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_server_that_stays_away_ends_the_job_with_a_checkpoint_and_the_reason(
     assert_every_row_counts_once_an_epoch(job)
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_stops_a_job_of_leases_with_a_checkpoint(jobs: Jobs, server: PostgresServer) -> None:
     native.require()
     options = (

@@ -178,6 +178,7 @@ def test_without_the_token_nothing_is_answered_and_nothing_changes(jobs: Jobs, t
     assert (status.phase, status.wished_workers) == ("running", 1)
 
 
+@pytest.mark.slow
 def test_noise_on_the_masters_port_disturbs_nobody(jobs: Jobs) -> None:
     job = jobs.train("noise", 1, slow=True)
     job.wait_members(1, step=1)
@@ -298,6 +299,7 @@ def greeted(directory: JobDirectory, name: str) -> str:
         channel.close()
 
 
+@pytest.mark.slow
 def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_plays_the_master(
     jobs: Jobs, tmp_path: Path
 ) -> None:

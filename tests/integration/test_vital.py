@@ -127,7 +127,9 @@ def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: 
     assert f"thread {thread} failed: InjectedFault" in vital.read_reason(directory.exit_reason("worker-0"))
 
 
-@pytest.mark.parametrize("thread", ["elasticdl-session", "elasticdl-saver", "mesh"])
+@pytest.mark.parametrize(
+    "thread", ["mesh", *(pytest.param(one, marks=pytest.mark.slow) for one in ("elasticdl-session", "elasticdl-saver"))]
+)
 def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs, thread: str) -> None:
     job = jobs.train("failing", 2, slow=True, pause_s=0.2, faults=f"worker-1/{thread}=raise")
 

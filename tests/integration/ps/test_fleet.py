@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from elasticdl.ps.client import Client
 from elasticdl.ps.fleet import Fleet
@@ -112,6 +113,7 @@ def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: 
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_ps_that_is_preempted_gives_its_slots_away_and_is_replaced(jobs: Jobs) -> None:
     job = jobs.train("preempted", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     before = wait_serving(job, 2)
@@ -127,6 +129,7 @@ def test_a_ps_that_is_preempted_gives_its_slots_away_and_is_replaced(jobs: Jobs)
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_back(jobs: Jobs) -> None:
     job = jobs.train("rows", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     with client_of(job, wait_serving(job, 2)) as client:
@@ -157,6 +160,7 @@ def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_ba
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
     job = jobs.train("stopped", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     wait_serving(job, 2)
@@ -169,6 +173,7 @@ def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
     assert job.document()["wished_ps"] == 2
 
 
+@pytest.mark.slow
 def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -> None:
     job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_replicas=2", slow=True, pause_s=0.05)
     wait_serving(job, 2)
