@@ -14,6 +14,7 @@ from tests import native
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -123,6 +123,7 @@ def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp
     assert not (tmp_path / "home/jobs/ctr-trial-000/checkpoints").exists(), "nobody goes on with it"
 
 
+@pytest.mark.slow
 def test_a_killed_search_leaves_no_job_and_the_next_one_goes_on_with_its_trial(tmp_path: Path) -> None:
     make(tmp_path, [BAD])
     job = tmp_path / "home" / "jobs" / "ctr-trial-000"
@@ -141,6 +142,7 @@ def test_a_killed_search_leaves_no_job_and_the_next_one_goes_on_with_its_trial(t
         assert processes(tmp_path, job.name) == []
 
 
+@pytest.mark.slow
 def test_where_a_scheduler_serves_trials_are_queued_and_leave_the_queue_when_pruned(tmp_path: Path) -> None:
     make(tmp_path, [GOOD, BAD])
     (tmp_path / "home").mkdir()

@@ -86,6 +86,7 @@ def test_a_worker_that_joins_while_a_file_is_away_waits_for_it(jobs: Jobs, tmp_p
     assert job.digest() == calm
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_for_good_ends_the_job_with_its_state_and_it_can_be_resumed(
     jobs: Jobs, tmp_path: Path, calm: str
 ) -> None:

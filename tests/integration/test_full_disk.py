@@ -83,6 +83,7 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_nothing_else(
     assert job.kinds().count("worker-lost") == 0
 
 
+@pytest.mark.slow
 def test_a_last_checkpoint_that_finds_no_room_in_time_is_kept_elsewhere(jobs: Jobs, disk: Disk) -> None:
     job = jobs.train(
         "elsewhere", 1, "--checkpoint_dir", str(disk.checkpoints), "--checkpoint_retry_s", "0.5", "--max_steps", "4",

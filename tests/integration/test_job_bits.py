@@ -9,7 +9,7 @@ from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, Jobs
 MOMENTS = ["computed", "reduced", *(pytest.param(one, marks=pytest.mark.slow) for one in ("begin", "applied"))]
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [3, pytest.param(2, marks=pytest.mark.slow)])
 def test_any_number_of_workers_gives_the_same_bits(jobs: Jobs, undisturbed: str, workers: int) -> None:
     job = jobs.train("fixed", workers, "--min_workers", str(workers))
 

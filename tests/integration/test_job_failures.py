@@ -51,7 +51,7 @@ def test_a_wrong_model_is_a_wrong_job_and_is_not_tried_again(jobs: Jobs) -> None
     job.wait_gone()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_exception_of_a_model_costs_one_step_and_nothing_else(
     jobs: Jobs, undisturbed: str, tmp_path: Path, workers: int
 ) -> None:

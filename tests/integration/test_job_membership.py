@@ -7,6 +7,8 @@ import signal
 import time
 from typing import Any
 
+import pytest
+
 from tests.integration.job import EPOCHS, RECORDS, Job, Jobs, members
 
 AT_ONCE = ("--min_workers", "1")
@@ -34,6 +36,7 @@ def test_a_silent_worker_is_expelled_and_comes_back_without_a_restart(jobs: Jobs
     assert "silent" in lost(job, worker)[0]["reason"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_asked_to_leave_ends_well_and_is_replaced(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("leaving", 2, *AT_ONCE, slow=True, pause_s=0.04)
     here = job.wait_members(2, step=3)
@@ -92,6 +95,7 @@ def test_all_workers_dead_at_once_go_on_from_the_newest_checkpoint(jobs: Jobs, u
     assert job.document()["records"] == EPOCHS * RECORDS
 
 
+@pytest.mark.slow
 def test_workers_that_are_asked_to_leave_before_they_are_ready_end_at_once(jobs: Jobs, undisturbed: str) -> None:
     held = jobs.home / "held"
     job = jobs.train("early", 1, *AT_ONCE, slow=True, pause_s=0.2, params=f"held={held}")

@@ -80,7 +80,7 @@ def test_resume_says_what_it_ends_and_goes_on_from_the_step_that_was_reached(job
     assert job.wait(lambda status: status.step > 0, "what it had").step >= 7
 
 
-@pytest.mark.parametrize("moment", [wait_launched, wait_trained])
+@pytest.mark.parametrize("moment", [wait_launched, pytest.param(wait_trained, marks=pytest.mark.slow)])
 def test_stop_ends_what_is_left_with_a_checkpoint_and_says_so(jobs: Jobs, moment: Callable[[Job], None]) -> None:
     job = jobs.train("stopped", 2, slow=True)
     moment(job)

@@ -91,6 +91,7 @@ def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) 
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_master_writes_its_stacks_when_asked_and_goes_on(jobs: Jobs) -> None:
     job = jobs.train("asked-master", 1, slow=True)
     pids = job.wait_members(1, step=2)
@@ -103,6 +104,7 @@ def test_a_master_writes_its_stacks_when_asked_and_goes_on(jobs: Jobs) -> None:
     assert job.result()["phase"] == "succeeded", job.story()
 
 
+@pytest.mark.slow
 def test_an_evaluation_whose_worker_deadlocks_is_finished_by_another(jobs: Jobs, tmp_path: Path) -> None:
     calm = jobs.train("trained", 2, model="deadlock", params="at=-1")
     assert calm.result()["phase"] == "succeeded", calm.story()

@@ -162,7 +162,7 @@ def test_the_export_predicts_without_elasticdl_what_a_prediction_job_predicts(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["hybrid", "async"])
+@pytest.mark.parametrize("mode", ["hybrid", pytest.param("async", marks=pytest.mark.slow)])
 def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, with_rows: Job, mode: str) -> None:
     job = with_rows if mode == "hybrid" else train_rows(jobs, mode)
 
@@ -177,6 +177,7 @@ def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, w
     assert len(served) == 2 and served[0] != served[1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_without_ps_evaluates_the_rows_of_a_checkpoint_and_of_an_export_alike(jobs: Jobs, with_rows: Job) -> None:
     with_rows.digest()

@@ -96,6 +96,7 @@ def test_loader_processes_do_not_change_a_bit(kind: str, alone: dict[str, str], 
     assert digest(tmp_path / "output") == alone[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_a_script_with_a_guard_may_choose_how_processes_start(
     context: str, alone: dict[str, str], tmp_path: Path

@@ -216,6 +216,7 @@ def tracked(jobs: Jobs, name: str, block: str) -> Job:
     return job
 
 
+@pytest.mark.slow
 def test_a_job_is_one_run_of_tensorboard_though_its_first_worker_is_killed(jobs: Jobs) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     tracked(jobs, "boarded", code_blocks("trackers")[0])

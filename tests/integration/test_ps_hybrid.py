@@ -43,7 +43,7 @@ def assert_each_record_counts_once(job: Job) -> None:
     np.testing.assert_allclose(weights["own.stored.rows"], np.repeat(TIMES[order, None] / BATCH, 3, axis=1), atol=1e-4)
 
 
-@pytest.mark.parametrize("depth", [0, 2])
+@pytest.mark.parametrize("depth", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_each_record_is_in_the_rows_once(jobs: Jobs, depth: int) -> None:
     job = start(jobs, f"undisturbed-{depth}", "--pipeline_depth", str(depth))
 
@@ -51,7 +51,7 @@ def test_each_record_is_in_the_rows_once(jobs: Jobs, depth: int) -> None:
     assert "on ps: moved by sgd, own by sgd" in job.log("worker-0")
 
 
-@pytest.mark.parametrize("moment", ["computed", "reduced"])
+@pytest.mark.parametrize("moment", ["reduced", pytest.param("computed", marks=pytest.mark.slow)])
 def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, moment: str) -> None:
     job = start(jobs, f"killed-{moment}", faults=f"worker-1@{STEPS // 2}:{moment}=SIGKILL")
 

@@ -49,8 +49,8 @@ def assert_each_record_counts_once(job: Job, share: float = 1 / BATCH) -> None:
     ("mode", "options"),
     [
         ("async", ()),
-        ("async", ("--pipeline_depth=0",)),
-        ("async", ("--max_staleness=1",)),
+        pytest.param("async", ("--pipeline_depth=0",), marks=pytest.mark.slow),
+        pytest.param("async", ("--max_staleness=1",), marks=pytest.mark.slow),
         ("local", ("--pull_every=3",)),
         ("sync", ("--grads_to_wait=1",)),
     ],
@@ -72,7 +72,7 @@ def test_two_pushes_make_one_update_where_two_are_waited_for(jobs: Jobs) -> None
     assert rows.sum() == pytest.approx(BATCHES / 2, abs=1.01)
 
 
-@pytest.mark.parametrize("moment", ["computed", "pushed"])
+@pytest.mark.parametrize("moment", ["pushed", pytest.param("computed", marks=pytest.mark.slow)])
 def test_a_batch_that_another_worker_computes_again_counts_once(jobs: Jobs, moment: str) -> None:
     job = start(jobs, f"killed-{moment}", faults=f"worker-1@7:{moment}=SIGKILL")
 

@@ -80,6 +80,7 @@ def assert_no_secret_is_written(job: Job) -> None:
     assert files and not [path for path in files if secret in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_job_in_a_store_goes_on_from_its_checkpoint_when_all_workers_die_and_serves(
     jobs: Jobs, bucket: StorePath, data: str, local_digest: str, tmp_path: Path
 ) -> None:

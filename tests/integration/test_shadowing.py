@@ -120,6 +120,7 @@ def test_stray_modules_do_not_break_a_job_with_parameter_servers(directory: Path
     assert "24 trained" in printed
 
 
+@pytest.mark.slow
 def test_stray_modules_beside_the_script_do_not_break_a_script_job(directory: Path) -> None:
     printed = elasticdl(directory, "run", "--workers", "1:2", "--job_name=shadows", "train.py")
 

@@ -70,6 +70,7 @@ def kill_one(job: Job) -> None:
     job.hurry()
 
 
+@pytest.mark.slow
 def test_rows_of_duckdb_are_trained_once_an_epoch_though_a_worker_is_killed(jobs: Jobs, duckdb_file: Path) -> None:
     job = start(jobs, "duckdb", f"duckdb://{duckdb_file}?table=clicks")
 

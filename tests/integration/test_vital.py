@@ -145,6 +145,7 @@ def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs,
     job.wait_gone()
 
 
+@pytest.mark.slow
 def test_a_ps_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs) -> None:
     native.require()
     from tests.integration.ps.test_fleet import wait_serving
