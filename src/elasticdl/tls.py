@@ -48,10 +48,19 @@ class Peer(NamedTuple):
 
     job: str
     role: Role
-    name: str  # of a replica; or the role's: of any replica of it
+    name: str  # of a replica; or the role's, of a worker or a ps that has yet to enrol
+
+    @property
+    def has_enrolled(self) -> bool:
+        """False: it is good for enrolment alone."""
+        return self.role in (Role.MASTER, Role.CLIENT) or self.name != self.role
 
     def speaks_for(self, replica: str) -> bool:
-        return replica == self.name or (self.name == self.role and replica.startswith(f"{self.role}-"))
+        return replica == self.name and self.has_enrolled
+
+    def may_enroll(self, replica: str) -> bool:
+        """Whether it may have a certificate of this name: a replica its own again, else any of its role."""
+        return replica.startswith(f"{self.role}-") and (replica == self.name or not self.has_enrolled)
 
     @property
     def uri(self) -> str:
@@ -146,14 +155,16 @@ def check_peer(stream: ssl.SSLSocket | ssl.SSLObject, own: Identity, *roles: Rol
     return check_names(_uris(stream), own.job, roles)
 
 
-def check_names(uris: Collection[str], job: str, roles: Collection[Role]) -> Peer | None:
-    """The same for the URIs of a certificate that something else has verified."""
+def check_names(uris: Collection[str], job: str, roles: Collection[Role], *, enrols: bool = False) -> Peer | None:
+    """The same for the URIs of a certificate that something else has verified. `enrols`: one for enrolment will do."""
     if not job:
         return None
     peer = _only_peer(uris)
-    if peer is not None and peer.job == job and peer.role in roles:
+    if peer is not None and peer.job == job and peer.role in roles and (enrols or peer.has_enrolled):
         return peer
     received = peer.uri if peer is not None else "a certificate without a role"
+    if peer is not None and not peer.has_enrolled:
+        received += ": it is for enrolment alone"
     raise AccessDenied(f"expected the certificate of a {' or '.join(roles)} of job {job}; received {received}")
 
 

@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from elasticdl.launcher.pod_template import SECRET_PLACE, STATE_PLACE
 from tests.cluster.job import SMALL, ClusterJob, Named
 from tests.cluster.kube import Kube
 from tests.integration.job import EPOCHS, RECORDS, STEPS, digest
@@ -15,6 +17,7 @@ from tests.integration.test_ps_leases import BATCH, assert_each_record_counts_on
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
+LIFETIME_S = 30
 BACK_S = 20.0  # a pod that ends, one that starts, Python and torch
 
 
@@ -77,6 +80,48 @@ def test_a_job_with_ps_counts_every_record_once_though_a_ps_and_a_worker_are_del
 
     assert_each_record_counts_once(job)  # type: ignore[arg-type]
     assert job.result()["workers_failed"] == 0
+
+
+def test_each_replica_has_a_certificate_of_its_own_which_is_replaced_while_the_job_runs(
+    kube: Kube, named: Named, undisturbed: str
+) -> None:
+    job = named("enrolled")
+    job.train(2, f"--tls_lifetime_s={LIFETIME_S}", slow=True, pause_s=1.0)
+    workers = job.wait_members(2, step=1)
+    first = {replica: certificate(job, replica) for replica in (*workers, "master")}
+    held = {replica: kube.kubectl("exec", f"{job.name}-{replica}", "--", "ls", SECRET_PLACE) for replica in workers}
+
+    assert [uris(first[worker]) for worker in workers] == [[f"elasticdl://{job.name}/worker/{w}"] for w in workers]
+    assert all("authority.key" not in files and "worker.pem" in files for files in held.values()), held
+    assert all(one.not_valid_after_utc.timestamp() < time.time() + LIFETIME_S + 5.0 for one in first.values())
+
+    ends = [one.not_valid_after_utc.timestamp() for one in first.values()]
+    job.wait(lambda: time.time() > max(ends) + 1.0, "the end of the first certificates")
+    later = {replica: certificate(job, replica) for replica in first}
+    assert all(later[replica].public_key() != one.public_key() for replica, one in first.items())
+    assert all(uris(later[replica]) == uris(one) for replica, one in first.items())
+
+    (master,) = job.pods("master")
+    kube.kubectl("delete", "pod", master, "--wait=false")
+    job.wait(lambda: restarts(job) == 1, "another master, which has the key of the authority, too")
+    kube.kubectl("delete", "pod", f"{job.name}-{workers[1]}", "--wait=false")
+    job.wait(lambda: len(set(job.wait_members(2)) | set(workers)) == 3, "another worker, by a certificate of its own")
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert job.result()["workers_failed"] == 0
+
+
+def certificate(job: ClusterJob, replica: str) -> x509.Certificate:
+    """As the pod of a replica has it now."""
+    pod = f"{job.name}-{replica}{'-0' if replica == 'master' else ''}"
+    text = job.kube.kubectl("exec", pod, "--", "cat", f"{STATE_PLACE}/job/certificates/{replica}.pem")
+    return x509.load_pem_x509_certificate(text.encode())
+
+
+def uris(one: x509.Certificate) -> list[str]:
+    names = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
 def test_on_claims_a_new_master_finds_its_journal_and_the_model_stays(

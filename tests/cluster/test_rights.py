@@ -17,7 +17,7 @@ import yaml
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiError
-from elasticdl.launcher import manifest
+from elasticdl.launcher import certificates, manifest
 from elasticdl.spec.elastic_job import job_of
 from tests.cluster import host_operator, processes
 from tests.cluster.elastic_job import ElasticJob
@@ -282,6 +282,7 @@ def worker_pod(**change: Any) -> Document:
     return pod
 
 
+AUTHORITY_KEY = {"key": certificates.AUTHORITY_KEY, "path": "harmless.txt"}
 POWERS: dict[str, tuple[Document, str]] = {
     "another account": ({"spec": {"serviceAccountName": "default"}}, "account of its workers"),
     "its own account": ({"spec": {"serviceAccountName": "elasticdl-master-led"}}, "account of its workers"),
@@ -308,6 +309,20 @@ POWERS: dict[str, tuple[Document, str]] = {
             "container": {"volumeMounts": []},
         },
         "mounts the Secret of its job",
+    ),
+    "the key of the authority": (
+        {
+            "spec": {"volumes": [{"name": "x", "secret": {"secretName": "led-secret", "items": [AUTHORITY_KEY]}}]},
+            "container": {"volumeMounts": []},
+        },
+        "not authority.key",
+    ),
+    "all of its job's Secret": (
+        {
+            "spec": {"volumes": [{"name": "x", "secret": {"secretName": "led-secret"}}]},
+            "container": {"volumeMounts": []},
+        },
+        "not authority.key",
     ),
     "a token, projected": (
         {

@@ -145,8 +145,35 @@ def test_an_authority_is_read_back(tmp_path: Path) -> None:
         Authority.read(authority.pem, Authority.make("other", NOW).key_pem)
 
 
-def test_a_certificate_speaks_for_its_replica_or_for_all_of_its_role() -> None:
+NAMES = ("worker-1", "worker-2", "worker", "ps-1", "ps", "master", "client")
+
+
+def test_a_certificate_speaks_for_its_replica_and_that_of_a_role_for_nobody() -> None:
     replica, role = Peer("mnist", Role.WORKER, "worker-1"), Peer("mnist", Role.WORKER, "worker")
 
-    assert [replica.speaks_for(name) for name in ("worker-1", "worker-2", "ps-1")] == [True, False, False]
-    assert [role.speaks_for(name) for name in ("worker-1", "worker-2", "ps-1")] == [True, True, False]
+    assert [name for name in NAMES if replica.speaks_for(name)] == ["worker-1"]
+    assert [name for name in NAMES if role.speaks_for(name)] == []
+
+
+def test_a_replica_may_enroll_under_its_own_name_and_a_role_under_any_of_its_replicas() -> None:
+    def enrolled(role: Role, name: str) -> list[str]:
+        return [replica for replica in NAMES if Peer("mnist", role, name).may_enroll(replica)]
+
+    assert enrolled(Role.WORKER, "worker-1") == ["worker-1"]
+    assert enrolled(Role.WORKER, "worker") == ["worker-1", "worker-2"]
+    assert enrolled(Role.PS, "ps") == ["ps-1"]
+    assert enrolled(Role.MASTER, "master") == enrolled(Role.CLIENT, "client") == []
+
+
+@pytest.mark.parametrize("role", [Role.WORKER, Role.PS])
+def test_the_certificate_of_a_role_is_good_for_enrolment_alone(role: Role) -> None:
+    uris = [Peer("mnist", role, role).uri]
+
+    with pytest.raises(AccessDenied, match=f"received elasticdl://mnist/{role}/{role}: it is for enrolment"):
+        tls.check_names(uris, "mnist", Role)
+    assert tls.check_names(uris, "mnist", Role, enrols=True) == Peer("mnist", role, role)
+
+
+@pytest.mark.parametrize("role", [Role.MASTER, Role.CLIENT])
+def test_masters_and_clients_have_no_numbers(role: Role) -> None:
+    assert tls.check_names([Peer("mnist", role, role).uri], "mnist", Role) == Peer("mnist", role, role)

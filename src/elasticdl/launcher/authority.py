@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from elasticdl.errors import SpecError
 from elasticdl.tls import SKEW_S, Peer, Role
 
 LIFE = datetime.timedelta(days=3650)  # of the authority: no job outlives it
+MOST_REQUEST_BYTES = 4096  # ours have 300
 
 _PEM = serialization.Encoding.PEM
 
@@ -61,11 +65,17 @@ class Authority:
     def issue(self, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
         """A new key and its certificate, in one text: a file of it is replaced whole."""
         key = ec.generate_private_key(ec.SECP256R1())
-        peer = Peer(self.job, role, name)
+        return _key_pem(key) + self._sign(key.public_key(), Peer(self.job, role, name), now, life_s)
+
+    def certify(self, csr: bytes, role: Role, name: str, now: datetime.datetime, life_s: float) -> str:
+        """A certificate for the key of a signing request in DER; nothing else of it counts. SpecError for a bad one."""
+        return self._sign(_requested_key(csr), Peer(self.job, role, name), now, life_s)
+
+    def _sign(self, key: ec.EllipticCurvePublicKey, peer: Peer, now: datetime.datetime, life_s: float) -> str:
         known = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(peer.uri), x509.DNSName(peer.host)]
         certificate = (
-            _builder(name, self.job, key.public_key(), now, datetime.timedelta(seconds=life_s))
+            _builder(peer.name, self.job, key, now, datetime.timedelta(seconds=life_s))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             # Of both sides: workers show theirs to the master as the master does to them.
@@ -77,7 +87,41 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        return _key_pem(key) + certificate.public_bytes(_PEM).decode()
+        return certificate.public_bytes(_PEM).decode()
+
+
+class SigningRequest(NamedTuple):
+    """A new key, which stays where it was made, and what asks for its certificate."""
+
+    key_pem: str
+    csr: bytes
+
+    @classmethod
+    def make(cls, name: str) -> SigningRequest:
+        key = ec.generate_private_key(ec.SECP256R1())
+        request = x509.CertificateSigningRequestBuilder().subject_name(_named(name)).sign(key, hashes.SHA256())
+        return cls(_key_pem(key), request.public_bytes(serialization.Encoding.DER))
+
+
+def expires_at(pem: bytes) -> float:
+    """When the first certificate of a PEM file runs out. ValueError where there is none."""
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+
+
+def _requested_key(csr: bytes) -> ec.EllipticCurvePublicKey:
+    expected = "csr: expected a certificate signing request in DER for a key on the curve P-256"
+    if len(csr) > MOST_REQUEST_BYTES:
+        raise SpecError(f"{expected}, of at most {MOST_REQUEST_BYTES} bytes; received {len(csr)} bytes")
+    try:
+        request = x509.load_der_x509_csr(csr)
+        key, is_signed = request.public_key(), request.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm) as exc:
+        raise SpecError(f"{expected}; received {len(csr)} bytes that are none ({exc})") from exc
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise SpecError(f"{expected}; received another kind of key")
+    if not is_signed:
+        raise SpecError(f"{expected}, signed with that key; received a wrong signature")
+    return key
 
 
 def _builder(

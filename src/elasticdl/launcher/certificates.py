@@ -1,7 +1,8 @@
-"""Secrets of one job on a cluster: its token, a certificate for each role, and keys for its ps. Made by who submits it.
+"""Secrets of one job on a cluster: its token, its authority, and keys for its ps. Made by who submits it.
 
-The authority exists for this job alone, and its key is thrown away as soon as it has signed one certificate for each
-role: nobody can ever join whom the job's Secret did not reach. A pod has the files of its own role only.
+The authority exists for this job alone. Its master has the key, and issues a short-lived certificate to each replica.
+Workers and ps ask for theirs with the certificate of their role, which is good for nothing else: `enrolment`. A pod has
+the files of its own role only.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.launcher.naming import PS, WORKER, cluster_of
+from elasticdl.launcher.issuer import KEY as AUTHORITY_KEY
+from elasticdl.launcher.naming import MASTER, PS, WORKER, cluster_of
 from elasticdl.spec import JobSpec
 from elasticdl.tls import Role
 
-LIFE = datetime.timedelta(days=365)
+GIVEN = (Role.WORKER, Role.PS, Role.CLIENT)  # roles with a certificate for as long as the job may last
 TOKEN, AUTHORITY, PS_KEYS = "token", "authority.pem", "ps-keys.json"
 
 
 def certificate_name(role: str) -> str:
-    """Of the key and certificate of a role, in one file."""
+    """Of the key and certificate of a role, in one file: a client's, or for the enrolment of a worker or a ps."""
     return f"{role}.pem"
 
 
@@ -31,17 +33,19 @@ class JobSecrets:
 
     token: str = field(repr=False)
     authority_pem: str = field(default="", repr=False)
+    authority_key_pem: str = field(default="", repr=False)
     certificates: Mapping[Role, str] = field(default_factory=dict, repr=False)
     ps_keys_json: str = field(default="", repr=False)
 
     @classmethod
     def hidden(cls, text: str, *, tls: bool) -> JobSecrets:
         """The same files with `text` in each, to be shown."""
-        return cls(text, text, dict.fromkeys(Role, text), text) if tls else cls(text)
+        return cls(text, text, text, dict.fromkeys(GIVEN, text), text) if tls else cls(text)
 
     def files(self) -> dict[str, str]:
         """By the names under which pods find them; those that are empty are left out."""
-        named = {TOKEN: self.token, AUTHORITY: self.authority_pem, PS_KEYS: self.ps_keys_json}
+        named = {TOKEN: self.token, AUTHORITY: self.authority_pem, AUTHORITY_KEY: self.authority_key_pem}
+        named[PS_KEYS] = self.ps_keys_json
         named |= {certificate_name(role): pem for role, pem in self.certificates.items()}
         return {name: text for name, text in named.items() if text}
 
@@ -50,7 +54,12 @@ def file_names(spec: JobSpec, role: str) -> list[str]:
     """The files of the Secret that pods of a role have."""
     if not cluster_of(spec).tls:
         return [TOKEN]
-    return [TOKEN, AUTHORITY, certificate_name(role), *([PS_KEYS] if role in (WORKER, PS) else [])]
+    return [TOKEN, *certificate_files(role), *([PS_KEYS] if role in (WORKER, PS) else [])]
+
+
+def certificate_files(role: str) -> list[str]:
+    """Of these: what certificates are got with."""
+    return [AUTHORITY, AUTHORITY_KEY if role == MASTER else certificate_name(role)]
 
 
 def make(spec: JobSpec, *, now: datetime.datetime | None = None) -> JobSecrets:
@@ -59,10 +68,10 @@ def make(spec: JobSpec, *, now: datetime.datetime | None = None) -> JobSecrets:
     if not cluster_of(spec).tls:
         return JobSecrets(token)
     # Both take a moment to import, and only who submits needs them.
-    from elasticdl.launcher.authority import Authority
+    from elasticdl.launcher.authority import LIFE, Authority
     from elasticdl.ps.keys import Keys
 
     begin = now or datetime.datetime.now(datetime.UTC)
     authority = Authority.make(spec.name, begin)
-    issued = {role: authority.issue(role, role, begin, LIFE.total_seconds()) for role in Role}
-    return JobSecrets(token, authority.pem, issued, json.dumps(Keys.make()._asdict()))
+    issued = {role: authority.issue(role, role, begin, LIFE.total_seconds()) for role in GIVEN}
+    return JobSecrets(token, authority.pem, authority.key_pem, issued, json.dumps(Keys.make()._asdict()))

@@ -1,16 +1,18 @@
-"""Certificates of a local job: its launcher issues one to each replica and replaces it in time.
+"""Certificates in a job directory: each replica has one of its own, which is replaced in time.
 
-All files lie in the job directory, private to its owner. The key of the authority stays there for as long as the job
-runs, because a launcher that dies has a successor; whoever may read it is the job's owner.
+Of a local job the launcher issues them to all. The key of the authority lies beside them for as long as the job runs,
+because a launcher that dies has a successor; whoever may read it is the job's owner. In a pod there is the certificate
+of its replica alone: a master issues its own, others ask the master (`enrolment`).
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, write_private
 from elasticdl.tls import SKEW_S, Role
@@ -21,59 +23,75 @@ if TYPE_CHECKING:
 ALWAYS = (Role.MASTER, Role.CLIENT)
 LOOK_S = 30.0  # between two looks at the clock, which may jump
 
-_KEY = "authority.key"
+KEY = "authority.key"
 _log = logging.getLogger("elasticdl")
+
+Source = Callable[[str, float], str]  # of key and certificate of a replica, from now on: ElasticDLError for none
 
 
 def make_authority(directory: JobDirectory, spec: JobSpec, now: float) -> None:
     """For whoever makes the directory of a job."""
     from elasticdl.launcher.authority import Authority
 
-    authority = Authority.make(spec.name, _instant(now))
+    authority = Authority.make(spec.name, instant(now))
     directory.certificates.mkdir(mode=0o700)
-    write_private(directory.certificates / _KEY, authority.key_pem)
+    write_private(directory.certificates / KEY, authority.key_pem)
     write_private(directory.authority, authority.pem)
+
+
+def read_authority(directory: JobDirectory) -> Authority:
+    from elasticdl.launcher.authority import Authority
+
+    try:
+        return Authority.read(directory.authority.read_text(), (directory.certificates / KEY).read_text())
+    except (OSError, ValueError) as exc:
+        raise SpecError(
+            f"{directory.certificates}: expected the certificate and the key of the job's authority ({exc}); "
+            "go on with the version of ElasticDL that submitted the job"
+        ) from exc
 
 
 class Issuer:
     """Keeps a valid certificate for every replica that lives. In a job that needs none, it does nothing."""
 
-    def __init__(self, directory: JobDirectory, authority: Authority | None, lifetime_s: float) -> None:
+    def __init__(self, directory: JobDirectory, source: Source | None, lifetime_s: float) -> None:
         self._directory = directory
-        self._authority = authority
+        self._source = source
         self._lifetime_s = lifetime_s
         self._issued_at: dict[str, float] = {}
 
     @classmethod
     def open(cls, directory: JobDirectory) -> Issuer:
+        """One that has the key of the authority."""
         security = directory.load_spec().security
         if not security.tls:
             return cls(directory, None, security.lifetime_s)
-        from elasticdl.launcher.authority import Authority
+        authority = read_authority(directory)
 
-        authority = Authority.read(directory.authority.read_text(), (directory.certificates / _KEY).read_text())
-        return cls(directory, authority, security.lifetime_s)
+        def issue(replica: str, now: float) -> str:
+            return authority.issue(Role.of(replica), replica, instant(now), security.lifetime_s)
+
+        return cls(directory, issue, security.lifetime_s)
 
     @property
     def wait_s(self) -> float | None:
-        """How long the launcher may wait before `renew`; None: for ever."""
-        return min(LOOK_S, self._lifetime_s / 4) if self._authority else None
+        """How long one may wait before `renew`; None: for ever."""
+        return min(LOOK_S, self._lifetime_s / 4) if self._source else None
 
     def issue(self, replica: str, now: float) -> None:
-        """OSError where it cannot be written."""
-        if self._authority is None:
+        """OSError where it cannot be written, ElasticDLError where it cannot be had."""
+        if self._source is None:
             return
-        pem = self._authority.issue(Role.of(replica), replica, _instant(now), self._lifetime_s)
-        write_private(self._directory.certificates / f"{replica}.pem", pem)
+        write_private(self._directory.certificates / f"{replica}.pem", self._source(replica, now))
         self._issued_at[replica] = now
 
     def issue_again(self, replicas: Iterable[str], now: float) -> None:
-        """What cannot be written now will be at the next look."""
+        """What cannot be had or written now will be at the next look."""
         for replica in replicas:
             try:
                 self.issue(replica, now)
-            except OSError as exc:
-                _log.error("the certificate of %s cannot be written: %s", replica, exc.strerror)
+            except (OSError, ElasticDLError) as exc:
+                _log.error("the certificate of %s cannot be replaced yet: %s", replica, exc)
 
     def forget(self, replica: str) -> None:
         """It has ended: its certificate is not replaced any more."""
@@ -87,8 +105,8 @@ class Issuer:
 
     def close(self) -> None:
         """The job is over: nobody joins it any more."""
-        (self._directory.certificates / _KEY).unlink(missing_ok=True)
+        (self._directory.certificates / KEY).unlink(missing_ok=True)
 
 
-def _instant(now: float) -> datetime.datetime:
+def instant(now: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(now, datetime.UTC)

@@ -1,8 +1,8 @@
 """`python -m elasticdl.launcher.pod master|worker|ps`: what runs in a pod.
 
-It makes a job directory of what the manifest mounted, and becomes the master, the worker or the ps: they notice no
-difference to a job of processes. In the same process: another Python would only import the same again, and everybody
-waits for it.
+It makes a job directory of what the manifest mounted, gets the certificate of its replica, and becomes the master, the
+worker or the ps: they notice no difference to a job of processes. In the same process: another Python would only import
+the same again, and everybody waits for it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ import json
 import os
 import runpy
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl import signals
+from elasticdl.clock import Clock, WallClock
 from elasticdl.errors import ElasticDLError, SpecError
-from elasticdl.launcher import certificates
+from elasticdl.launcher import certificates, enrolment
+from elasticdl.launcher.issuer import Issuer
 from elasticdl.launcher.manifest import SPEC_KEY
 from elasticdl.launcher.naming import MASTER, MASTER_PORT, PS, ROLES, WORKER, master_name, metrics_port
 from elasticdl.launcher.pod_template import SECRET_PLACE, SPEC_PLACE, STATE_PLACE
 from elasticdl.spec import JobSpec, PsId, WorkerId, load
 from elasticdl.spec.directory import JobDirectory, write_private
 from elasticdl.spec.env import PodEnv, PsEnv, WorkerEnv
+from elasticdl.vital import VitalThread
 
 ANY_ADDRESS = "0.0.0.0"
 
@@ -50,20 +54,38 @@ def prepare(role: str, env: PodEnv, places: Places) -> JobDirectory:
         # The mounted file may be read by the group of the pod; whoever uses keys wants them private.
         write_private(directory.root / keys.FILE, _text(places.secret / certificates.PS_KEYS))
     if spec.security.tls:
-        _link_certificates(directory, places.secret, role, env.replica)
+        _link_certificates(directory, places.secret, role)
     # Workers and ps find the master by the name of its Service; the master takes from it the port to listen on.
     address = f"{master_name(spec)}.{env.namespace}.svc:{MASTER_PORT}"
     write_private(directory.master, json.dumps({"address": address}))
     return directory
 
 
-def _link_certificates(directory: JobDirectory, secret: Path, role: str, replica: str) -> None:
-    """Links, not copies: a kubelet replaces what it has mounted."""
+def _link_certificates(directory: JobDirectory, secret: Path, role: str) -> None:
+    """Links, not copies: there are no more keys in a pod than it needs."""
     directory.certificates.mkdir(mode=0o700, exist_ok=True)
-    own = directory.certificates / f"{role if role == MASTER else replica}.pem"
-    for link, name in ((directory.authority, certificates.AUTHORITY), (own, certificates.certificate_name(role))):
+    for name in certificates.certificate_files(role):
+        link = directory.certificates / name
         link.unlink(missing_ok=True)
         link.symlink_to(secret / name)
+
+
+def keep_certificate(role: str, env: PodEnv, directory: JobDirectory) -> None:
+    """Get the certificate of this replica; a thread replaces it from now on. MasterUnreachable, AccessDenied."""
+    spec = directory.load_spec()
+    if not spec.security.tls:
+        return
+    issuer = Issuer.open(directory) if role == MASTER else enrolment.issuer(directory, spec, env.run)
+    clock = WallClock()
+    issuer.issue(env.replica, clock.now())
+    VitalThread(_renew, args=(issuer, clock), name="certificate").start()
+
+
+def _renew(issuer: Issuer, clock: Clock) -> None:
+    assert issuer.wait_s is not None
+    while True:
+        time.sleep(issuer.wait_s)
+        issuer.renew(clock.now())
 
 
 def command(role: str, env: PodEnv, directory: JobDirectory) -> tuple[list[str], dict[str, str]]:
@@ -140,7 +162,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         print(f"error: {exc}", file=sys.stderr)
         return exc.exit_code
     try:
-        become, added = command(arguments.role, env, prepare(arguments.role, env, places))
+        directory = prepare(arguments.role, env, places)
+        keep_certificate(arguments.role, env, directory)
+        become, added = command(arguments.role, env, directory)
     except ElasticDLError as exc:
         print(f"error: {exc}", file=sys.stderr)
         if arguments.role == MASTER:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl import log, signals, stacks, tls, vital
 from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError, StateDamaged
+from elasticdl.launcher.issuer import read_authority
 from elasticdl.master import events as ev
 from elasticdl.master import resuming
 from elasticdl.master.job import Ledger
@@ -93,7 +94,8 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     if cluster is not None and is_first:
         cluster.check_places()  # once: later, what a worker has half written may lie there
     identity = directory.identity(spec, tls.Role.MASTER)
-    server = MasterServer(Service(loop), spec, directory.load_token(), run, identity)
+    authority = read_authority(directory) if cluster is not None and spec.security.tls else None
+    server = MasterServer(Service(loop, authority), spec, directory.load_token(), run, identity)
     loop.submit(ev.MasterStarted(os.getpid()))
     if is_first and (checkpoint := resuming.find(spec, directory)) is not None:
         loop.submit(checkpoint)

@@ -7,22 +7,41 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from elasticdl.errors import SpecError
+from elasticdl.clock import Clock, WallClock
+from elasticdl.errors import AccessDenied, SpecError
+from elasticdl.launcher.issuer import instant
 from elasticdl.master import codec, status
 from elasticdl.master import events as ev
-from elasticdl.master.job import Job
+from elasticdl.master.job import Job, Ledger
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import Link
 from elasticdl.spec import BatchRule
 from elasticdl.spec.ids import PsId, WorkerId
+from elasticdl.tls import Role
 
 if TYPE_CHECKING:
+    from elasticdl.launcher.authority import Authority
     from elasticdl.master.loop import Loop
 
 
 class Service:
-    def __init__(self, loop: Loop) -> None:
+    """`authority`: by which the master issues certificates; None: it does not. `clock`: that of the wall, for them."""
+
+    def __init__(self, loop: Loop, authority: Authority | None = None, clock: Clock | None = None) -> None:
         self._loop = loop
+        self._authority = authority
+        self._clock = clock or WallClock()
+
+    async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply:
+        """Whoever asks may have this name: the door has seen to that."""
+        if self._authority is None:
+            raise SpecError("this master issues no certificates: those of a local job come from its launcher")
+        job, replica = self._loop.state.job, request.replica
+        check_launched(job.ledger, replica)
+        now, lifetime_s = instant(self._clock.now()), job.spec.security.lifetime_s
+        return pb.EnrollReply(
+            certificate=self._authority.certify(request.csr, Role.of(replica), replica, now, lifetime_s)
+        )
 
     async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
         worker: WorkerId | None = None
@@ -96,6 +115,16 @@ class Service:
         await self._loop.settle(ev.StopAsked(request.at_once, request.reason or "asked to stop", request.is_end))
         how = "at once" if request.at_once else "after the running step, with a checkpoint"
         return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")
+
+
+def check_launched(ledger: Ledger, replica: str) -> None:
+    """AccessDenied unless it was launched, and is not gone."""
+    worker, ps = ledger.membership.workers.get(WorkerId(replica)), ledger.fleet.ps.get(PsId(replica))
+    is_launched = (worker.is_here and not worker.external) if worker else ps is not None and ps.is_here
+    if not is_launched:
+        raise AccessDenied(
+            f"expected a replica that this master has launched and that is not gone; received {replica!r}"
+        )
 
 
 def _check_scale(job: Job, request: pb.ScaleRequest) -> None:

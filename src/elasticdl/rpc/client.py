@@ -28,8 +28,8 @@ class MasterClient:
     """Calls to the master of one job. Every call waits up to `timeout_s` for a master that is away.
 
     Raises MasterUnreachable after that, AccessDenied for a wrong token, SpecError for a wrong argument. `run` is that
-    of a worker, which alone may `exchange`; RunOver where the job is in another. `replica` is who calls: in a job with
-    TLS it shows that certificate.
+    of a worker or ps, which alone may `exchange` and `enroll`; RunOver where the job is in another. `replica` is who
+    calls: in a job with TLS it shows that certificate.
     """
 
     def __init__(
@@ -98,6 +98,11 @@ class MasterClient:
     def end(self, reason: str) -> None:
         """The training of this job by leases is done, though there is data left: with a checkpoint and a model."""
         self._call(methods.STOP, pb.StopRequest(reason=reason, is_end=True))
+
+    def enroll(self, replica: str, csr: bytes) -> str:
+        """The certificate of a replica, in PEM, for the key of a signing request in DER."""
+        reply: pb.EnrollReply = self._call(methods.ENROLL, pb.EnrollRequest(replica=replica, csr=csr))
+        return reply.certificate
 
     def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
         """Report on leases and take more. Repeats the same request while the master is away: it counts once."""

@@ -67,6 +67,52 @@ EXCHANGING: Activity.ValueType  # 8
 Global___Activity: _TypeAlias = Activity  # noqa: Y015
 
 @_typing.final
+class EnrollRequest(_message.Message):
+    """---- before all else, and again before a certificate runs out"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_FIELD_NUMBER: _builtins.int
+    CSR_FIELD_NUMBER: _builtins.int
+    replica: _builtins.str
+    """worker-3"""
+    csr: _builtins.bytes
+    """PKCS #10 in DER, at most 4096 bytes; only its key, which must be on P-256, counts"""
+    def __init__(
+        self,
+        *,
+        replica: _builtins.str = ...,
+        csr: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr", b"csr", "replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnrollRequest: _TypeAlias = EnrollRequest  # noqa: Y015
+
+@_typing.final
+class EnrollReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.str
+    """PEM"""
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnrollReply: _TypeAlias = EnrollReply  # noqa: Y015
+
+@_typing.final
 class WorkerMessage(_message.Message):
     """---- worker to master"""
 

@@ -1,6 +1,6 @@
 """The method table of the Master service: what grpc's generated stubs would say, without their version lock.
 
-The messages come from `elasticdl.proto`; the five methods are few enough to be written by hand.
+The messages come from `elasticdl.proto`; the six methods are few enough to be written by hand.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ def _arity(streams: bool) -> str:
 
 
 SESSION = Method("Session", pb.WorkerMessage, pb.MasterMessage, streams_requests=True, streams_replies=True)
+ENROLL = Method("Enroll", pb.EnrollRequest, pb.EnrollReply)
 EXCHANGE = Method("Exchange", pb.ExchangeRequest, pb.ExchangeReply)
 WATCH = Method("Watch", pb.WatchRequest, pb.JobStatus, streams_replies=True)
 SCALE = Method("Scale", pb.ScaleRequest, pb.Accepted)
 STOP = Method("Stop", pb.StopRequest, pb.Accepted)
 
-OF_REPLICAS = (SESSION, EXCHANGE)  # called by workers and ps; the others by people
-METHODS = (SESSION, EXCHANGE, WATCH, SCALE, STOP)
+OF_REPLICAS = (ENROLL, SESSION, EXCHANGE)  # called by workers and ps; the others by people
+METHODS = (ENROLL, SESSION, EXCHANGE, WATCH, SCALE, STOP)

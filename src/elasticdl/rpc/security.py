@@ -84,9 +84,9 @@ def _configuration(identity: tls.Identity) -> grpc.ServerCertificateConfiguratio
     return grpc.ssl_server_certificate_configuration([(pems.key, pems.certificate)], pems.authority)
 
 
-def check_role(context: Any, job: str, roles: Collection[tls.Role]) -> tls.Peer | None:
+def check_role(context: Any, job: str, roles: Collection[tls.Role], *, enrols: bool = False) -> tls.Peer | None:
     """Who calls: one of `roles`, or AccessDenied. None: certificates of this job have no roles, or it has none."""
     if not job:
         return None
     uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]
-    return tls.check_names(uris, job, roles)
+    return tls.check_names(uris, job, roles, enrols=enrols)

@@ -58,6 +58,8 @@ class Link:
 class MasterService(Protocol):
     """What a master answers. A SpecError becomes INVALID_ARGUMENT at the caller."""
 
+    async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply: ...
+
     async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
         """Serve one worker until its stream ends or breaks; then this coroutine ends or is cancelled."""
 
@@ -129,6 +131,7 @@ class _Door(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the
         self._token = token
         self._run = run
         behaviors: dict[methods.Method, Callable[..., Any]] = {
+            methods.ENROLL: _unary(service.enroll, job, _check_enroll, Role.WORKER, Role.PS, enrols=True),
             methods.SESSION: _session(service, job),
             methods.EXCHANGE: _unary(service.exchange, job, _check_exchange, Role.WORKER),
             methods.WATCH: _streamed(service.watch, job),
@@ -182,11 +185,15 @@ async def _abort(context: Any, error: ElasticDLError) -> None:
 
 
 def _unary(
-    behavior: Callable[[Any], Any], job: str, check: Callable[[Any, Peer], None], *roles: Role
+    behavior: Callable[[Any], Any],
+    job: str,
+    check: Callable[[Any, Peer], None],
+    *roles: Role,
+    enrols: bool = False,
 ) -> Callable[..., Any]:
     async def call(request: Any, context: Any) -> Any:
         try:
-            if peer := security.check_role(context, job, roles):
+            if peer := security.check_role(context, job, roles, enrols=enrols):
                 check(request, peer)
             return await behavior(request)
         except ElasticDLError as exc:
@@ -241,6 +248,14 @@ async def _own_words(messages: AsyncIterator[pb.WorkerMessage], peer: Peer) -> A
 def _check_name(name: str, peer: Peer) -> None:
     if not peer.speaks_for(name):
         raise AccessDenied(f"expected the certificate of {name}; received {peer.uri}")
+
+
+def _check_enroll(request: pb.EnrollRequest, peer: Peer) -> None:
+    if not peer.may_enroll(request.replica):
+        raise AccessDenied(
+            f"expected the certificate of {request.replica!r}, or of its role; received {peer.uri}: "
+            "a replica gets a certificate of its own name only"
+        )
 
 
 def _check_exchange(request: pb.ExchangeRequest, peer: Peer) -> None:

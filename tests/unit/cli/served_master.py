@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from elasticdl.launcher.authority import Authority
 from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import MasterServer
@@ -21,7 +23,11 @@ class ServedMaster:
         self.asked: list[Any] = []
         own = folder / "master.pem"
         self._identity = Identity(folder / "authority.pem", own, own, spec.name)
-        own.write_text(secrets.certificates[Role.MASTER])
+        authority, now = (
+            Authority.read(secrets.authority_pem, secrets.authority_key_pem),
+            datetime.datetime.now(datetime.UTC),
+        )
+        own.write_text(authority.issue(Role.MASTER, Role.MASTER, now, life_s=3600))
         self._identity.authority.write_text(secrets.authority_pem)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -41,6 +47,9 @@ class ServedMaster:
 
     async def _make(self, spec: JobSpec, token: str) -> MasterServer:
         return MasterServer(self, spec, token, run=1, identity=self._identity)
+
+    async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply:
+        raise AssertionError("no worker in this test")
 
     async def session(self, messages: Any, link: Any) -> None:
         raise AssertionError("no worker in this test")

@@ -226,11 +226,11 @@ def test_with_tls_a_worker_gets_in_by_its_certificate(tls: Callable[[str], Crede
     door.close()
 
 
-@pytest.mark.parametrize("shown", ["worker-4", "ps-3", "client", None])
+@pytest.mark.parametrize("shown", ["worker-4", "worker", "ps-3", "client", None])
 def test_with_tls_nobody_speaks_for_a_worker_but_itself(
     tls: Callable[[str], Credentials], callers: Callers, shown: str | None
 ) -> None:
-    """Neither another worker, nor another role, nor a caller without a certificate, though all have the token."""
+    """Not another worker, one that has not enrolled, another role, or none: all have the token."""
     door = Door(HERE, tls("worker-0"), {Purpose.ROUND: callers.add})
     credentials = tls(shown) if shown else CREDENTIALS
     with pytest.raises(OSError, match=r"hung up|no worker|reset|timed out|EOF"):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from elasticdl.launcher import manifest
-from elasticdl.launcher.certificates import JobSecrets
+from elasticdl.launcher.certificates import GIVEN, JobSecrets
 from elasticdl.launcher.manifest import Owner
 from elasticdl.spec import JobSpec, load
-from elasticdl.tls import Role
 
-ISSUED = {role: f"the certificate of a {role}" for role in Role}
-SECRETS = JobSecrets("the token", "the authority", ISSUED, '{"the": "keys"}')
+ISSUED = {role: f"the certificate of a {role}" for role in GIVEN}
+SECRETS = JobSecrets("the token", "the authority", "its key", ISSUED, '{"the": "keys"}')
 MASTER_SET = Owner("apps/v1", "StatefulSet", "digits-master", "11111111-2222-3333-4444-555555555555")
 DESCRIPTION = Owner("v1", "ConfigMap", "digits-spec", "22222222-3333-4444-5555-666666666666")
 ELASTIC_JOB = Owner("elasticdl.org/v1", "ElasticJob", "test-train", "66666666-7777-8888-9999-000000000000")

@@ -1,4 +1,4 @@
-"""Secrets of one job: a certificate for each role, with which both sides are sure of each other."""
+"""Secrets of one job: with what of them pods get certificates, by which both sides are sure of each other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cryptography import x509
 from elasticdl import tls
 from elasticdl.errors import AccessDenied
 from elasticdl.launcher import certificates
+from elasticdl.launcher.authority import Authority
 from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.ps.keys import Keys
 from elasticdl.rpc import security
@@ -51,18 +52,15 @@ def handshake(server: Identity, client: Identity) -> tuple[ssl.SSLObject, ssl.SS
     return ends
 
 
-def test_both_sides_accept_each_other_by_role(tmp_path: Path) -> None:
+def test_a_role_is_accepted_for_enrolment_alone(tmp_path: Path) -> None:
     secrets = certificates.make(job(SMALL))
-    master, worker = (identity(secrets, tmp_path / role, role) for role in (Role.MASTER, Role.WORKER))
+    worker, ps = (identity(secrets, tmp_path / role, role) for role in (Role.WORKER, Role.PS))
 
-    at_master, at_worker = handshake(master, worker)
+    at_worker, _ = handshake(worker, ps)
 
-    peer = tls.check_peer(at_master, master, Role.WORKER)
-    assert peer is not None
-    assert peer.speaks_for("worker-7")
-    assert tls.peer_role(at_worker) is Role.MASTER
-    with pytest.raises(AccessDenied):
-        tls.check_peer(at_master, master, Role.CLIENT)
+    assert tls.peer_role(at_worker) is Role.PS
+    with pytest.raises(AccessDenied, match="for enrolment alone"):
+        tls.check_peer(at_worker, worker, Role.PS)
 
 
 def test_another_job_is_not_accepted(tmp_path: Path) -> None:
@@ -72,8 +70,8 @@ def test_another_job_is_not_accepted(tmp_path: Path) -> None:
         handshake(ours, theirs)
 
 
-def test_pods_of_a_role_have_no_other_roles_files() -> None:
-    assert certificates.file_names(job(SMALL), "master") == ["token", "authority.pem", "master.pem"]
+def test_pods_of_a_role_have_no_other_roles_files_and_the_authoritys_key_is_the_masters() -> None:
+    assert certificates.file_names(job(SMALL), "master") == ["token", "authority.pem", "authority.key"]
     assert certificates.file_names(job(SMALL), "worker") == ["token", "authority.pem", "worker.pem", "ps-keys.json"]
     assert certificates.file_names(job(SMALL), "ps") == ["token", "authority.pem", "ps.pem", "ps-keys.json"]
     assert certificates.file_names(job(SMALL, tls=False), "worker") == ["token"]
@@ -86,16 +84,17 @@ def test_the_files_are_what_the_wire_wants(tmp_path: Path) -> None:
     assert Keys.read(tmp_path / "ours" / "ps-keys.json").server_public
 
 
-def test_a_certificate_holds_for_a_year_and_for_clocks_that_are_behind() -> None:
+def test_what_lies_in_the_secret_lasts_as_long_as_the_authority_and_holds_for_clocks_that_are_behind() -> None:
     secrets = certificates.make(job(SMALL), now=NOW)
 
+    authority = x509.load_pem_x509_certificate(secrets.authority_pem.encode())
     for pem in secrets.certificates.values():
         found = x509.load_pem_x509_certificate(pem.encode())
-        assert found.not_valid_after_utc - NOW == datetime.timedelta(days=365)
+        assert found.not_valid_after_utc == authority.not_valid_after_utc
         assert found.not_valid_before_utc == NOW - datetime.timedelta(minutes=5)
 
 
-def test_the_authority_signs_nothing_else_and_its_key_is_nowhere() -> None:
+def test_the_authority_is_read_from_the_secret_and_nobody_else_is_one() -> None:
     secrets = certificates.make(job(SMALL))
 
     authority = x509.load_pem_x509_certificate(secrets.authority_pem.encode())
@@ -103,7 +102,8 @@ def test_the_authority_signs_nothing_else_and_its_key_is_nowhere() -> None:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         certificate.verify_directly_issued_by(authority)
         assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert "".join(secrets.files().values()).count("BEGIN PRIVATE KEY-----") == len(Role)
+    assert Authority.read(secrets.authority_pem, secrets.files()["authority.key"]).job == "digits"
+    assert set(secrets.certificates) == {Role.WORKER, Role.PS, Role.CLIENT}
 
 
 def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
@@ -130,4 +130,4 @@ def test_a_job_without_tls_has_a_token_alone() -> None:
 
 
 def test_the_longest_name_has_a_certificate_too() -> None:
-    assert certificates.make(job(SMALL | {"name": "a" * 45})).certificates[Role.MASTER]
+    assert certificates.make(job(SMALL | {"name": "a" * 45})).certificates[Role.WORKER]

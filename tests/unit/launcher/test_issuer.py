@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from elasticdl.errors import AccessDenied, ElasticDLError, MasterUnreachable
 from elasticdl.launcher import making
 from elasticdl.launcher.issuer import Issuer
 from elasticdl.spec import JobKind, JobSpec, SecuritySpec
@@ -77,6 +78,34 @@ def test_one_that_has_ended_is_not_renewed_and_a_successor_of_the_launcher_goes_
 
     assert issued(directory, "worker-1") == first
     assert issued(directory, "worker-2").not_valid_after_utc.timestamp() == NOW + HOUR_S
+
+
+def test_a_certificate_that_cannot_be_had_is_told_and_tried_again_at_the_next_look(
+    directory: JobDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[str | ElasticDLError] = ["first", MasterUnreachable("no answer"), AccessDenied("not now"), "second"]
+    asked = []
+
+    def source(replica: str, now: float) -> str:
+        asked.append((replica, now))
+        answer = answers.pop(0)
+        if isinstance(answer, ElasticDLError):
+            raise answer
+        return answer
+
+    def look(after_s: float) -> str:
+        issuer.renew(NOW + after_s)
+        return (directory.certificates / "worker-1.pem").read_text()
+
+    issuer = Issuer(directory, source, HOUR_S)
+    issuer.issue("worker-1", NOW)
+
+    assert [look(part * HOUR_S) for part in (0.4, 0.5, 0.6, 0.7, 0.8)] == ["first"] * 3 + ["second"] * 2
+    assert [now - NOW for _, now in asked] == [0.0, 0.5 * HOUR_S, 0.6 * HOUR_S, 0.7 * HOUR_S]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the certificate of worker-1 cannot be replaced yet: no answer",
+        "the certificate of worker-1 cannot be replaced yet: not now",
+    ]
 
 
 def test_after_the_job_nobody_can_issue_any_more(directory: JobDirectory) -> None:

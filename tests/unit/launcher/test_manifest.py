@@ -20,7 +20,6 @@ from elasticdl.launcher.certificates import JobSecrets
 from elasticdl.launcher.manifest import Owner
 from elasticdl.spec import JobSpec, load
 from elasticdl.spec.cluster import NAME_LETTERS, amount
-from elasticdl.tls import Role
 from tests.unit.launcher.jobs import (
     ALL,
     DESCRIPTION,
@@ -215,7 +214,7 @@ def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> 
 
 
 def test_secrets_are_in_the_secret_alone() -> None:
-    secrets = JobSecrets("aaa-token", "aaa-authority", dict.fromkeys(Role, "aaa-certificate"), "aaa-keys")
+    secrets = JobSecrets.hidden("aaa-", tls=True)
 
     holders = [one["kind"] for one in manifest.belongings(job(ALL), secrets, MASTER_SET) if "aaa-" in json.dumps(one)]
 

@@ -20,13 +20,15 @@ from tests.unit.launcher.jobs import MASTER_SET, SMALL, job
 ENV = PodEnv(ip="10.1.2.3", name="digits-worker-0", namespace="default", replica="worker-0", run=7)
 
 
-def mount(folder: Path, role: str = "worker", **cluster: object) -> Places:
+def mount(
+    folder: Path, role: str = "worker", secrets: certificates.JobSecrets | None = None, **cluster: object
+) -> Places:
     """What a kubelet would mount, with a working directory in the image."""
     spec = job(SMALL | {"output": "model_output", "checkpoint": {"directory": "kept"}}, **cluster)
     places = Places(folder / "spec", folder / "secret", folder / "state", folder / "image")
     for one in (places.spec, places.secret, places.state, places.work):
         one.mkdir()
-    held = {one["kind"]: one for one in manifest.belongings(spec, certificates.make(spec), MASTER_SET)}
+    held = {one["kind"]: one for one in manifest.belongings(spec, secrets or certificates.make(spec), MASTER_SET)}
     mounted = certificates.file_names(spec, role)
     secret = {name: text for name, text in held["Secret"]["stringData"].items() if name in mounted}
     for place, files in ((places.spec, held["ConfigMap"]["data"]), (places.secret, secret)):
@@ -48,10 +50,9 @@ def test_a_pod_has_the_jobs_directory(tmp_path: Path, role: str) -> None:
     assert directory.load_token() == (places.secret / "token").read_text()
     assert read_json(directory.master) == {"address": "digits-master.default.svc:50001"}
     assert spec.security.is_on
-    identity = directory.identity(spec, env.replica)
-    assert identity is not None
-    assert identity.server_context()
-    assert identity.certificate.resolve() == (places.secret / f"{role}.pem").resolve()
+    linked = {path.name: path.readlink() for path in directory.certificates.iterdir()}
+    own = "authority.key" if role == "master" else f"{role}.pem"
+    assert linked == {name: places.secret / name for name in ("authority.pem", own)}
     assert (spec.workers.address, spec.metrics_port) == {"master": ("0.0.0.0", 50002)}.get(role, ("10.1.2.3", 0))
     private = [directory.root, directory.spec, directory.token, directory.master, directory.certificates]
     if role != "master":
@@ -90,6 +91,29 @@ def test_the_next_master_finds_what_the_last_one_left(tmp_path: Path) -> None:
 
     assert second.journal.read_text() == "what was decided"
     assert second.load_token() == (places.secret / "token").read_text()
+
+
+def test_a_master_issues_its_own_certificate_and_so_does_the_next_one(tmp_path: Path) -> None:
+    places, env = mount(tmp_path, "master"), replace(ENV, replica="master")
+    shown = []
+    for _ in range(2):
+        directory = pod.prepare("master", env, places)
+        pod.keep_certificate("master", env, directory)
+        identity = directory.identity(directory.load_spec(), "master")
+        assert identity is not None
+        assert identity.server_context()
+        shown.append(identity.certificate.read_text())
+
+    assert shown[0] != shown[1]
+    assert stat.S_IMODE(identity.certificate.stat().st_mode) == 0o600
+
+
+def test_a_master_without_the_key_of_its_authority_names_the_way_out(tmp_path: Path) -> None:
+    places, env = mount(tmp_path, "master"), replace(ENV, replica="master")
+    (places.secret / "authority.key").unlink()
+
+    with pytest.raises(SpecError, match=r"key of the job's authority .* version of ElasticDL that submitted"):
+        pod.keep_certificate("master", env, pod.prepare("master", env, places))
 
 
 def test_a_job_without_tls_has_neither_certificates_nor_keys(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""What a replica sends to get its certificate: a key, certified under the name that the master says, or SpecError."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+
+from cryptography import x509
+
+from elasticdl.errors import SpecError
+from elasticdl.launcher.authority import Authority, SigningRequest
+from elasticdl.tls import Role
+
+MEMORY_BYTES = 1 << 20
+NOW = datetime.datetime(2026, 11, 18, tzinfo=datetime.UTC)
+AUTHORITY = Authority.make("job", NOW)
+
+
+def fuzz_one(data: bytes) -> None:
+    try:
+        pem = AUTHORITY.certify(data, Role.WORKER, "worker-3", NOW, 60.0)
+    except SpecError:
+        return
+    assert x509.load_pem_x509_certificate(pem.encode()).subject.rfc4514_string() == "CN=worker-3"
+
+
+def seeds() -> Iterator[bytes]:
+    yield SigningRequest.make("worker-3").csr
+    yield SigningRequest.make("x" * 64).csr

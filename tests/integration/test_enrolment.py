@@ -1,0 +1,261 @@
+"""Replicas of a job of pods get their certificates from a real master's server, each its own and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import pytest
+from cryptography import x509
+
+from elasticdl.clock import ManualClock, WallClock
+from elasticdl.errors import AccessDenied, MasterUnreachable, RunOver, SpecError
+from elasticdl.launcher import certificates, enrolment, pod
+from elasticdl.launcher.authority import SigningRequest, expires_at
+from elasticdl.launcher.issuer import read_authority
+from elasticdl.master.service import Service
+from elasticdl.rpc import channel as channels
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc import methods, security
+from elasticdl.rpc.client import MasterClient
+from elasticdl.rpc.server import MasterServer
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.env import PodEnv
+from tests.unit.launcher.jobs import SMALL, job
+from tests.unit.launcher.test_pod import mount
+from tests.unit.master.driver import Driver, job_spec
+
+RUN = 7
+DAY_S = 86400.0
+SOON_S = 3.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One whose master has launched worker-0, worker-1 and ps-0."""
+
+    secrets: certificates.JobSecrets
+    driver: Driver
+    address: str
+    clock: ManualClock
+    folder: Path
+
+    def directory(self, role: str, replica: str) -> JobDirectory:
+        """As the pod of a replica has it, which has not enrolled yet."""
+        folder = self.folder / replica
+        folder.mkdir()
+        env = PodEnv("127.0.0.1", f"digits-{replica}", "default", replica, RUN)
+        directory = pod.prepare(role, env, mount(folder, role, self.secrets))
+        write_private(directory.master, json.dumps({"address": self.address}))
+        return directory
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Job]:
+    secrets, driver = certificates.make(job(SMALL)), Driver(job_spec(ps=1))
+    env = PodEnv("127.0.0.1", "digits-master-0", "default", "master")
+    (tmp_path / "master").mkdir()
+    directory = pod.prepare("master", env, mount(tmp_path / "master", "master", secrets))
+    pod.keep_certificate("master", env, directory)
+    clock = ManualClock(WallClock().now())
+    with serving(directory, driver, clock) as address:
+        yield Job(secrets, driver, address, clock, tmp_path)
+
+
+class serving:  # noqa: N801  # a context
+    """The server of a master in a thread of its own."""
+
+    def __init__(self, directory: JobDirectory, driver: Driver, clock: ManualClock) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._make = lambda: self._server_of(directory, driver, clock)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        self._server: MasterServer = self._run(self._make())
+        return str(self._run(self._server.start()))
+
+    def __exit__(self, *_: object) -> None:
+        self._run(self._server.stop(0.0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+
+    async def _server_of(self, directory: JobDirectory, driver: Driver, clock: ManualClock) -> MasterServer:
+        spec = directory.load_spec()
+        service = Service(cast(Any, SimpleNamespace(state=driver.state)), read_authority(directory), clock)
+        local = spec.model_copy(update={"workers": spec.workers.model_copy(update={"address": "127.0.0.1"})})
+        return MasterServer(service, local, directory.load_token(), RUN, directory.identity(spec, "master"))
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+
+def uris(pem: str) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def ask(directory: JobDirectory, shown: str, replica: str, run: int = RUN, csr: bytes | None = None) -> str:
+    """Enroll under a name with one of the certificates of a pod."""
+    with MasterClient.connect(directory, SOON_S, run, shown) as master:
+        return master.enroll(replica, SigningRequest.make("anybody").csr if csr is None else csr)
+
+
+def enrolled(running: Job, replica: str, now: float | None = None) -> tuple[JobDirectory, JobSpec]:
+    role = replica.partition("-")[0]
+    directory = running.directory(role, replica)
+    spec = directory.load_spec()
+    enrolment.issuer(directory, spec, RUN).issue(replica, running.clock.now() if now is None else now)
+    return directory, spec
+
+
+@pytest.mark.parametrize("replica", ["worker-0", "worker-1", "ps-0"])
+def test_a_replica_gets_a_certificate_of_its_own_name_for_as_long_as_the_job_says(running: Job, replica: str) -> None:
+    directory, spec = enrolled(running, replica)
+
+    own = directory.certificates / f"{replica}.pem"
+    assert uris(own.read_text()) == [f"elasticdl://digits/{replica.partition('-')[0]}/{replica}"]
+    assert abs(expires_at(own.read_bytes()) - running.clock.now() - DAY_S) < 1.0
+    assert own.stat().st_mode & 0o077 == 0
+    identity = directory.identity(spec, replica)
+    assert identity is not None and identity.server_context()
+
+
+@pytest.mark.parametrize("name", ["worker-2", "ps-0", "worker", "ps", "master", "client", ""])
+def test_the_certificate_of_a_role_gets_names_of_its_role_that_were_launched(running: Job, name: str) -> None:
+    directory = running.directory("worker", "worker-0")
+
+    with pytest.raises(AccessDenied, match=r"its own name only|has launched"):
+        ask(directory, "worker", name)
+
+
+@pytest.mark.parametrize("name", ["worker-1", "ps-0", "worker", "master"])
+def test_a_replica_gets_no_other_name_than_its_own(running: Job, name: str) -> None:
+    directory, _ = enrolled(running, "worker-0")
+
+    with pytest.raises(AccessDenied, match="its own name only"):
+        ask(directory, "worker-0", name)
+
+
+def test_one_that_is_gone_gets_no_certificate(running: Job) -> None:
+    directory, _ = enrolled(running, "worker-0")
+    running.driver.exit("worker-0", code=1)
+
+    for shown in ("worker-0", "worker"):
+        with pytest.raises(AccessDenied, match="launched and that is not gone"):
+            ask(directory, shown, "worker-0")
+
+
+def test_of_another_run_without_the_token_or_with_a_bad_request_nobody_enrolls(running: Job) -> None:
+    directory = running.directory("worker", "worker-0")
+
+    with pytest.raises(RunOver):
+        ask(directory, "worker", "worker-0", run=RUN - 1)
+    with pytest.raises(SpecError, match="csr: expected a certificate signing request"):
+        ask(directory, "worker", "worker-0", csr=bytes(5000))
+    write_private(directory.token, "guessed")
+    with pytest.raises(AccessDenied, match="refused the token"):
+        ask(directory, "worker", "worker-0")
+
+
+def test_with_the_certificate_of_a_role_nothing_else_is_granted(running: Job) -> None:
+    directory = running.directory("worker", "worker-0")
+
+    with MasterClient.connect(directory, SOON_S, RUN, "worker") as master:
+        with pytest.raises(AccessDenied, match="for enrolment alone"):
+            master.exchange(pb.ExchangeRequest(worker="worker-0"))
+        with pytest.raises(AccessDenied, match="for enrolment alone"):
+            master.end("a worker says so")
+    for name in ("worker-0", "worker"):
+        assert "for enrolment alone" in greet(directory, "worker", name)
+
+
+def greet(directory: JobDirectory, shown: str, name: str) -> str:
+    """What a session ends with in which `name` says Hello."""
+    channel = channels.open_channel(channels.address(directory), directory.identity(directory.load_spec(), shown))
+    hello = iter([pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))])
+    metadata = security.metadata(directory.load_token(), RUN)
+    try:
+        return f"it was told {list(methods.SESSION.bind(channel)(hello, metadata=metadata, timeout=9))}"
+    except grpc.RpcError as exc:
+        return str(exc)
+    finally:
+        channel.close()
+
+
+def test_it_is_renewed_at_half_of_its_life_with_the_one_it_has(running: Job) -> None:
+    directory, spec = enrolled(running, "worker-0")
+    own, now = directory.certificates / "worker-0.pem", running.clock.now()
+    issuer = enrolment.issuer(directory, spec, RUN)
+    issuer.issue("worker-0", now)
+    first = own.read_text()
+    (directory.certificates / "worker.pem").unlink()  # of its role: not needed any more
+
+    issuer.renew(now + 0.49 * DAY_S)
+    assert own.read_text() == first
+    running.clock.advance(0.5 * DAY_S)
+    issuer.renew(running.clock.now())
+
+    assert own.read_text() != first
+    assert abs(expires_at(own.read_bytes()) - now - 1.5 * DAY_S) < 1.0
+
+
+def test_one_that_has_run_out_is_renewed_with_that_of_the_role(running: Job) -> None:
+    now = running.clock.now()
+    running.clock.advance(-2 * DAY_S)
+    directory, spec = enrolled(running, "worker-0")
+    running.clock.advance(2 * DAY_S)
+    assert not enrolment.has_valid(directory, "worker-0", now)
+    with pytest.raises((AccessDenied, MasterUnreachable)):
+        ask(directory, "worker-0", "worker-0")
+
+    enrolment.issuer(directory, spec, RUN).issue("worker-0", now)
+
+    assert enrolment.has_valid(directory, "worker-0", now)
+    assert uris(ask(directory, "worker-0", "worker-0")) == ["elasticdl://digits/worker/worker-0"]
+
+
+def test_a_replica_whose_clock_is_behind_asks_with_that_of_its_role_when_its_own_is_refused(running: Job) -> None:
+    now = running.clock.now()
+    running.clock.advance(-2 * DAY_S)
+    directory, spec = enrolled(running, "worker-0")
+    running.clock.advance(2 * DAY_S)
+    spec = spec.model_copy(update={"timing": spec.timing.model_copy(update={"rpc_s": 1.0})})
+
+    enrolment.issuer(directory, spec, RUN).issue("worker-0", now - 1.5 * DAY_S)
+
+    assert enrolment.has_valid(directory, "worker-0", now)
+
+
+def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
+    directory = running.directory("worker", "worker-0")
+    directory.master.unlink()
+    spec = directory.load_spec()
+    hasty = spec.model_copy(update={"timing": spec.timing.model_copy(update={"orphan_s": 0.2})})
+    with pytest.raises(MasterUnreachable):
+        enrolment.issuer(directory, hasty, RUN).issue("worker-0", running.clock.now())
+    assert not (directory.certificates / "worker-0.pem").exists()
+
+    waiting = threading.Thread(target=lambda: enrolment.issuer(directory, spec, RUN).issue("worker-0", 0.0))
+    waiting.start()
+    write_private(directory.master, json.dumps({"address": running.address}))
+    waiting.join(20)
+
+    assert uris((directory.certificates / "worker-0.pem").read_text()) == ["elasticdl://digits/worker/worker-0"]
+
+
+def test_a_master_without_an_authority_says_who_has_it() -> None:
+    service = Service(cast(Any, SimpleNamespace(state=Driver(job_spec()).state)))
+
+    with pytest.raises(SpecError, match="from its launcher"):
+        asyncio.run(service.enroll(pb.EnrollRequest(replica="worker-0")))
