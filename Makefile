@@ -44,9 +44,9 @@ proto: setup
 pages: setup
 	$(BIN)/python -m elasticdl.features.pages docs/features
 
-# A campaign of 10,000 faults, over hours; goes on where it was. CHAOS="--faults 500 --seed 7 --directory DIR"; root has more kinds.
+# The campaign of 10,000 faults, over hours; goes on where its ledger says it was. Another: CHAOS="--faults 500 --seed 9 --directory DIR"; root has more kinds.
 # make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own.
-CHAOS ?=
+CHAOS ?= $(if $(CLUSTER),,--ledger tests/chaos/ledger)
 CLUSTER ?=
 chaos: setup
 	$(BIN)/python -m tests.chaos $(if $(CLUSTER),--cluster) $(CHAOS)
