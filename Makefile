@@ -60,9 +60,9 @@ chaos-quick: setup
 chaos-scheduler: setup
 	$(BIN)/python -m pytest -m slow -s tests/chaos
 
-# A million inputs for every decoder that a socket or a file reaches; goes on where it was. One of them, or fewer inputs:
+# A million inputs for every decoder that a socket or a file reaches; goes on where its ledger says it was. One of them, anew:
 # make fuzz FUZZ="--target traces --inputs 100000"
-FUZZ ?=
+FUZZ ?= --ledger tests/fuzz/ledger
 fuzz: setup
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 

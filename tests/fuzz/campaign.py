@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.chaos.campaign import commit
 from tests.fuzz import targets
 
 PART = 25_000  # inputs of one process
@@ -34,20 +35,33 @@ class Progress:
     parts: int = 0
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)  # files with the inputs
+    commit: str = ""  # of the code that the last of them were tried on
 
     @property
     def rate(self) -> float:
         return self.inputs / self.seconds if self.seconds else 0.0
 
 
+def progress_of(name: str, ledger: Path, seed: int) -> Progress:
+    """How far a target is; a new one where nobody has begun."""
+    file = _progress_file(name, ledger)
+    return Progress(**json.loads(file.read_text())) if file.exists() else Progress(name, seed)
+
+
+def _progress_file(name: str, ledger: Path) -> Path:
+    return ledger / f"{name}.json"
+
+
 class Campaign:
-    def __init__(self, name: str, directory: Path, seed: int) -> None:
+    """Of one target. Its progress lies in the `ledger`, which is small and can be committed, so that a campaign goes on
+    wherever the repository is; what it found and grew lies in the directory."""
+
+    def __init__(self, name: str, directory: Path, seed: int, ledger: Path | None = None) -> None:
         self.directory = directory / name
         self._target = targets.load(name)
-        self._file = self.directory / "progress.json"
-        self.progress = Progress(name, seed)
-        if self._file.exists():
-            self.progress = Progress(**json.loads(self._file.read_text()))
+        self._ledger = ledger or directory
+        self._ledger.mkdir(parents=True, exist_ok=True)
+        self.progress = progress_of(name, self._ledger, seed)
         self._grown = self.directory / "corpus"
         self._grown.mkdir(parents=True, exist_ok=True)
         self._kept = self._target.corpus
@@ -98,7 +112,8 @@ class Campaign:
         if artifact is not None:
             progress.findings.append(artifact[1].decode())
             Path(artifact[1].decode() + ".log").write_bytes(said[-20_000:])
-        self._file.write_text(json.dumps(asdict(progress), indent=1) + "\n")
+        progress.commit = commit()
+        _progress_file(progress.target, self._ledger).write_text(json.dumps(asdict(progress), indent=1) + "\n")
 
     def _child(self, *options: str) -> bytes:
         argv = [sys.executable, "-m", "tests.fuzz.child", self.progress.target, *options]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests.fuzz import targets
-from tests.fuzz.campaign import Progress
+from tests.fuzz.campaign import Progress, progress_of
 
 _PLACE = re.compile(r"(<!-- fuzz: begin -->\n).*?(<!-- fuzz: end -->)", re.DOTALL)
 
@@ -21,12 +20,11 @@ def markdown(tried: Iterable[tuple[Progress, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(directory: Path, page: Path) -> None:
+def write(ledger: Path, page: Path) -> None:
     """All targets, those nobody has tried with 0 inputs."""
     tried = []
     for name in targets.names():
-        file = directory / name / "progress.json"
-        progress = Progress(**json.loads(file.read_text())) if file.exists() else Progress(name, 0)
+        progress = progress_of(name, ledger, 0)
         said = inspect.getdoc(targets.load_module(name)) or ""
         tried.append((progress, " ".join(said.split("\n\n")[0].split())))
     text = markdown(tried)

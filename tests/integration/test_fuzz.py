@@ -51,8 +51,7 @@ def test_a_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_page_quotes_what_was_tried_of_every_target(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- fuzz: begin -->\n<!-- fuzz: end -->\nafter\n")
-    (tmp_path / "traces").mkdir()
-    (tmp_path / "traces" / "progress.json").write_text('{"target": "traces", "seed": 1, "inputs": 12345}')
+    (tmp_path / "traces.json").write_text('{"target": "traces", "seed": 1, "inputs": 12345}')
 
     table.write(tmp_path, page)
 

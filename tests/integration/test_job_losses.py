@@ -39,7 +39,8 @@ def test_workers_that_are_killed_at_the_same_step_again_and_again_are_failures_a
     assert "loss 4 in a row with the job no further than step 1" in result["reason"], result["reason"]
     assert "its memory peaked at" in result["reason"]
     assert "use a smaller --minibatch_size" in result["reason"]
-    assert job.kinds().count("worker-lost") == 4, "two are free, one is in the budget, the next is too many"
+    # Two are free, one is in the budget, the next is too many. Of the first the master may know a step less.
+    assert job.kinds().count("worker-lost") in (4, 5)
     assert result["checkpoint_step"] in (5, 10), "the last one may be cut short"
     job.wait_gone()
 
