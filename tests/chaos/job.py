@@ -38,7 +38,7 @@ BATCH = 5
 UNKEPT_S = 4.0  # without launcher and master for so long: nobody will bring the job back by itself
 STACKS_S = 2.0  # the time it takes to write them
 MOST_RESUMED = 5  # of one job
-_LOOK_S = 0.01
+TICK_S, LOOK_S = 0.02, 0.1  # between two turns of faults that last, and two looks at the job
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _Run:
         self._leaks = processes.Leaks()
         self._unkept_since: float | None = None
         self._journal_damaged = False
-        self._measure_at = 0.0
+        self._look_at = self._measure_at = 0.0
 
     def run(self, known: dict[str, Any]) -> None:
         self._await_begin()
@@ -210,12 +210,14 @@ class _Run:
         """Look after the job until then; False where it ended before."""
         while (now := time.monotonic()) < deadline:
             self._striker.tick(now)
-            if self._is_over() or self._is_given_up(now):
-                return False
+            if now >= self._look_at:
+                self._look_at = now + LOOK_S
+                if self._is_over() or self._is_given_up(now):
+                    return False
             if now >= self._measure_at:
                 self._measure_at = now + 1.0
                 self._leaks.measure(self._living(), now)
-            time.sleep(_LOOK_S)
+            time.sleep(TICK_S)
         return True
 
     def _living(self) -> dict[str, int]:
