@@ -26,6 +26,8 @@ from elasticdl.spec.env import FAULTS, HOME
 from tests.waiting import until
 
 PATIENCE_S = 60.0
+# A fault in a given step strikes only who is there then: jobs with faults begin when all their workers are ready.
+TOGETHER = ("--timing", "start_wait_s=60")
 LOGICAL_RANKS = 4
 RECORDS = 205
 EPOCHS = 6
@@ -72,7 +74,8 @@ class Jobs:
 
     def launch(self, job: Job, arguments: Sequence[str], faults: str = "", **environ: str) -> Job:
         self._started.append(job)
-        done = job.command(*arguments, **{FAULTS: faults}, **environ)
+        verb, *rest = arguments
+        done = job.command(verb, *(TOGETHER if faults else ()), *rest, **{FAULTS: faults}, **environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return job
 

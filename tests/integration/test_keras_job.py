@@ -97,7 +97,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory, records: Path) -> Iterator[Job]:
-    """A job of two workers, one of which is killed in the middle. Neither begins without the other."""
+    """A job of two workers, one of which is killed in the middle."""
     started = Jobs(tmp_path_factory.mktemp("killed"))
     yield train(started, "killed", records, 2, "--validation_data", str(records), faults="worker-1@5:computed=SIGKILL")
     started.end()
@@ -123,8 +123,7 @@ def train_rows(jobs: Jobs, mode: str) -> Job:
 def train(jobs: Jobs, name: str, records: Path, workers: int, *options: str, faults: str = "") -> Job:
     job = Job(jobs.home, name)
     arguments = ["train", "--detach", "--job_name", name, "--threads", "1", *MODEL, "--training_data", str(records)]
-    arguments += ["--num_workers", str(workers), "--min_workers", str(workers), "--max_workers", "2"]
-    arguments += ["--num_epochs", "1"]
+    arguments += ["--num_workers", str(workers), "--min_workers", "1", "--max_workers", "2", "--num_epochs", "1"]
     arguments += ["--global_batch_size", str(BATCH), "--output", str(job.output), *options]
     return jobs.launch(job, arguments, faults)
 

@@ -167,6 +167,7 @@ def _round(job: Job, now: float) -> Event | None:
         most=job.spec.workers.max,
         broken_for_s=None if broken_at is None else now - broken_at,
         regroup_s=job.spec.timing.regroup_s,
+        start_wait_s=job.spec.timing.start_wait_s,
         pausing=[newcomer for newcomer in newcomers if workers[newcomer].join_after > now],
     )
     change = rounds.choose(outlook)

@@ -11,8 +11,6 @@ from elasticdl.master.donors import Donors
 from elasticdl.master.events import Seat
 from elasticdl.spec.ids import WorkerId
 
-# A job whose first workers are ready waits this long for the rest of them; later ones join while it runs.
-START_WAIT_S = 1.0
 REBALANCE_GAIN = 0.2
 REBALANCE_SUSTAINED_S = 10.0
 REBALANCE_EVERY_S = 30.0
@@ -89,6 +87,7 @@ class Outlook(NamedTuple):
     most: int
     broken_for_s: float | None
     regroup_s: float
+    start_wait_s: float
     pausing: Collection[WorkerId] = ()  # newcomers that nobody hands the state over to for a while
 
 
@@ -120,7 +119,7 @@ def _start(outlook: Outlook) -> Change | None:
     ready = len(outlook.newcomers)
     if ready < max(1, outlook.least):
         return None
-    if ready < min(outlook.expected, outlook.most) and outlook.newcomers_waited_s < START_WAIT_S:
+    if ready < min(outlook.expected, outlook.most) and outlook.newcomers_waited_s < outlook.start_wait_s:
         return None
     reason = "start of the job" if outlook.newest is None else "all members were lost; from the newest checkpoint"
     return Change(tuple(outlook.newcomers[: outlook.most]), True, reason)

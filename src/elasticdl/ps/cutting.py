@@ -1,7 +1,8 @@
 """A cut of all ps at once, for whoever writes a checkpoint: first all copy, later all write, and files are linked.
 
-A checkpoint links the files of the one before that it builds upon, so each directory is whole: any of them may be
-removed, and the others stay what they are.
+A checkpoint links the files of the one that it builds upon, so each directory is whole: any of them may be removed, and
+the others stay what they are. It builds upon the one before the last, so that two checkpoints in a row share no file:
+where one of them is damaged the other is not.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Cutter:
         """Let every ps write into the new directory `place`; returns what the manifest says of the files.
 
         `target` is what `place` will become. Where that is in a store, every ps uploads to it what is its own.
-        `base` is the newest checkpoint by now: the one that `begin` was given, or one that was built upon it.
+        `base` is the checkpoint that `begin` was given, or one that was built upon it since.
         Raises CheckpointFailed, PsUnreachable.
         """
         before = _to_build_upon(base)
@@ -149,6 +150,39 @@ class Cutter:
                 return entries
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_S)
+
+
+def choose_base(directory: Place, keep: int, *, is_another_under_way: bool) -> Place | None:
+    """The checkpoint that the next cut builds upon, of those that are whole; None: the cut is to be whole itself.
+
+    The newest that shares nothing with the one before the next: that is the newest of all, or the one `under way`,
+    which builds upon another than the newest. Where one alone is kept, each builds upon the one before.
+    """
+    checkpoints = manifest.checkpoints(directory)
+    if not checkpoints:
+        return None
+    newest, *older = checkpoints
+    if is_another_under_way or keep == 1:
+        return newest
+    lineage = _lineage(newest)
+    return next((checkpoint for checkpoint in older if lineage.isdisjoint(_lineage(checkpoint))), None)
+
+
+def find_base(directory: Place, begun: Begun) -> Place | None:
+    """Where the cut that `begun` builds upon is by now: its own checkpoint, or one that was built upon it since."""
+    if not begun.base:
+        return None
+    checkpoints = manifest.checkpoints(directory)
+    return next((checkpoint for checkpoint in checkpoints if begun.base in _lineage(checkpoint)), None)
+
+
+def _lineage(checkpoint: Place) -> set[str]:
+    """Its cut and those that it builds upon; none where it cannot be built upon."""
+    try:
+        chain = cuts.chain_of(checkpoint)
+    except (CheckpointCorrupt, SpecError):
+        return set()
+    return {chain.cut, *chain.upon}
 
 
 def _owners(fleet: Fleet) -> dict[PsId, str]:

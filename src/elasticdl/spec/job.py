@@ -160,6 +160,7 @@ class TimingSpec(Part):
     heartbeat_s: Seconds = 0.25
     silence_s: Seconds = 1.0  # a worker that says nothing for so long, while no step ends, is lost
     regroup_s: Seconds = 0.3  # a broken round whose members all seem alive is formed anew after this
+    start_wait_s: Seconds = 1.0  # a job whose first workers are ready waits so long for the rest; later ones join it
     build_s: Seconds = 10.0  # forming a round
     handover_s: Seconds = 30.0  # a hand-over of the state in which nothing moves for so long is given up
     grace_s: Seconds = 30.0  # a preempted or stopped worker has this long to leave

@@ -22,7 +22,7 @@ from elasticdl.embedding.holding import rows_of
 from elasticdl.embedding.source import Looked, Source, Trained
 from elasticdl.ps import cuts, row_files
 from elasticdl.ps.client import Client
-from elasticdl.ps.cutting import Cutter
+from elasticdl.ps.cutting import Cutter, choose_base, find_base
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.gathering import Gathering
 from elasticdl.ps.keys import keys_of
@@ -192,16 +192,18 @@ class Clients:
         keys = keys_of(link.directory.root)
         cutter = Cutter(lambda: link.wait_fleet(0.0), link.token, spec.timing.reply_s, keys)
         with self._lock:
+            is_another_under_way = bool(self._cutters)
             self._cutters.append(cutter)
         try:
-            begun = cutter.begin(step, _newest(directory))
+            base = choose_base(directory, spec.checkpoint.keep, is_another_under_way=is_another_under_way)
+            begun = cutter.begin(step, base)
         except BaseException:
             self._done_with(cutter)
             raise
 
         def finish(place: Path) -> dict[str, FileEntry]:
             try:
-                return cutter.finish(begun, place, _newest(directory), directory / manifest.name_of(step))
+                return cutter.finish(begun, place, find_base(directory, begun), directory / manifest.name_of(step))
             finally:
                 self._done_with(cutter)
 

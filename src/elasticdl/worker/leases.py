@@ -41,16 +41,16 @@ class Leases:
 
     def _run(self, run: RunLease, lease: pb.Lease) -> pb.LeaseReport:
         """The last report of a lease; the ones before are sent as the batches are done."""
-        done = lease.done
+        done = lease.done  # what the master has heard of: a batch whose report it may not have is done again
         try:
             for position, parts in run(lease):
-                done = position - lease.start
-                report = pb.LeaseReport(lease=lease.id, done=done, finished=position >= lease.stop)
+                report = pb.LeaseReport(lease=lease.id, done=position - lease.start, finished=position >= lease.stop)
                 for name, (values, weight) in parts.items():
                     report.sums[name].CopyFrom(pb.Sum(values=values, weight=weight))
                 if report.finished:
                     return report
                 self._exchange([report], (), want=0)
+                done = report.done
         except ElasticDLError as exc:
             return pb.LeaseReport(lease=lease.id, done=done, failure=str(exc))
         except Exception as exc:  # a person's function failed on this shard: the master decides what that means

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from elasticdl.checkpoint import manifest, staging
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed
 from elasticdl.ps import cuts
 from elasticdl.ps.client import Client
-from elasticdl.ps.cutting import Cutter
+from elasticdl.ps.cutting import Cutter, choose_base, find_base
 from elasticdl.ps.line import Lines, PsUnreachable
 from elasticdl.ps.mirroring import mirror
 from elasticdl.spec import PsId
@@ -135,6 +136,51 @@ def test_a_checkpoint_shares_what_did_not_change_and_stays_when_others_go(launch
     assert all(os.path.samefile(first / "ps" / name, second / "ps" / name) for name in shared)
     sizes = {path.name: path.stat().st_size for path in (second / "ps").glob("*.safetensors")}
     assert sizes["ps-0-2.safetensors"] < sizes["ps-0-1.safetensors"] / 2
+
+
+def test_checkpoints_in_a_row_share_no_file_and_each_costs_what_changed(launch: Launch) -> None:
+    ship = launch(2)
+    ship.push(range(3000))
+    paths, rows = [], []
+    for step in range(1, 8):
+        ship.push([step])
+        begun = ship.cutter.begin(step, choose_base(ship.directory, 3, is_another_under_way=False))
+        ship.newest = find_base(ship.directory, begun)
+        paths.append(ship.finish(begun))
+        rows.append(rows_of(*ship.holdings.values()))
+
+    files = [{path.stat().st_ino for path in (one / "ps").glob("*.safetensors")} for one in paths]
+    assert all(some.isdisjoint(others) for some, others in pairwise(files))
+    assert all(some & others for some, others in zip(files, files[2:], strict=False)), "those after the first two build"
+    assert [rows_of(*restored(path, 3)[0].values()) for path in paths] == rows
+
+
+def test_a_checkpoint_begun_while_another_is_written_shares_no_file_with_it(launch: Launch) -> None:
+    ship = launch(2)
+    ship.push(range(3000))
+    for step in (1, 2):
+        begun = ship.cutter.begin(step, choose_base(ship.directory, 3, is_another_under_way=False))
+        ship.newest = find_base(ship.directory, begun)
+        ship.finish(begun)
+    under_way = ship.cutter.begin(3, choose_base(ship.directory, 3, is_another_under_way=False))
+    begun = ship.cutter.begin(4, choose_base(ship.directory, 3, is_another_under_way=True))
+    paths = []
+    for one in (under_way, begun):
+        ship.newest = find_base(ship.directory, one)
+        paths.append(ship.finish(one))
+
+    third, fourth = ({path.stat().st_ino for path in (one / "ps").glob("*.safetensors")} for one in paths)
+    assert len(third) == len(fourth) == 4 and third.isdisjoint(fourth)
+
+
+def test_where_one_checkpoint_is_kept_each_builds_upon_the_one_before(launch: Launch) -> None:
+    ship = launch(1)
+    assert choose_base(ship.directory, 1, is_another_under_way=False) is None
+    ship.cut(1)
+    path = ship.cut(2)
+
+    assert choose_base(ship.directory, 1, is_another_under_way=False) == path
+    assert choose_base(ship.directory, 3, is_another_under_way=False) is None, "both share a file"
 
 
 def test_without_links_files_are_copied(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:

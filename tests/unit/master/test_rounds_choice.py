@@ -28,8 +28,9 @@ def outlook(
     seats = tuple(Seat(worker, rank, 1, "") for rank, worker in enumerate(newest or ()))
     round_ = None if newest is None else rounds.Round(1, seats, forced, "", 0.0)
     return rounds.Outlook(
-        round_, entered, holders, newcomers, waited_s, expected, least, 4, broken_for_s, regroup_s=0.3
-    )
+        round_, entered, holders, newcomers, waited_s, expected, least, 4, broken_for_s,
+        regroup_s=0.3, start_wait_s=1.0,
+    )  # fmt: skip
 
 
 def here(worker: WorkerId, *, leaving: bool = False) -> rounds.Standing:
@@ -47,8 +48,8 @@ def test_a_job_starts_when_all_expected_workers_are_ready() -> None:
 
 
 def test_a_job_waits_a_moment_for_the_rest_of_its_workers_but_not_for_ever() -> None:
-    assert rounds.choose(outlook(newcomers=[A], expected=2, waited_s=0.1)) is None
-    assert rounds.choose(outlook(newcomers=[A], expected=2, waited_s=rounds.START_WAIT_S)) is not None
+    assert rounds.choose(outlook(newcomers=[A], expected=2, waited_s=0.9)) is None
+    assert rounds.choose(outlook(newcomers=[A], expected=2, waited_s=1.0)) is not None
 
 
 def test_a_job_does_not_start_below_its_minimum() -> None:
