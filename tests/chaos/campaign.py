@@ -24,34 +24,45 @@ JOB_S = 600.0  # more than a job can take, all its own limits included
 
 
 class Turn:
-    """What those who run jobs at the same time share: how far they are, and who takes which job."""
+    """What those who run jobs at the same time share: how far they are, and who takes which job.
 
-    def __init__(self, done: list[Outcome], faults: int, until: float) -> None:
+    A job that failed is struck again once the code is another.
+    """
+
+    def __init__(self, done: list[Outcome], faults: int, until: float, commit: str = "") -> None:
         self.lock = threading.Lock()
         self.faults = faults
         self.struck = 0
-        self.failed: list[Outcome] = []
         self.is_over = False
         self._until = until
-        self._done = {one.number for one in done}
+        self._newest: dict[int, Outcome] = {}  # of each job
         self._number = 0
         for one in done:
             self.add(one)
+        self._again = [one.number for one in self.failed if one.commit != commit]
+        self._taken = set(self._newest)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        return [outcome for outcome in self._newest.values() if outcome.problem]
 
     def next(self) -> int | None:
         """The least number that nobody took, if there is to be another job."""
         with self.lock:
-            if self.is_over or self.struck >= self.faults or time.monotonic() >= self._until:
+            if self.is_over or time.monotonic() >= self._until:
                 return None
-            while self._number in self._done:
+            if self._again:
+                return self._again.pop(0)
+            if self.struck >= self.faults:
+                return None
+            while self._number in self._taken:
                 self._number += 1
-            self._done.add(self._number)
+            self._taken.add(self._number)
             return self._number
 
     def add(self, outcome: Outcome) -> None:
         self.struck += outcome.faults
-        if outcome.problem:
-            self.failed.append(outcome)
+        self._newest[outcome.number] = outcome
 
 
 class Campaign:
@@ -90,7 +101,7 @@ class Campaign:
         tell(f"campaign of seed {self.seed} in {self.directory}; kinds: {', '.join(sorted(self.kinds))}")
         reference(self.directory)
         with self._world():
-            turn = Turn(self.outcomes(), faults, time.monotonic() + seconds)
+            turn = Turn(self.outcomes(), faults, time.monotonic() + seconds, commit())
             with ThreadPoolExecutor(at_once) as pool:
                 ends = [pool.submit(self._jobs, turn, tell) for _ in range(at_once)]
                 try:

@@ -94,6 +94,26 @@ class Frozen:
             os.kill(self._pid, number)
 
 
+class FewDescriptors:
+    """No new descriptor: the limit is what the process has."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            open_now = len(os.listdir(f"/proc/{pid}/fd"))
+            self._before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(open_now, self._before[0]), self._before[1]))
+        except (FileNotFoundError, ProcessLookupError) as exc:
+            raise NotDue("it was gone before") from exc
+
+    def tick(self, now: float) -> None:
+        return
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self._before)
+
+
 class Lossy:
     def __init__(self, loss: Loss, now: float) -> None:
         self._loss, self._cover_at = loss, now
@@ -118,7 +138,7 @@ class Striker:
         self._disk = disk  # a file system of the job's own
         self._faulty = faulty
         self._lasting: list[tuple[float, Fault, Lasting]] = []
-        self._damaged: set[str] = set()
+        self._damaged: set[int] = set()  # inodes: checkpoints of ps share files with others
 
     def strike(self, fault: Fault, now: float) -> str:
         """Let it happen; what exactly was done. NotDue where it cannot be."""
@@ -181,7 +201,9 @@ class Striker:
                 return self._lasts(fault, now, Lossy(loss, now), f"{fault.kind} {name}")
             case Kind.EMFILE:
                 name, pid = self._one(fault)
-                return self._lasts(fault, now, _few_descriptors(pid), f"EMFILE {name}")
+                if any(isinstance(lasting, FewDescriptors) and lasting.pid == pid for _, _, lasting in self._lasting):
+                    raise NotDue("its descriptors are few already")
+                return self._lasts(fault, now, FewDescriptors(pid), f"EMFILE {name}")
             case Kind.OOM:
                 name, pid = self._one(fault)
                 return self._lasts(fault, now, _no_memory(pid), f"OOM {name}")
@@ -262,21 +284,21 @@ class Striker:
     def _flip_checkpoint(self, fault: Fault) -> str:
         """The newest that is whole, while an older one is: losing all of them is no fault anybody promised to mend."""
         whole = []
-        for path in manifest.checkpoints(self._job.directory.root / "checkpoints"):
-            if path.name not in self._damaged and isinstance(path, Path) and (path / manifest.FILE).exists():
-                whole.append(path)
-        if len(whole) < 2:
-            raise NotDue("there are no two whole checkpoints")
-        files = sorted(path for path in whole[0].rglob("*") if path.is_file() and path.stat().st_size)
-        if not files:
-            raise NotDue("it is being pruned")
-        chosen = files[int(fault.which * len(files))]
-        self._damaged.add(whole[0].name)
         try:
+            for path in manifest.checkpoints(self._job.directory.root / "checkpoints"):
+                assert isinstance(path, Path)
+                files = {one: one.stat().st_ino for one in path.rglob("*") if one.is_file() and one.stat().st_size}
+                if path / manifest.FILE in files and self._damaged.isdisjoint(files.values()):
+                    whole.append((path, files))
+            if len(whole) < 2:
+                raise NotDue("there are no two whole checkpoints")
+            newest, files = whole[0]
+            chosen = sorted(files)[int(fault.which * len(files))]
             _flip(chosen, fault.which)
         except OSError as exc:
             raise NotDue("it was pruned") from exc
-        told = f"bit flip {whole[0].name}/{chosen.name}"
+        self._damaged.add(files[chosen])
+        told = f"bit flip {newest.name}/{chosen.name}"
         if fault.strength > 0.5:  # and somebody must read it
             for pid in self._workers().values():
                 os.kill(pid, signal.SIGKILL)
@@ -314,22 +336,6 @@ def _flip(path: Path, where: float) -> None:
         byte = file.read(1)[0]
         file.seek(place)
         file.write(bytes([byte ^ (1 << bit)]))
-
-
-def _few_descriptors(pid: int) -> Lasting:
-    """No new descriptor: the limit is what the process has."""
-    try:
-        open_now = len(os.listdir(f"/proc/{pid}/fd"))
-        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(open_now, before[0]), before[1]))
-    except (FileNotFoundError, ProcessLookupError) as exc:
-        raise NotDue("it was gone before") from exc
-
-    def restore() -> None:
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-
-    return Plain(restore)
 
 
 def _no_memory(pid: int) -> Lasting:

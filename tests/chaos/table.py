@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def counts(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     """All numbers of the table, from the outcomes alone."""
     done = list(outcomes)
+    newest = {one.number: one for one in done}  # what failed is struck again once the code is another
     struck: Counter[str] = Counter()
     for one in done:
         struck.update(one.struck)
@@ -29,13 +30,16 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, Any]:
         "resumed": sum(one.resumed for one in done),
         "succeeded": sum(one.ending == "succeeded" and not one.problem for one in done),
         "told": sum(one.ending.startswith("told") and not one.problem for one in done),
-        "failed": [
-            {"job": one.number, "strategy": one.strategy, "problem": one.problem} for one in done if one.problem
-        ],
+        "failed": [_failure(one) for one in newest.values() if one.problem],
+        "mended": [_failure(one) for one in done if one.problem and not newest[one.number].problem],
         "commits": list(dict.fromkeys(one.commit for one in done if one.commit)),
         "hours": round(sum(one.seconds for one in done) / 3600, 2),
         "struck": {kind.value: _roles(struck, kind) for kind in Kind},
     }
+
+
+def _failure(outcome: Outcome) -> dict[str, Any]:
+    return {"job": outcome.number, "strategy": outcome.strategy, "problem": outcome.problem, "commit": outcome.commit}
 
 
 def _roles(struck: Counter[str], kind: Kind) -> dict[str, int]:
@@ -56,7 +60,8 @@ def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
         f"{sum(numbers['jobs'].values())} jobs ({jobs}) and {numbers['hours']:g} hours; seed {about['seed']}, "
         f"{_commits(numbers['commits'])}. "
         f"{numbers['succeeded']} jobs ended with the bits or counts of an undisturbed one, "
-        f"{numbers['told']} said why they could not go on, {len(numbers['failed'])} failed. {numbers['resumed']} times "
+        f"{numbers['told']} said why they could not go on, {len(numbers['failed'])} failed, "
+        f"{len(numbers['mended'])} had failed until what they found was mended. {numbers['resumed']} times "
         "launcher and master were gone together, or the job ended and advised it: it was resumed by hand.",
         "",
         f"| fault | {' | '.join(roles)} | together |",
@@ -67,14 +72,14 @@ def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
             continue  # it cannot be made there
         cells = [f"{by_role[role]:,}" if role in by_role else "" for role in roles]
         lines.append(f"| {kind} | {' | '.join(cells)} | {sum(by_role.values()):,} |")
-    if numbers["failed"]:
-        lines += [
-            "",
-            *(
-                f"- job {one['job']} ({one['strategy']}): {one['problem'].splitlines()[0][:200]}"
-                for one in numbers["failed"]
-            ),
-        ]
+    for key, title in (("failed", "Failed"), ("mended", "Failed, and passed once what was found was mended")):
+        if numbers[key]:
+            lines += ["", f"{title}:", ""]
+            lines += [
+                f"- job {one['job']} ({one['strategy']}, commit {one['commit'] or 'unknown'}): "
+                f"{one['problem'].splitlines()[0][:200]}"
+                for one in numbers[key]
+            ]
     return "\n".join(lines) + "\n"
 
 

@@ -34,7 +34,26 @@ def test_the_table_counts_what_struck_whom_and_names_what_failed() -> None:
     assert "| fault | worker | master | together |" in text
     assert "| freeze |" not in text, "it cannot be made there"
     assert "| kill | 6 |  | 6 |" in text and "| EIO |  | 1 | 1 |" in text
-    assert "job 1 (async): Problem: no end" in text and "seed 3, 2 commits from abc to def" in text
+    assert "job 1 (async, commit def): Problem: no end" in text and "seed 3, 2 commits from abc to def" in text
+
+
+def test_a_job_that_failed_and_passes_with_other_code_is_told_as_mended() -> None:
+    numbers = table.counts([DONE, FAILED, replace(DONE, number=1, commit="ghi")])
+    text = table.markdown(numbers, {"seed": 3, "kinds": ["KILL", "EIO"]})
+
+    assert (numbers["faults"], numbers["failed"], [one["job"] for one in numbers["mended"]]) == (10, [], [1])
+    assert "0 failed, 1 had failed until what they found was mended" in text
+    assert "mended:\n\n- job 1 (async, commit def): Problem: no end" in text
+
+
+def test_a_job_that_failed_is_struck_again_first_once_the_code_is_another() -> None:
+    same = Turn([DONE, FAILED], faults=100, until=float("inf"), commit="def")
+    other = Turn([DONE, FAILED], faults=100, until=float("inf"), commit="ghi")
+
+    assert same.next() == 2
+    assert [other.next(), other.next()] == [1, 2]
+    other.add(replace(DONE, number=1, commit="ghi"))
+    assert (len(same.failed), len(other.failed)) == (1, 0)
 
 
 def test_a_page_quotes_the_table_between_its_marks(tmp_path: Path) -> None:
