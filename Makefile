@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check format proto pages chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
+.PHONY: setup demo test test-again check format proto pages chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,10 @@ demo: setup
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
 test: setup
 	$(PYTEST)
+
+# Those that failed last, one at a time: real processes on a busy machine may miss a moment that a test needs.
+test-again: setup
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=1
 
 # With those that `make test` leaves out since they take long; before an issue is closed. One of them: THOROUGH=tests/integration/test_job_stalls.py
 THOROUGH ?= tests/unit tests/integration tests/chaos
