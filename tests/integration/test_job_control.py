@@ -59,6 +59,21 @@ def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, 
     job.wait_gone()
 
 
+def test_a_worker_that_leaves_while_the_master_is_away_does_not_end_the_job(jobs: Jobs, undisturbed: str) -> None:
+    job = jobs.train("away", 2, *AT_ONCE, "--timing", "grace_s=12", slow=True, pause_s=0.2)
+    before = job.wait_members(2, step=3)
+    launcher = job.record().launcher.pid
+    os.kill(launcher, signal.SIGSTOP)  # so that no other master is started for a while
+    job.kill_master()
+    os.kill(before["worker-0"], signal.SIGTERM)
+    job.wait_log("farewell: the master is gone for good")
+    os.kill(launcher, signal.SIGCONT)
+    job.hurry()
+
+    assert job.digest() == undisturbed
+    assert job.document()["records"] == EPOCHS * RECORDS
+
+
 @pytest.mark.slow
 def test_workers_whose_master_and_launcher_are_gone_for_good_keep_the_state_and_end(
     jobs: Jobs, undisturbed: str

@@ -242,4 +242,6 @@ def _end(job: Job, now: float) -> Event | None:
         return JobEnded("failed", phase.reason, False)
     if isinstance(phase, Stopping) and not is_complete:
         return JobEnded("stopped", phase.reason, False)
+    if not is_complete:
+        return JobEnded("failed", "all workers ended before all records were trained", False)
     return JobEnded("succeeded", ledger.end_reason or ledger.finish_reason or "all records are trained", False)

@@ -35,7 +35,7 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
         if link.is_keeper and engine.training.holds_state:
             _keep_when_asked(line, assembly)
             return "the job has failed; its state is kept"
-        if link.is_orphaned and engine.training.holds_state:
+        if (link.is_orphaned or engine.is_orphaned) and engine.training.holds_state:
             return _orphaned(line, assembly)
         if link.is_overdue and seat is not None and seat.group.size == 1:
             assembly.saver.finish()
@@ -59,7 +59,8 @@ def finish(line: Line, assembly: Assembly, export: Callable[[str], None]) -> str
 
 
 def _orphaned(line: Line, assembly: Assembly) -> str:
-    """There is no master any more: the first member writes the state, the others see to it that it is there."""
+    """There is no master any more, for one member at least: the first writes the state, the others see to it that it is
+    there. A master that does come back finds that they have left, and starts others from it."""
     seat = line.rounds.seat
     if seat is None or not _is_kept_by_another(line, assembly, seat.rank * _TURN_S):
         assembly.saver.finish()

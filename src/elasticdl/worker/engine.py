@@ -108,6 +108,9 @@ class Engine:
         self.failure: PermanentError | None = None
         self.stopped = ""  # why training ended before the plan did
         self.has_left = False
+        self.is_orphaned = (
+            False  # all members have stopped, since one of them believes that the master is away for good
+        )
         training.keeps_gradients = donor.wants_gradients
 
     @property
@@ -270,13 +273,14 @@ class Engine:
             step.records,
             seat.rank,
             LEFT if self.has_left_loop else self._vote(seat),
-            stop=bool(self._stop_reason()),
+            stop=bool(self._stop_reason()) or self._link.is_orphaned,
             squares=self._squares,
             batch=self._link.batch_at(step.number + step.passes, (training.batch.change, training.batch.scale)),
             rate_factor=training.wanted_factor,
             digest=self._guard.digest(training, is_whole=is_whole),
             touched=bytes(training.gradients.touched),
             measured_bytes=len(measured),
+            orphaned=self._link.is_orphaned,
         )
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
@@ -340,10 +344,13 @@ class Engine:
         if reduction.is_scaled:
             self._link.batch_scaled(update.change, training.step, update.batch_scale)
         self._stops = self._stops or heard.stop
+        self.is_orphaned = self.is_orphaned or heard.is_orphaned
         if not is_last:
             return
         self._completed(seat)
-        if self._stops:
+        if self.is_orphaned:
+            self.has_left = True  # the job is not at its end: should its master come back, others go on with it
+        elif self._stops:
             self.stopped = self._stop_reason() or "stopped"
         self._agreed = enter
 
@@ -392,8 +399,6 @@ class Engine:
         )
 
     def _stop_reason(self) -> str:
-        if self._link.is_orphaned:
-            return "the master is away for good"
         said = next((c.stop_reason for c in self.training.callbacks if c.stop_reason), "")
         return self._link.stop_reason or self.stop_requested or said
 

@@ -298,6 +298,8 @@ class LeaseTraining:
         link = self._link
         if link.is_leaving or link.is_released:
             return "left" if link.is_leaving else "released"
+        if link.is_orphaned:
+            return "the master is away for good"  # and may come back: the records are not all trained
         why = link.stop_reason
         link.finished(0, 0, why)  # what is trained is known from the leases
         while not link.is_released and not link.is_orphaned:

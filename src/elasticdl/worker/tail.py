@@ -13,7 +13,7 @@ import torch
 from elasticdl.collective.squares import Squares
 
 LEFT = -1
-_RECORDS, _STOP, _PARTS, _CHANGE, _SCALE, _FACTOR, _MEASURED, _SLOTS = 0, 1, 2, 3, 4, 5, 6, 7
+_RECORDS, _STOP, _PARTS, _CHANGE, _SCALE, _FACTOR, _MEASURED, _ORPHANED, _SLOTS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Heard:
     digests: tuple[int, ...] = ()  # of each rank: its training state
     touched: tuple[bool, ...] = ()  # of each parameter: whether any member has a gradient of it
     measured_bytes: int = 0  # of all members: what they have measured of their batches
+    is_orphaned: bool = False  # one of those that stop does so since its master is away for good
 
     def agreed(self, size: int) -> int:
         """The round all members voted for, 0 where they did not."""
@@ -68,10 +69,12 @@ class Tail:
         digest: int = 0,
         touched: bytes = b"",
         measured_bytes: int = 0,
+        orphaned: bool = False,
     ) -> None:
         """`batch`: a change of the batch and its scale. This and `rate_factor` count where the first rank says it."""
         numbers = [0.0] * (_SLOTS + 4 * self.logical_ranks)
         numbers[_RECORDS], numbers[_STOP], numbers[_MEASURED] = records, float(stop), measured_bytes
+        numbers[_ORPHANED] = float(orphaned)
         if rank == 0:
             numbers[_CHANGE], numbers[_SCALE] = batch
             numbers[_FACTOR] = rate_factor
@@ -106,4 +109,5 @@ class Tail:
             tuple(round(digest) for digest in digests),
             tuple(count > 0 for count in numbers[_SLOTS + 4 * ranks :]),
             round(numbers[_MEASURED]),
+            numbers[_ORPHANED] > 0,
         )

@@ -52,6 +52,14 @@ def test_one_member_that_stops_is_heard_by_all() -> None:
     assert tail.read(sum_of(tail, [written(tail, {}, 1, 0, 0), written(tail, {}, 1, 1, 0, stop=True)])).stop
 
 
+def test_all_hear_whether_one_stops_because_its_master_is_away_for_good() -> None:
+    tail = Tail(3)
+    stops = [written(tail, {}, 1, 0, 0), written(tail, {}, 1, 1, 0, stop=True)]
+
+    assert not tail.read(sum_of(tail, stops)).is_orphaned
+    assert tail.read(sum_of(tail, [*stops, written(tail, {}, 1, 2, 0, stop=True, orphaned=True)])).is_orphaned
+
+
 def test_a_round_is_agreed_when_all_members_vote_for_it() -> None:
     tail = Tail(4)
     votes = [written(tail, {}, 1, rank, 7) for rank in range(2)]
