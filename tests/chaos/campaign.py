@@ -124,7 +124,7 @@ class Campaign:
             if not outcome.problem:
                 self._forget(number)
             with turn.lock, self._outcomes.open("a") as file:
-                file.write(json.dumps(asdict(outcome)) + "\n")
+                file.write(json.dumps(asdict(outcome)).replace(f"{self.directory}/", "") + "\n")  # for any machine
             turn.add(outcome)
             how = f"FAILED: {outcome.problem}" if outcome.problem else outcome.ending
             tell(

@@ -86,7 +86,7 @@ def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
 def write(campaign: Campaign, page: Path | None = None) -> None:
     """`table.json` and `table.md` beside the outcomes; into `page`, too, between its two marks."""
     numbers = counts(campaign.outcomes())
-    text = markdown(numbers, campaign.about).replace(f"{campaign.directory}/", "")
+    text = markdown(numbers, campaign.about)
     (campaign.directory / "table.json").write_text(json.dumps(campaign.about | numbers, indent=1) + "\n")
     (campaign.directory / "table.md").write_text(text)
     if page is not None:
