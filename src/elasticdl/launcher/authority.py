@@ -115,7 +115,7 @@ def _requested_key(csr: bytes) -> ec.EllipticCurvePublicKey:
     try:
         request = x509.load_der_x509_csr(csr)
         key, is_signed = request.public_key(), request.is_signature_valid
-    except (ValueError, UnsupportedAlgorithm) as exc:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as exc:
         raise SpecError(f"{expected}; received {len(csr)} bytes that are none ({exc})") from exc
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise SpecError(f"{expected}; received another kind of key")
