@@ -108,9 +108,7 @@ class Engine:
         self.failure: PermanentError | None = None
         self.stopped = ""  # why training ended before the plan did
         self.has_left = False
-        self.is_orphaned = (
-            False  # all members have stopped, since one of them believes that the master is away for good
-        )
+        self.is_orphaned = False  # all members have stopped, since one took the master to be away for good
         training.keeps_gradients = donor.wants_gradients
 
     @property
@@ -267,20 +265,21 @@ class Engine:
         tail = Tail(self.plan.logical_ranks, len(training.gradients.parameters))
         is_whole = self._guard.is_due(step.number, is_saved=self._is_saved(step.number + step.passes, step.number))
         measured = step.measurements.encode()
+        orphaned = self._link.is_orphaned
         tail.write(
             training.gradients.tail(training.gradients.sums()[0]),
             step.losses,
             step.records,
             seat.rank,
             LEFT if self.has_left_loop else self._vote(seat),
-            stop=bool(self._stop_reason()) or self._link.is_orphaned,
+            stop=bool(self._stop_reason()) or orphaned,
             squares=self._squares,
             batch=self._link.batch_at(step.number + step.passes, (training.batch.change, training.batch.scale)),
             rate_factor=training.wanted_factor,
             digest=self._guard.digest(training, is_whole=is_whole),
             touched=bytes(training.gradients.touched),
             measured_bytes=len(measured),
-            orphaned=self._link.is_orphaned,
+            orphaned=orphaned,
         )
         self._tables.before_reduce(step.number)
         reduced = exchange.reduce()
