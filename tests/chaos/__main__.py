@@ -38,10 +38,8 @@ def main(arguments: list[str]) -> int:
             print(f"{fault.after_s:6.2f} s later: {fault}, {fault.lasts_s:.1f} s")
         return 0
     if given.job is not None:
-        if given.inside:
-            outcome = job.run(campaign.plan(given.job), campaign.directory, campaign.kinds)
-        else:
-            outcome = campaign.repeat(given.job)
+        inside = given.inside
+        outcome = job.run(campaign.plan(given.job), directory) if inside else campaign.repeat(given.job)
         print(outcome)
         return 1 if outcome.problem else 0
     if given.table is not None:

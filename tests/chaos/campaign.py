@@ -66,7 +66,8 @@ class Turn:
 
 
 class Campaign:
-    """Of a directory: `campaign.json` says what it is, `outcomes.jsonl` what came of each job.
+    """Of a directory: `campaign.json` says what it is, and since which job it has each kind; `outcomes.jsonl` what came
+    of each job.
 
     These two lie in the `ledger`, where there is one: it is small and can be committed, so that a campaign of many
     hours goes on wherever the repository is.
@@ -80,16 +81,25 @@ class Campaign:
         for place in (directory, ledger):
             place.mkdir(parents=True, exist_ok=True)
         self._file, self._outcomes = ledger / "campaign.json", ledger / "outcomes.jsonl"
-        if not self._file.exists():
-            kinds = sorted(kind.name for kind in self._available())
-            self._file.write_text(json.dumps({"seed": seed, "kinds": kinds}, indent=1) + "\n")
-        self.about: dict[str, Any] = json.loads(self._file.read_text())
-        self.seed: int = self.about["seed"]
-        self.kinds = frozenset(Kind[name] for name in self.about["kinds"])
+        self.about: dict[str, Any] = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self.seed: int = self.about.setdefault("seed", seed)
+        self._learn()
         self._children: list[subprocess.Popen[bytes]] = []
 
     def _available(self) -> frozenset[Kind]:
         return striking.available()
+
+    def _learn(self) -> None:
+        """Kinds that were not there when the campaign began strike from its next job on; what was, stays as it is."""
+        known: dict[str, int] = self.about.setdefault("kinds", {})
+        beginning = max((outcome.number + 1 for outcome in self.outcomes()), default=0)
+        if new := {kind.name for kind in self._available()} - known.keys():
+            known.update(dict.fromkeys(sorted(new), beginning))
+            self._file.write_text(json.dumps(self.about, indent=1) + "\n")
+
+    def kinds(self, number: int) -> frozenset[Kind]:
+        """Those that may strike this job."""
+        return frozenset(Kind[name] for name, beginning in self.about["kinds"].items() if number >= beginning)
 
     def outcomes(self) -> list[Outcome]:
         if not self._outcomes.exists():
@@ -98,7 +108,8 @@ class Campaign:
 
     def run(self, faults: int, seconds: float, at_once: int, tell: Callable[[str], None]) -> bool:
         """Until so many faults struck in all, or the time is over; whether every job was as it should be."""
-        tell(f"campaign of seed {self.seed} in {self.directory}; kinds: {', '.join(sorted(self.kinds))}")
+        kinds = sorted(Kind[name] for name in self.about["kinds"])
+        tell(f"campaign of seed {self.seed} in {self.directory}; kinds: {', '.join(kinds)}")
         reference(self.directory)
         with self._world():
             turn = Turn(self.outcomes(), faults, time.monotonic() + seconds, commit())
@@ -141,7 +152,7 @@ class Campaign:
             return self._job(number)
 
     def plan(self, number: int) -> Plan:
-        return plan(self.seed, number, self.kinds)
+        return plan(self.seed, number, self.kinds(number))
 
     def _world(self) -> AbstractContextManager[None]:
         """What all jobs of a run share: nothing, here."""

@@ -21,11 +21,11 @@ from elasticdl.errors import ElasticDLError
 from elasticdl.launcher.record import is_kept
 from elasticdl.spec.directory import read_json
 from tests.chaos import processes
-from tests.chaos.faulty import Faulty
+from tests.chaos.faulty import Faulty, can_build
 from tests.chaos.schedule import Fault, Kind, Plan, Strategy
-from tests.chaos.striking import NotDue, Striker, can_isolate, is_whole
-from tests.integration import counting, job
-from tests.integration.job import Job, Jobs
+from tests.chaos.striking import DATA, NotDue, Striker, can_isolate, is_whole
+from tests.integration import counting, job, tiny
+from tests.integration.job import RECORDS, Job, Jobs
 
 BEGIN_S = 120.0  # until it trains
 END_S = 180.0  # from the last fault to the end
@@ -35,6 +35,8 @@ PAUSE_S = 0.1
 EPOCHS = {Strategy.ALL_REDUCE: 24, Strategy.HYBRID: 40, Strategy.ASYNC: 50}
 VALIDATION = 2000  # records that are evaluated by leases
 BATCH = 5
+STALL_S = 10  # longer than any fault lasts: only a deadlock is one
+LEASES = ("--timing", "lease_s=10", "--timing", "lease_attempts=100")
 UNKEPT_S = 4.0  # without launcher and master for so long: nobody will bring the job back by itself
 STACKS_S = 2.0  # the time it takes to write them
 MOST_RESUMED = 5  # of one job
@@ -67,18 +69,19 @@ class Problem(Exception):
 
 
 def start(jobs: Jobs, name: str, strategy: Strategy, trained: Path, *, slow: bool) -> Job:
-    how: dict[str, Any] = {"slow": slow, "pause_s": PAUSE_S}
+    trouble = jobs.home / f"{name}-trouble"
+    how: dict[str, Any] = {"slow": slow, "pause_s": PAUSE_S, "params": f"trouble={trouble}"}
+    common = ["--failure_budget", "1000", "--stall_timeout", str(STALL_S)]
     if strategy is Strategy.ALL_REDUCE:
         return jobs.train(
-            name, 3, "--num_epochs", str(EPOCHS[strategy]), "--min_workers", "1", "--checkpoint_steps", "8",
-            "--failure_budget", "1000", **how,
+            name, 3, "--num_epochs", str(EPOCHS[strategy]), "--min_workers", "1", "--checkpoint_steps", "8", *common,
+            "--training_data", str(_write_data(jobs.home)), "--data_format", "csv", model="troubled_csv", **how,
         )  # fmt: skip
     if strategy is Strategy.LEASES:
         return jobs.start(
             name, "evaluate", "--validation_data", "made-up", "--checkpoint_dir_for_init", str(trained),
             "--minibatch_size", str(BATCH), "--shard_records", "10", "--num_workers", "3", "--max_workers", "4",
-            "--data_reader_params", f"records={VALIDATION}", "--failure_budget", "1000", "--timing", "lease_s=10",
-            "--timing", "lease_attempts=100", **how,
+            "--data_reader_params", f"records={VALIDATION}", *LEASES, *common, model="troubled", **how,
         )  # fmt: skip
     epochs, batch = str(EPOCHS[strategy]), ["--minibatch_size", str(BATCH)]
     if strategy is Strategy.HYBRID:
@@ -86,8 +89,19 @@ def start(jobs: Jobs, name: str, strategy: Strategy, trained: Path, *, slow: boo
     return jobs.start(
         name, "train", "--training_data", "made-up", "--num_epochs", epochs, *batch, "--num_workers", "2",
         "--max_workers", "4", "--logical_ranks", "4", "--num_ps_pods", "2", "--ps_replicas", "2", "--ps_mode", strategy,
-        "--embedding_on_ps", "all", "--checkpoint_steps", "10", "--failure_budget", "1000", model="counting", **how,
+        "--embedding_on_ps", "all", "--checkpoint_steps", "10", *LEASES, *common, model="troubled_counting", **how,
     )  # fmt: skip
+
+
+def _write_data(home: Path) -> Path:
+    """The examples of `tiny.py`, as lines of a file."""
+    examples = tiny.Examples(RECORDS, nan_at=-1)
+    lines = [",".join([*(f"x{number}" for number in range(tiny.FEATURES)), "label"])]
+    for features, label in zip(examples.features.tolist(), examples.labels.tolist(), strict=True):
+        lines.append(",".join(map(repr, [*features, label])))
+    path = home / DATA
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def reference(directory: Path) -> dict[str, Any]:
@@ -108,7 +122,7 @@ def reference(directory: Path) -> dict[str, Any]:
     return found
 
 
-def run(plan: Plan, directory: Path, kinds: frozenset[Kind]) -> Outcome:
+def run(plan: Plan, directory: Path) -> Outcome:
     """In a process of its own, with a network and mounts of its own where that can be."""
     known = reference(directory)
     kept = directory / f"job-{plan.number}"
@@ -120,7 +134,7 @@ def run(plan: Plan, directory: Path, kinds: frozenset[Kind]) -> Outcome:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "chaos", str(home)], check=True)
     began = time.monotonic()
     outcome = Outcome(plan.seed, plan.number, plan.strategy)
-    faulty = Faulty(kept, home) if Kind.EIO in kinds else None
+    faulty = Faulty(kept, home) if can_build() else None
     os.environ.update(faulty.environ if faulty else {})
     jobs = Jobs(home)
     story: list[str] = []

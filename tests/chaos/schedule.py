@@ -28,6 +28,10 @@ class Kind(StrEnum):
     CLOCK = "clock jump"
     OOM = "OOM"
     SCALE = "another number of workers"
+    STRANGERS = "strangers"  # at its ports: silent, slow, or talking nonsense
+    RAISE = "exception in the model"
+    DEADLOCK = "deadlock in the model"
+    DATA = "training data away, or touched"
 
 
 class Role(StrEnum):
@@ -67,6 +71,10 @@ _WEIGHTS: dict[Kind, tuple[float, dict[Role, float]]] = {
     Kind.CLOCK: (6, {**_PROCESSES, Role.JOB: 6}),
     Kind.OOM: (5, {Role.WORKER: 6, Role.PS: 2, Role.MASTER: 2}),
     Kind.SCALE: (5, {Role.JOB: 1}),
+    Kind.STRANGERS: (6, _SPEAKERS),
+    Kind.RAISE: (4, {Role.WORKER: 1}),
+    Kind.DEADLOCK: (2, {Role.WORKER: 1}),
+    Kind.DATA: (16, {Role.JOB: 1}),
 }
 # Of a job of pods; what is not here is made on one machine.
 _POD_WEIGHTS: dict[Kind, tuple[float, dict[Role, float]]] = {
@@ -81,7 +89,11 @@ _STRATEGIES = {Strategy.ALL_REDUCE: 4, Strategy.HYBRID: 3, Strategy.ASYNC: 3, St
 LEAST, MOST = 20, 40  # faults of a job
 PAIRS = 0.2  # of the faults, that come at the same moment as the one before
 JOURNALS = 0.05  # of the jobs, whose last fault is a flipped bit in the journal
-_CHECKPOINTED = (Strategy.ALL_REDUCE, Strategy.HYBRID)
+# What only some jobs have: checkpoints that others build upon, data in a file.
+_ONLY: dict[Kind, tuple[Strategy, ...]] = {
+    Kind.FLIP_CHECKPOINT: (Strategy.ALL_REDUCE, Strategy.HYBRID),
+    Kind.DATA: (Strategy.ALL_REDUCE,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +124,7 @@ def plan(seed: int, number: int, kinds: Collection[Kind]) -> Plan:
     # A string: Python mixes it whole, and the same on every machine.
     chance = random.Random(f"chaos {seed} {number}")
     (strategy,) = chance.choices(list(_STRATEGIES), list(_STRATEGIES.values()))
-    usable = [
-        kind for kind in _WEIGHTS if kind in kinds and (kind is not Kind.FLIP_CHECKPOINT or strategy in _CHECKPOINTED)
-    ]
+    usable = [kind for kind in _WEIGHTS if kind in kinds and strategy in _ONLY.get(kind, (strategy,))]
     faults: list[Fault] = []
     for _ in range(chance.randint(LEAST, MOST)):
         (kind,) = chance.choices(usable, [_WEIGHTS[kind][0] for kind in usable])

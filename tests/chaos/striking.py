@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -18,15 +19,20 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from tests.chaos import network
 from tests.chaos.faulty import Faulty, can_build
-from tests.chaos.network import Loss
+from tests.chaos.network import Loss, Strangers
 from tests.chaos.schedule import Fault, Kind, Role
+from tests.integration import trouble
 from tests.integration.job import Job
+from tests.integration.trouble import Trouble
 
 MOST_WORKERS = 4
 SLOTS = 1024
+DATA = "data.csv"  # of a job that trains from a file, on its disk
 _MEMORY = Path("/sys/fs/cgroup/memory")
 _OOM_BYTES = 1 << 20
 _STOPPED_S, _RUN_S = 0.08, 0.02  # of a process that is slow
+_HEED_S, _LOOK_S = 1.0, 0.01  # until a model does what it was asked for
+_TROUBLES = {Kind.RAISE: Trouble.RAISE, Kind.DEADLOCK: Trouble.DEADLOCK}
 _SIGNALS = {Kind.KILL: signal.SIGKILL, Kind.TERMINATE: signal.SIGTERM}
 
 
@@ -65,7 +71,7 @@ class Lasting(Protocol):
 class Plain:
     """A fault that has nothing to do while it lasts."""
 
-    def __init__(self, end: Callable[[], None]) -> None:
+    def __init__(self, end: Callable[[], object]) -> None:
         self.end = end
 
     def tick(self, now: float) -> None:
@@ -126,6 +132,22 @@ class Lossy:
 
     def end(self) -> None:
         self._loss.end()
+
+
+class Besieged:
+    """Strangers at the ports of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._strangers = Strangers(pid)
+        self._strangers.tick()
+        if not self._strangers.count:
+            raise NotDue("it listens nowhere")
+
+    def tick(self, now: float) -> None:
+        self._strangers.tick()
+
+    def end(self) -> None:
+        self._strangers.end()
 
 
 class NotDue(Exception):
@@ -207,6 +229,15 @@ class Striker:
             case Kind.OOM:
                 name, pid = self._one(fault)
                 return self._lasts(fault, now, _no_memory(pid), f"OOM {name}")
+            case Kind.STRANGERS:
+                name, pid = self._one(fault)
+                return self._lasts(fault, now, Besieged(pid), f"strangers {name}")
+            case Kind.RAISE | Kind.DEADLOCK:
+                name, pid = self._one(fault)
+                self._trouble(pid, _TROUBLES[fault.kind])
+                return f"{fault.kind} {name}"
+            case Kind.DATA:
+                return self._disturb_data(fault, now)
 
     def _lasts(self, fault: Fault, now: float, lasting: Lasting, told: str) -> str:
         self._lasting.append((now + fault.lasts_s, fault, lasting))
@@ -251,6 +282,27 @@ class Striker:
             raise NotDue("copies are not whole")
 
     # ---- what
+
+    def _trouble(self, pid: int, what: Trouble) -> None:
+        """It must have come to that: who trains nothing now has no model to fail in."""
+        asked = trouble.ask(self._job.trouble, pid, what)
+        deadline = time.monotonic() + _HEED_S
+        while asked.exists():
+            if time.monotonic() > deadline:
+                asked.unlink(missing_ok=True)
+                raise NotDue("it computes nothing now")
+            self.tick(time.monotonic())
+            time.sleep(_LOOK_S)
+
+    def _disturb_data(self, fault: Fault, now: float) -> str:
+        data, away = self._disk / DATA, self._disk / f"{DATA}-away"
+        if away.exists():
+            raise NotDue("it is away already")
+        if fault.which < 0.5:
+            data.touch()
+            return "training data touched"
+        data.rename(away)
+        return self._lasts(fault, now, Plain(lambda: away.rename(data)), "training data away")
 
     def _scale(self, workers: int) -> str:
         try:

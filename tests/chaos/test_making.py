@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from tests.chaos.faulty import Faulty, can_build
 from tests.chaos.schedule import Kind
 from tests.chaos.striking import available
+from tests.integration import trouble
+from tests.integration.trouble import Trouble
+from tests.waiting import until
 
 SEES = """
 import sys, time
@@ -37,6 +44,26 @@ def reached():
 loss = Loss(os.getpid(), inward=True, outward=False, probability=1.0)
 before = reached(); loss.cover(); during = reached(); loss.end(); after = reached()
 print(before, during, after)
+"""
+
+BESIEGED = """
+import os, socket, sys
+sys.path.insert(0, os.getcwd())
+from tests.chaos.network import MOST_STRANGERS, Strangers
+listener = socket.create_server(("127.0.0.1", 0), backlog=MOST_STRANGERS)
+strangers = Strangers(os.getpid())
+for _ in range(MOST_STRANGERS // 4):
+    strangers.tick()
+said = []
+for _ in range(3):
+    guest, _ = listener.accept()
+    guest.setblocking(False)
+    try:
+        said.append("nonsense" if len(guest.recv(1 << 20)) > MOST_STRANGERS else "slow")
+    except BlockingIOError:
+        said.append("silent")
+strangers.end()
+print(strangers.count, *said)
 """
 
 
@@ -76,3 +103,28 @@ def test_what_is_sent_to_a_deaf_process_is_lost_until_it_hears_again() -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
 
     assert done.stdout.split() == ["True", "False", "True"]
+
+
+def test_strangers_come_to_the_ports_of_a_process_silent_slow_and_talking_nonsense() -> None:
+    argv = [sys.executable, "-c", BESIEGED]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+
+    assert done.stdout.split() == ["150", "silent", "slow", "nonsense"]
+
+
+def test_a_model_raises_or_deadlocks_once_when_it_is_asked_in_the_process_that_is_asked(tmp_path: Path) -> None:
+    place = tmp_path / "trouble"
+    model = trouble.heeding(nn.Linear(1, 1), str(place))
+    mine = trouble.ask(place, os.getpid(), Trouble.RAISE)
+    trouble.ask(place, os.getpid() + 1, Trouble.RAISE)
+
+    with pytest.raises(RuntimeError, match="was asked to fail once"):
+        model(torch.ones(1))
+    model(torch.ones(1))
+
+    assert not mine.exists()
+    asked = trouble.ask(place, os.getpid(), Trouble.DEADLOCK)
+    deadlocked = threading.Thread(target=model, args=(torch.ones(1),), daemon=True)
+    deadlocked.start()
+    until("it is heeded", lambda: not asked.exists(), 10.0)
+    assert deadlocked.is_alive()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import table
+from tests.chaos import striking, table
 from tests.chaos.campaign import Campaign, Turn
 from tests.chaos.job import Outcome
+from tests.chaos.schedule import Kind
 
 DONE = Outcome(
     3,
@@ -27,7 +28,7 @@ FAILED = Outcome(3, 1, "async", {"kill of worker": 4}, problem="Problem: no end\
 
 def test_the_table_counts_what_struck_whom_and_names_what_failed() -> None:
     numbers = table.counts([DONE, FAILED])
-    text = table.markdown(numbers, {"seed": 3, "kinds": ["KILL", "EIO"]})
+    text = table.markdown(numbers, {"seed": 3, "kinds": {"KILL": 0, "EIO": 0}})
 
     assert (numbers["faults"], numbers["in_pairs"], numbers["succeeded"], numbers["hours"]) == (7, 1, 1, 1.0)
     assert numbers["struck"]["kill"] == {"worker": 6}
@@ -39,7 +40,7 @@ def test_the_table_counts_what_struck_whom_and_names_what_failed() -> None:
 
 def test_a_job_that_failed_and_passes_with_other_code_is_told_as_mended() -> None:
     numbers = table.counts([DONE, FAILED, replace(DONE, number=1, commit="ghi")])
-    text = table.markdown(numbers, {"seed": 3, "kinds": ["KILL", "EIO"]})
+    text = table.markdown(numbers, {"seed": 3, "kinds": {"KILL": 0, "EIO": 0}})
 
     assert (numbers["faults"], numbers["failed"], [one["job"] for one in numbers["mended"]]) == (10, [], [1])
     assert "0 failed, 1 had failed until what they found was mended" in text
@@ -84,6 +85,18 @@ def test_a_campaign_that_goes_on_has_the_seed_it_began_with(tmp_path: Path) -> N
     Campaign(tmp_path, seed=3)
 
     assert Campaign(tmp_path, seed=4).seed == 3
+
+
+def test_kinds_that_are_new_strike_from_the_next_job_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL}))
+    before = Campaign(tmp_path, seed=3).plan(1)
+    (tmp_path / "outcomes.jsonl").write_text(json.dumps(FAILED.__dict__) + "\n")
+    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL, Kind.FREEZE}))
+    campaign = Campaign(tmp_path, seed=3)
+
+    assert campaign.plan(1) == before
+    assert {fault.kind for fault in campaign.plan(2).faults} == {Kind.KILL, Kind.FREEZE}
+    assert Campaign(tmp_path, seed=3).plan(2) == campaign.plan(2)
 
 
 def test_those_who_run_jobs_at_the_same_time_take_each_number_once_and_go_on_after_those_that_are_done() -> None:

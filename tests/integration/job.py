@@ -92,6 +92,7 @@ class Job:
         self.directory = JobDirectory(home / "jobs" / name)
         self.output = home / f"{name}-output"
         self.slow = home / f"{name}-slow"
+        self.trouble = home / f"{name}-trouble"
         self._environ = {**os.environ, HOME: str(home)}
 
     def command(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
