@@ -100,6 +100,7 @@ def _write_data(home: Path) -> Path:
     for features, label in zip(examples.features.tolist(), examples.labels.tolist(), strict=True):
         lines.append(",".join(map(repr, [*features, label])))
     path = home / DATA
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
     return path
 
