@@ -141,7 +141,8 @@ def run(plan: Plan, directory: Path) -> Outcome:
     story: list[str] = []
     try:
         started = start(jobs, "job", plan.strategy, Path(known["trained"]), slow=True)
-        _Run(plan, started, outcome, story, Striker(started, home, faulty)).run(known)
+        leaks = processes.Leaks()
+        _Run(plan, started, outcome, story, Striker(started, home, faulty, leaks), leaks).run(known)
     except (Problem, AssertionError, ElasticDLError, OSError, subprocess.SubprocessError) as exc:
         outcome.problem = f"{type(exc).__name__}: {exc}"
         (kept / "problem.txt").write_text("\n".join([outcome.problem, *story]))
@@ -174,10 +175,12 @@ def _end(home: Path) -> None:
 class _Run:
     """From the first fault to the verdict."""
 
-    def __init__(self, plan: Plan, job: Job, outcome: Outcome, story: list[str], striker: Striker) -> None:
+    def __init__(
+        self, plan: Plan, job: Job, outcome: Outcome, story: list[str], striker: Striker, leaks: processes.Leaks
+    ) -> None:
         self._plan, self._job, self._outcome, self._story, self._striker = plan, job, outcome, story, striker
+        self._leaks = leaks
         self._struck: Counter[str] = Counter()
-        self._leaks = processes.Leaks()
         self._unkept_since: float | None = None
         self._journal_damaged = False
         self._look_at = self._measure_at = 0.0

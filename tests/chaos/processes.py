@@ -14,6 +14,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 GROWN_DESCRIPTORS = 64
 GROWN_BYTES = 256 << 20
 SETTLED_S = 8.0  # before this it still imports
+GREETED_S = 15.0  # after which every door has hung up on strangers
 
 
 def of_home(home: Path) -> dict[int, str]:
@@ -45,10 +46,15 @@ class Leaks:
         self._seen: dict[tuple[str, int], float] = {}
         self._first: dict[tuple[str, int], Held] = {}
         self._last: dict[tuple[str, int], Held] = {}
+        self._besieged: dict[int, float] = {}
+
+    def besiege(self, pid: int, until: float) -> None:
+        """Strangers come to it until then: what they cost meanwhile, and shortly after, is no leak."""
+        self._besieged[pid] = max(until + GREETED_S, self._besieged.get(pid, until))
 
     def measure(self, living: dict[str, int], now: float) -> None:
         for who in living.items():
-            if now - self._seen.setdefault(who, now) < SETTLED_S:
+            if now - self._seen.setdefault(who, now) < SETTLED_S or now < self._besieged.get(who[1], now):
                 continue
             with suppress(OSError):
                 pages = int(Path(f"/proc/{who[1]}/statm").read_text().split()[1])

@@ -20,6 +20,7 @@ from elasticdl.rpc.client import MasterClient
 from tests.chaos import network
 from tests.chaos.faulty import Faulty, can_build
 from tests.chaos.network import Loss, Strangers
+from tests.chaos.processes import Leaks
 from tests.chaos.schedule import Fault, Kind, Role
 from tests.integration import trouble
 from tests.integration.job import Job
@@ -155,8 +156,8 @@ class NotDue(Exception):
 
 
 class Striker:
-    def __init__(self, job: Job, disk: Path, faulty: Faulty | None) -> None:
-        self._job = job
+    def __init__(self, job: Job, disk: Path, faulty: Faulty | None, leaks: Leaks) -> None:
+        self._job, self._leaks = job, leaks
         self._disk = disk  # a file system of the job's own
         self._faulty = faulty
         self._lasting: list[tuple[float, Fault, Lasting]] = []
@@ -231,7 +232,9 @@ class Striker:
                 return self._lasts(fault, now, _no_memory(pid), f"OOM {name}")
             case Kind.STRANGERS:
                 name, pid = self._one(fault)
-                return self._lasts(fault, now, Besieged(pid), f"strangers {name}")
+                besieged = Besieged(pid)
+                self._leaks.besiege(pid, now + fault.lasts_s)
+                return self._lasts(fault, now, besieged, f"strangers {name}")
             case Kind.RAISE | Kind.DEADLOCK:
                 name, pid = self._one(fault)
                 self._trouble(pid, _TROUBLES[fault.kind])

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from tests.chaos.faulty import Faulty, can_build
+from tests.chaos.processes import GREETED_S, GROWN_DESCRIPTORS, SETTLED_S, Leaks
 from tests.chaos.schedule import Kind
 from tests.chaos.striking import available
 from tests.integration import trouble
@@ -128,3 +129,20 @@ def test_a_model_raises_or_deadlocks_once_when_it_is_asked_in_the_process_that_i
     deadlocked.start()
     until("it is heeded", lambda: not asked.exists(), 10.0)
     assert deadlocked.is_alive()
+
+
+def test_what_strangers_cost_is_no_leak_and_what_stays_after_them_is() -> None:
+    leaks, mine = Leaks(), {"worker-0": os.getpid()}
+    leaks.measure(mine, 0.0)
+    leaks.measure(mine, SETTLED_S)
+    kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(GROWN_DESCRIPTORS + 1)]
+    leaks.besiege(os.getpid(), 20.0)
+
+    leaks.measure(mine, 20.0 + GREETED_S - 0.1)
+    meanwhile = leaks.found()
+    leaks.measure(mine, 20.0 + GREETED_S)
+
+    for descriptor in kept:
+        os.close(descriptor)
+    assert meanwhile == []
+    assert [told.split(" grew")[0] for told in leaks.found()] == [f"worker-0 ({os.getpid()})"]
