@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 EXIT_CODE = 1
@@ -30,10 +32,17 @@ def configure(reason_file: Path, before_thread: Callable[[str], None] = lambda n
     """From here on vital threads end this process. `before_thread` is called in each, for tests that let one fail."""
     global _before_thread
     _before_thread = before_thread
+    sys.excepthook = _leave_uncaught
     for path in (reason_file, _TERMINATION_LOG):
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | (os.O_CREAT if path == reason_file else 0)
             _reason_files.append(os.open(path, flags, 0o600))
+
+
+def _leave_uncaught(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
+    """Of the main thread."""
+    leave_reason(f"{kind.__name__}: {exc}")
+    sys.__excepthook__(kind, exc, trace)
 
 
 class VitalThread(threading.Thread):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.integration.job import EPOCHS, Job, Jobs
 
 native.require()
 
+from elasticdl import descriptors  # noqa: E402
 from elasticdl.checkpoint import manifest  # noqa: E402
 from elasticdl.embedding.holding import rows_of  # noqa: E402
 from elasticdl.launcher import living  # noqa: E402
@@ -49,6 +51,21 @@ def test_each_record_is_in_the_rows_once(jobs: Jobs, depth: int) -> None:
 
     assert_each_record_counts_once(job)
     assert "on ps: moved by sgd, own by sgd" in job.log("worker-0")
+
+
+def test_nobody_is_short_of_descriptors_because_the_one_was_that_started_it(jobs: Jobs) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))  # the launcher inherits it
+    try:
+        job = start(jobs, "few-descriptors", slow=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    job.wait_members(2)
+
+    limits = {name: resource.prlimit(pid, resource.RLIMIT_NOFILE) for name, pid in job.living().items()}
+
+    assert {"launcher", "master", "ps-0", "ps-1", "worker-0", "worker-1"} <= limits.keys()
+    assert set(limits.values()) == {(min(hard, descriptors.ENOUGH), hard)}
 
 
 @pytest.mark.parametrize("moment", ["reduced", pytest.param("computed", marks=pytest.mark.slow)])

@@ -56,6 +56,13 @@ def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> No
     assert vital.read_reason(tmp_path / "reason") == "the heartbeat failed: ValueError: no pulse"
 
 
+def test_an_exception_of_the_main_thread_leaves_its_reason_too(tmp_path: Path) -> None:
+    done = run("vital.configure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason")
+
+    assert done.returncode == 1 and "Traceback" in done.stderr
+    assert vital.read_reason(tmp_path / "reason") == "OSError: [Errno 24] Too many open files"
+
+
 def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
     done = run(
         """

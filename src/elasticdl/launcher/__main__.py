@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from elasticdl import log
+from elasticdl import descriptors, log
 from elasticdl.clock import WallClock
 from elasticdl.errors import PermanentError
 from elasticdl.launcher import living
@@ -41,6 +41,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--master", default=MASTER, help="the module that is run as the master")
     arguments = parser.parse_args(argv)
 
+    descriptors.allow_all()
     directory = JobDirectory(arguments.directory.absolute())
     log.configure("launcher")
     _close_others({arguments.attached_fd, arguments.master_fd})

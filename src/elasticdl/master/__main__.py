@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl import log, signals, stacks, tls, vital
+from elasticdl import descriptors, log, signals, stacks, tls, vital
 from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError, StateDamaged
 from elasticdl.launcher.issuer import read_authority
 from elasticdl.master import events as ev
@@ -52,6 +52,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--run", type=int, help="number of this run of the job; by default as the directory has it")
     parser.add_argument("--port", type=int, default=0, help="to listen on; 0: that of the master before, or any")
     arguments = parser.parse_args(argv)
+    descriptors.allow_all()
     directory = JobDirectory(arguments.directory)
     spec = None
     try:

@@ -10,7 +10,7 @@ import traceback
 
 import zmq
 
-from elasticdl import log, stacks, vital
+from elasticdl import descriptors, log, stacks, vital
 from elasticdl.errors import ElasticDLError, PermanentError, SpecError
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
@@ -33,6 +33,7 @@ _LOOK_S = 10.0  # between two looks for rows that have expired and workers that 
 
 
 def main() -> int:
+    descriptors.allow_all()
     env = PsEnv.from_environ(os.environ)
     directory = JobDirectory(env.job_directory)
     spec = directory.load_spec()

@@ -11,7 +11,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
-from elasticdl import log, stacks, vital
+from elasticdl import descriptors, log, stacks, vital
 from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, SpecError, is_of_the_machine
 from elasticdl.signals import on_terminate
 from elasticdl.spec import JobKind, JobSpec
@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
+    descriptors.allow_all()
     # Whoever reads along sees each line when it is printed, although the output is a file or a pipe.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
