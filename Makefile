@@ -49,8 +49,8 @@ pages: setup
 	$(BIN)/python -m elasticdl.features.pages docs/features
 
 # The campaign of 10,000 faults, over hours; goes on where its ledger says it was. Another: CHAOS="--faults 500 --seed 9 --directory DIR"; root has more kinds.
-# make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own.
-CHAOS ?= $(if $(CLUSTER),,--ledger tests/chaos/ledger)
+# make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own; it has a ledger, too.
+CHAOS ?= --ledger tests/chaos/ledger$(if $(CLUSTER),/pods)
 CLUSTER ?=
 chaos: setup
 	$(BIN)/python -m tests.chaos $(if $(CLUSTER),--cluster) $(CHAOS)

@@ -11,13 +11,13 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.chaos.campaign import Campaign
-from tests.chaos.job import EPOCHS, Outcome, Problem, reference
+from tests.chaos.job import EPOCHS, TICK_S, Outcome, Problem, reference
 from tests.chaos.schedule import POD_KINDS, Fault, Kind, Plan, Role, Strategy, pod_plan
-from tests.chaos.striking import NotDue
+from tests.chaos.striking import FewDescriptors, Frozen, Lasting, NotDue, Plain
 from tests.cluster import host_operator
 from tests.cluster.elastic_job import ElasticJob
 from tests.cluster.kube import Kube, running
@@ -72,7 +72,7 @@ class PodCampaign(Campaign):
 class _Run:
     def __init__(self, kube: Kube, job: ElasticJob, plan: Plan, outcome: Outcome, story: list[str]) -> None:
         self._kube, self._job, self._plan, self._outcome, self._story = kube, job, plan, outcome, story
-        self._lasting: list[tuple[float, Callable[[], None]]] = []
+        self._lasting: list[tuple[float, Lasting]] = []
         self._struck: Counter[str] = Counter()
 
     def run(self, expected: str) -> None:
@@ -86,8 +86,8 @@ class _Run:
                 self._strike(fault)
             self._wait(max((until - time.monotonic() for until, _ in self._lasting), default=0.0))
         finally:
-            for _, end in self._lasting:
-                end()
+            for _, lasting in self._lasting:
+                lasting.end()
             self._outcome.struck = dict(sorted(self._struck.items()))
         job.hurry()
         phase = job.wait(self._ended, "the end", END_S)
@@ -107,12 +107,16 @@ class _Run:
         deadline = time.monotonic() + seconds
         while True:
             now = time.monotonic()
-            for entry in [one for one in self._lasting if one[0] <= now]:
-                self._lasting.remove(entry)
-                entry[1]()
+            for entry in list(self._lasting):
+                until, lasting = entry
+                if now < until:
+                    lasting.tick(now)
+                else:
+                    self._lasting.remove(entry)
+                    lasting.end()
             if now >= deadline:
                 return
-            time.sleep(0.05)
+            time.sleep(TICK_S)
 
     def _strike(self, fault: Fault) -> None:
         try:
@@ -134,22 +138,25 @@ class _Run:
             if self._lasting:
                 raise NotDue("something lasts")
             self._kube.starter("stop", API_SERVER, "--kill")
-            self._last(fault, lambda: self._start_api_server())
+            self._last(fault, Plain(self._start_api_server))
             return f"{API_SERVER} killed for {fault.lasts_s:.1f} s"
         if fault.kind is Kind.TERMINATE:
             namespace, name = self._pod(fault)
             self._kube.kubectl("delete", "pod", name, f"--namespace={namespace}", "--wait=false", timeout_s=20.0)
             return f"delete {name}"
         pids, name = self._processes(fault)
-        number = signal.SIGKILL if fault.kind is Kind.KILL else signal.SIGSTOP
         for pid in pids:
-            os.kill(pid, number)
-        if number == signal.SIGSTOP:
-            self._last(fault, lambda: _thaw(pids))
-        return f"{number.name} {name}"
+            match fault.kind:
+                case Kind.KILL:
+                    os.kill(pid, signal.SIGKILL)
+                case Kind.EMFILE:
+                    self._last(fault, FewDescriptors(pid))
+                case _:
+                    self._last(fault, Frozen(pid, is_slow=fault.kind is Kind.SLOW, now=time.monotonic()))
+        return f"{fault.kind} {name}" + ("" if fault.kind is Kind.KILL else f" for {fault.lasts_s:.1f} s")
 
-    def _last(self, fault: Fault, end: Callable[[], None]) -> None:
-        self._lasting.append((time.monotonic() + fault.lasts_s, end))
+    def _last(self, fault: Fault, lasting: Lasting) -> None:
+        self._lasting.append((time.monotonic() + fault.lasts_s, lasting))
 
     def _start_api_server(self) -> None:
         self._kube.starter("start", API_SERVER)
@@ -194,12 +201,6 @@ def _of_pod(name: str) -> list[int]:
             if wanted in entry.read_bytes().split(b"\0"):
                 found.append(int(entry.parent.name))
     return found
-
-
-def _thaw(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
 
 
 def _reads(path: Path) -> str:

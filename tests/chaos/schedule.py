@@ -81,6 +81,8 @@ _POD_WEIGHTS: dict[Kind, tuple[float, dict[Role, float]]] = {
     Kind.KILL: (6, {Role.WORKER: 6, Role.MASTER: 3, Role.OPERATOR: 3, Role.API_SERVER: 1}),
     Kind.FREEZE: (5, {Role.WORKER: 6, Role.MASTER: 3, Role.OPERATOR: 2, Role.API_SERVER: 2}),
     Kind.TERMINATE: (3, {Role.WORKER: 3, Role.MASTER: 1, Role.OPERATOR: 1}),
+    Kind.SLOW: (3, {Role.WORKER: 3, Role.MASTER: 3, Role.OPERATOR: 1, Role.API_SERVER: 1}),
+    Kind.EMFILE: (3, {Role.WORKER: 3, Role.MASTER: 3, Role.OPERATOR: 2}),
     Kind.SCALE: (1, {Role.JOB: 1}),
 }
 POD_KINDS = frozenset(_POD_WEIGHTS)
