@@ -29,7 +29,9 @@ from tests.integration.job import RECORDS, Job, Jobs
 
 BEGIN_S = 120.0  # until it trains
 END_S = 180.0  # from the last fault to the end
-GONE_S = 60.0  # from the end to that of the last process
+# From the end to that of the last process. A worker that stands still in its model is killed when it had the time to
+# leave and to write a checkpoint: timing.grace_s and checkpoint.retry_s.
+GONE_S = 120.0
 DISK_BYTES = 192 << 20
 PAUSE_S = 0.1
 EPOCHS = {Strategy.ALL_REDUCE: 24, Strategy.HYBRID: 40, Strategy.ASYNC: 50}
