@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.chaos import job, table
-from tests.chaos.campaign import ROOT, Campaign
+from tests.chaos.campaign import ROOT, Campaign, CannotStrikeError
 
 
 def main(arguments: list[str]) -> int:
@@ -57,4 +57,7 @@ def _pods() -> type[Campaign]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CannotStrikeError as exc:
+        sys.exit(f"error: {exc}")

@@ -23,6 +23,10 @@ ROOT = Path(__file__).parents[2]
 JOB_S = 600.0  # more than a job can take, all its own limits included
 
 
+class CannotStrikeError(Exception):
+    """A kind of fault that this machine cannot make."""
+
+
 class Turn:
     """What those who run jobs at the same time share: how far they are, and who takes which job.
 
@@ -108,6 +112,7 @@ class Campaign:
 
     def run(self, faults: int, seconds: float, at_once: int, tell: Callable[[str], None]) -> bool:
         """Until so many faults struck in all, or the time is over; whether every job was as it should be."""
+        self._require()
         kinds = sorted(Kind[name] for name in self.about["kinds"])
         tell(f"campaign of seed {self.seed} in {self.directory}; kinds: {', '.join(kinds)}")
         reference(self.directory)
@@ -147,9 +152,19 @@ class Campaign:
 
     def repeat(self, number: int) -> Outcome:
         """One job with the faults it has in this campaign; it is not counted."""
+        self._require()
         reference(self.directory)
         with self._world():
             return self._job(number)
+
+    def _require(self) -> None:
+        """A campaign that goes on keeps its kinds: with fewer of them its later jobs would be others."""
+        if missing := {Kind[name] for name in self.about["kinds"]} - self._available():
+            raise CannotStrikeError(
+                f"this campaign has faults that cannot be made here: {', '.join(sorted(missing))}. They need root, "
+                "network namespaces, iptables, a C compiler and cgroups; a campaign of the others begins with "
+                "--directory DIR"
+            )
 
     def plan(self, number: int) -> Plan:
         return plan(self.seed, number, self.kinds(number))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import striking, table
-from tests.chaos.campaign import Campaign, Turn
+from tests.chaos.campaign import Campaign, CannotStrikeError, Turn
 from tests.chaos.job import Outcome
 from tests.chaos.schedule import Kind
 
@@ -97,6 +97,21 @@ def test_kinds_that_are_new_strike_from_the_next_job_on(tmp_path: Path, monkeypa
     assert campaign.plan(1) == before
     assert {fault.kind for fault in campaign.plan(2).faults} == {Kind.KILL, Kind.FREEZE}
     assert Campaign(tmp_path, seed=3).plan(2) == campaign.plan(2)
+
+
+def test_a_campaign_is_not_gone_on_with_where_not_all_of_its_kinds_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL, Kind.LOSSY}))
+    Campaign(tmp_path, seed=3)
+    monkeypatch.setattr(striking, "available", lambda: frozenset({Kind.KILL}))
+    campaign = Campaign(tmp_path, seed=3)
+
+    with pytest.raises(CannotStrikeError, match="cannot be made here: lossy network"):
+        campaign.run(faults=100, seconds=1.0, at_once=1, tell=print)
+    with pytest.raises(CannotStrikeError, match="iptables"):
+        campaign.repeat(1)
+    assert not campaign.outcomes(), "no job was struck with fewer faults than it has"
 
 
 def test_those_who_run_jobs_at_the_same_time_take_each_number_once_and_go_on_after_those_that_are_done() -> None:
