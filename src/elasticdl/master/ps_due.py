@@ -22,8 +22,9 @@ from elasticdl.spec import PsId, WorkerId
 START_WAIT_S = 10.0
 # A replacement waits so long at most until those that have copies of the lost one's slots own them.
 LAUNCH_WAIT_S = 1.0
-# A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost.
-_PATIENCE = 3.0
+# A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost; later if rows would
+# be lost with it. Whoever is silent may come back, and two at once are more likely cut off from the master than dead.
+_PATIENCE, _LAST_PATIENCE = 3.0, 12.0
 # Of `reply_s`, after which a worker fails that waits for an answer: people are told; the ps is replaced.
 NOTICED, STALLED = 0.4, 0.8
 
@@ -44,7 +45,8 @@ def _silent(job: Job, now: float) -> Event | None:
             continue
         # After a restart of the master its ps need a moment to find it again.
         quiet_s = now - max(job.seen.heard_at.get(ps.id, 0.0), job.seen.since + timing.silence_s)
-        if quiet_s >= _PATIENCE * timing.silence_s and _others_are_heard(job, ps.id, now):
+        patience = _LAST_PATIENCE if _is_last(job, ps.id, now) else _PATIENCE
+        if quiet_s >= patience * timing.silence_s and _others_are_heard(job, ps.id, now):
             return PsFellSilent(ps.id, f"silent for {quiet_s:.2f} s")
     return None
 
@@ -63,6 +65,20 @@ def _stalled(job: Job, now: float) -> Event | None:
         if ps.stalled and busy_s >= STALLED * reply_s:
             return PsStalled(ps.id, reason)
     return None
+
+
+def _is_last(job: Job, ps: PsId, now: float) -> bool:
+    """Whether it has rows that nobody has whom the master has heard all the while."""
+    fleet, seen, silence_s = job.ledger.fleet, job.seen, job.spec.timing.silence_s
+
+    def is_heard(other: PsId) -> bool:
+        is_awake = now - seen.awake_since.get(other, now) >= _PATIENCE * silence_s
+        return fleet.ps[other].is_here and is_awake and now - seen.heard_at.get(other, 0.0) < silence_s
+
+    copies = fleet.replicas.get(ps)
+    if fleet.slots_of(ps) and not (copies and is_heard(copies)):
+        return True
+    return not all(is_heard(of) for of, holder in fleet.replicas.items() if holder == ps and fleet.slots_of(of))
 
 
 def _others_are_heard(job: Job, ps: PsId, now: float) -> bool:

@@ -29,6 +29,16 @@ def checkpoint(fleet: World, path: str) -> None:
     driver.do(ev.CheckpointWritten(driver.newest.workers[0], driver.sequence("worker-0"), 10, path, 0.1, 0.0))
 
 
+def listen(fleet: World, seconds: float, *heard: str) -> list[Action]:
+    """Nobody else says anything meanwhile."""
+    actions: list[Action] = []
+    for _ in range(int(seconds / 0.75)):
+        fleet.driver.now += 0.75
+        for ps in heard:
+            actions += fleet.beat(ps)
+    return actions
+
+
 def shares(fleet: World) -> dict[str, int]:
     return {ps.id: len(fleet.fleet.slots_of(ps.id)) for ps in fleet.fleet.here()}
 
@@ -332,14 +342,47 @@ def test_a_ps_that_fails_for_good_says_why() -> None:
 
 
 def test_a_silent_ps_is_killed_and_lost() -> None:
-    fleet = world(2)
-    for _ in range(6):
-        fleet.driver.now += 0.75
-        actions = fleet.beat("ps-0")
+    fleet = world(2, replicas=2)
+    fleet.settle()
+
+    actions = listen(fleet, 4.5, "ps-0")
 
     assert SignalPs(PsId("ps-1"), signal.SIGKILL) in actions
     assert fleet.ps("ps-1").state is PsState.LOST
     assert fleet.ps("ps-1").reason.startswith("silent for 3.")
+
+
+def test_a_silent_ps_whose_rows_nobody_else_has_gets_more_time() -> None:
+    fleet = world(2)
+
+    listen(fleet, 9.0, "ps-0")
+    assert fleet.ps("ps-1").state is PsState.SERVING
+    listen(fleet, 6.0, "ps-0")
+    assert fleet.ps("ps-1").reason.startswith("silent for 12.")
+
+
+def test_a_ps_and_the_one_that_has_its_copies_are_not_lost_together_for_a_short_silence() -> None:
+    fleet = world(3, replicas=2)
+    fleet.settle()
+    pair = {"ps-0", fleet.fleet.replicas[PsId("ps-0")]}
+    (other,) = {"ps-0", "ps-1", "ps-2"} - pair
+
+    listen(fleet, 9.0, other)
+    assert "ps-lost" not in fleet.notes
+    listen(fleet, 1.5, *pair, other)
+    assert "ps-lost" not in fleet.notes, "they were only cut off from the master"
+
+
+def test_a_ps_that_alone_has_the_rows_of_a_lost_one_gets_more_time() -> None:
+    fleet = world(3, replicas=2)
+    fleet.settle()
+    holder = fleet.fleet.replicas[PsId("ps-0")]
+    (other,) = {"ps-0", "ps-1", "ps-2"} - {"ps-0", holder}
+
+    fleet.kill("ps-0")
+    listen(fleet, 9.0, other)
+
+    assert fleet.ps(holder).state is PsState.SERVING
 
 
 def test_nobody_is_silent_while_the_whole_machine_sleeps() -> None:
