@@ -13,7 +13,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 # What a process that lives through all of a job may take more at its end than at its first measurement.
 GROWN_DESCRIPTORS = 64
 GROWN_BYTES = 256 << 20
-SETTLED_S = 8.0  # before this it still imports
+SETTLED_S = 20.0  # before this it may still import, beside many others
 GREETED_S = 15.0  # after which every door has hung up on strangers
 
 

@@ -63,6 +63,30 @@ def test_an_exception_of_the_main_thread_leaves_its_reason_too(tmp_path: Path) -
     assert vital.read_reason(tmp_path / "reason") == "OSError: [Errno 24] Too many open files"
 
 
+def test_a_process_without_descriptors_still_looks_for_its_master() -> None:
+    done = run(
+        """
+        import grpc, resource
+        from elasticdl.rpc.channel import open_channel
+        def ask():
+            with open_channel("127.0.0.1:1", None) as channel:
+                try:
+                    channel.unary_unary("/nobody/there")(b"", timeout=1.0)
+                except grpc.RpcError as exc:
+                    print(exc.code())
+        ask()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit[1]))
+        for _ in range(3):
+            time.sleep(0.2)  # grpc ends its engine in a thread of its own
+            ask()
+        """
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["StatusCode.UNAVAILABLE"] * 4
+
+
 def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
     done = run(
         """

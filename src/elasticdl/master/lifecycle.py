@@ -255,10 +255,17 @@ def fell_silent(job: Job, event: WorkerFellSilent, now: float) -> Actions:
 
 
 def returned(job: Job, event: WorkerReturned, now: float) -> Actions:
-    """Taken for lost but alive: its round went on without it, so its state is worth nothing."""
+    """Taken for lost but alive: its round went on without it, so its state is worth nothing.
+
+    Unless it had done all steps of that round: a model that is exported keeps a process busy for long.
+    """
     worker = job.ledger.membership.workers[event.worker]
     job.seen.silent_at.pop(worker.id, None)
-    return expel(job, worker, f"was taken for lost ({worker.reason}) and was heard again", now)
+    reason = f"was taken for lost ({worker.reason}) and was heard again"
+    if worker.has_finished and (worker.id in job.ledger.rounds.holders or not job.has_rounds):
+        worker.become(WorkerState.FINISHED, now, reason)
+        return [job.note(now, "worker-returned", worker=worker.id, reason=reason)]
+    return expel(job, worker, reason, now)
 
 
 def leave_overdue(job: Job, event: LeaveOverdue, now: float) -> Actions:

@@ -59,6 +59,9 @@ class Worker:
     said_goodbye: bool = False
     exited: bool = False
     expelled: bool = False  # told to drop its state, has not said Ready since
+    has_finished: bool = (
+        False  # all its steps: it only waits, and holds the final state, whatever it was taken for since
+    )
     leave_asked: bool = False
     failure: str = ""
     answer: Answer | None = None

@@ -22,8 +22,8 @@ from elasticdl.spec import PsId, WorkerId
 START_WAIT_S = 10.0
 # A replacement waits so long at most until those that have copies of the lost one's slots own them.
 LAUNCH_WAIT_S = 1.0
-# A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost; later if rows would
-# be lost with it. Whoever is silent may come back, and two at once are more likely cut off from the master than dead.
+# A ps serves without a pause: one that says nothing for so many times `silence_s` is taken for lost, and later if rows
+# would be lost with it. Who is silent may come back, and two at once are more likely cut off from the master than dead.
 _PATIENCE, _LAST_PATIENCE = 3.0, 12.0
 # Of `reply_s`, after which a worker fails that waits for an answer: people are told; the ps is replaced.
 NOTICED, STALLED = 0.4, 0.8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import grpc
@@ -40,10 +41,18 @@ def address(directory: JobDirectory) -> str:
 
 def open_channel(where: str, identity: tls.Identity | None) -> grpc.Channel:
     """With the certificate as it is now: whoever connects again opens a channel anew."""
+    _keep_grpc()
     credentials = security.channel_credentials(identity)
     if credentials is None:
         return grpc.insecure_channel(where, options=OPTIONS)
     return grpc.secure_channel(where, credentials, options=(*OPTIONS, *security.channel_options(identity)))
+
+
+@cache
+def _keep_grpc() -> grpc.Channel:
+    """A channel that nobody uses. With its last channel grpc ends its event engine, and where it finds no descriptor to
+    begin another it aborts the process."""
+    return grpc.insecure_channel("localhost:0", options=OPTIONS)
 
 
 _CUT = ("handshake read failed", "handshaker shutdown")

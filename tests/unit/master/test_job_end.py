@@ -7,7 +7,7 @@ import signal
 from elasticdl.master import events as ev
 from elasticdl.master.membership import WorkerState
 from elasticdl.spec import WorkerId
-from tests.unit.master.driver import Driver, job_spec, running, sent, signalled
+from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
 
 
 def exporting() -> Driver:
@@ -44,6 +44,41 @@ def test_another_exports_should_the_first_die() -> None:
     actions = driver.exit("worker-0", signal=signal.SIGKILL)
 
     assert sent(actions, "worker-1", "export")
+
+
+def test_one_that_was_silent_while_it_exported_has_finished_all_the_same() -> None:
+    driver = exporting()
+    driver.finish("worker-0", "worker-1")
+    for _ in range(6):
+        driver.now += 0.75
+        driver.beat("worker-1")
+    assert driver.worker("worker-0").state is WorkerState.LOST
+    assert driver.state.job.ledger.export == ("worker-1", "/models/one")
+
+    driver.now += 0.1
+    actions = driver.beat("worker-0")
+    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
+    actions = driver.export("worker-1", "/models/one")
+
+    assert driver.phase == "succeeded"
+    assert sent(actions, "worker-0", "release")
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_one_that_had_finished_drops_its_state_where_others_went_on_without_it() -> None:
+    driver = exporting()
+    driver.finish("worker-0")
+    driver.exit("worker-1", signal=signal.SIGKILL)
+    driver.do(ev.WorkerFellSilent(WorkerId("worker-0"), "silent for 3.00 s"))
+    driver.now += 1.0
+    driver.join("worker-2", "worker-3")
+    driver.enter()
+
+    driver.now += 0.1
+    actions = driver.beat("worker-0")
+
+    assert sent(actions, "worker-0", "expelled")
+    assert not driver.worker("worker-0").has_finished
 
 
 def test_a_job_without_output_is_done_once_its_last_checkpoint_is_written() -> None:

@@ -14,6 +14,7 @@ from elasticdl.master import events as ev
 from elasticdl.master import progress, ps_events
 from elasticdl.master.actions import DrawLosses, Reply
 from elasticdl.master.lanes import TrainingQueue
+from elasticdl.master.membership import WorkerState
 from elasticdl.master.shards import Lease
 from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, sent, signalled
@@ -214,6 +215,22 @@ def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() 
     ((source, _, again),) = driver.exchange("worker-0", 3).leases
 
     assert (source, again.shard) == ("training", second.shard)
+
+
+def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_same() -> None:
+    driver = training(output="/out")
+    driver.exit("worker-1", code=0)
+    driver.do(ev.StopAsked(False, "no better for 3 evaluations", is_end=True))
+    assert driver.exchange("worker-0", 1).drained
+    assert sent(driver.finish("worker-0"), "worker-0", "export")
+
+    driver.wait(4.0)
+    assert driver.worker("worker-0").state is WorkerState.LOST
+    driver.now += 0.1
+    driver.beat("worker-0")
+    driver.export("worker-0", "/out")
+
+    assert driver.phase == "succeeded"
 
 
 def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
