@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 from typing import Any
 
 import numpy as np
@@ -74,6 +76,24 @@ def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, momen
 
     assert_each_record_counts_once(job)
     assert "worker-lost" in job.kinds()
+
+
+@pytest.mark.parametrize("checkpoint_steps", [1000, 1])
+def test_what_a_killed_worker_had_not_delivered_is_computed_again(jobs: Jobs, checkpoint_steps: int) -> None:
+    options = ("--ps_replicas", "2", "--checkpoint_steps", str(checkpoint_steps), "--timing", "silence_s=5")
+    job = start(jobs, f"undelivered-{checkpoint_steps}", *options, slow=True, pause_s=0.05)
+    job.wait_members(2, step=3)
+    living = job.living()
+
+    os.kill(living["ps-1"], signal.SIGSTOP)  # what is sent to it will be lost with it
+    waited = [job.document()["step"]]
+    job.wait(lambda s: waited.append(s.step) or len(waited) > 5 and len(set(waited[-5:])) == 1, "no step that ends")
+    os.kill(living["worker-1"], signal.SIGKILL)
+    os.kill(living["ps-1"], signal.SIGKILL)
+    job.hurry()
+
+    assert_each_record_counts_once(job)
+    assert "worker-lost" in job.kinds() and "restored" not in job.kinds()
 
 
 @pytest.mark.slow

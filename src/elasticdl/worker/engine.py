@@ -290,7 +290,7 @@ class Engine:
         self._share_streams(step, seat, heard)
         if not heard.leavers:  # they may have left between two updates of a step
             self._guard.compare(heard.digests[: seat.group.size], seat.workers, seat.group, training, is_whole=is_whole)
-        if self._tables.after_reduce(step.number, is_last=heard.stop):
+        if self._tables.after_reduce(step.number):
             self._meet(seat)
         if heard.leavers:
             who = " and ".join(seat.workers[rank] for rank in heard.leavers)

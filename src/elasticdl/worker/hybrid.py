@@ -124,19 +124,18 @@ class HybridTables(NoTables):
             self.lookups.push(sender=logical_rank, number=step + 1, rate=rate, step=step + 1)
 
     def before_reduce(self, step: int) -> None:
-        if self._is_cut(step + 1):
-            self.lookups.settle()
+        """Until the pushes of this worker are in the rows: once its gradients are in a step that others have done, nobody
+        computes its ranks again, and what it had not delivered when it was killed would be lost."""
+        self.lookups.settle()
 
-    def after_reduce(self, step: int, *, is_last: bool) -> bool:
-        self.lookups.release()
-        is_cut = self._is_cut(step + 1)
-        # Pushes that were held for the cut before, or that nobody knew to be the last, are not in the rows yet. This
-        # depends on the step alone: whoever has just joined holds nothing, but must meet the others all the same.
-        is_late = self._is_cut(step) if is_cut else is_last
+    def after_reduce(self, step: int) -> bool:
+        # Pushes were held back for the cut after the step before, which has been made by now. This depends on the step
+        # alone: whoever has just joined holds nothing, but must meet the others all the same.
+        is_late = self._is_cut(step)
         if is_late:
-            self.lookups.settle()
-        if is_cut:
-            self.lookups.hold()  # until after the next reduction: by then the cut has been made
+            self.settle()
+        if self._is_cut(step + 1):
+            self.lookups.hold()
         return is_late
 
     def abandon(self) -> None:

@@ -42,8 +42,8 @@ class NoTables:
     def before_reduce(self, step: int) -> None:
         """All ranks of this worker are computed."""
 
-    def after_reduce(self, step: int, *, is_last: bool) -> bool:
-        """All workers were in `before_reduce`. True: they must all have left here before the rows are copied."""
+    def after_reduce(self, step: int) -> bool:
+        """All workers have left `before_reduce`. True: they must all have left here before the step counts."""
         return False
 
     def abandon(self) -> None:
