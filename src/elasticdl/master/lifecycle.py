@@ -224,9 +224,8 @@ def leaving(job: Job, event: WorkerLeaving, now: float) -> Actions:
 
 def goodbye(job: Job, event: WorkerSaidGoodbye, now: float) -> Actions:
     worker = job.ledger.membership.workers[event.worker]
-    rounds, actions = job.ledger.rounds, Actions()
-    has_left_round = rounds.newest is not None and not rounds.newest.forced and worker.id not in rounds.newest.workers
-    if worker.state is WorkerState.LEAVING and worker.id in rounds.holders and has_left_round:
+    actions: Actions = []
+    if worker.state is WorkerState.LEAVING and worker.id in job.ledger.rounds.holders and _may_be_entered(job, worker):
         # It goes when all entered the round without it; their own word for it comes a step later.
         actions += mark_entered(job, now)
     worker.said_goodbye = True
@@ -235,6 +234,15 @@ def goodbye(job: Job, event: WorkerSaidGoodbye, now: float) -> Actions:
     if worker.external:
         actions += lose(job, worker, WorkerState.LEFT, worker.reason, now)
     return actions
+
+
+def _may_be_entered(job: Job, leaver: Worker) -> bool:
+    """Whether the newest round is one that a leaver waits for. It also goes when its grace is over: a newcomer that got
+    no state from it has dropped the round, and begins again."""
+    newest, workers = job.ledger.rounds.newest, job.ledger.membership.workers
+    if newest is None or newest.forced or leaver.id in newest.workers:
+        return False
+    return not any(workers[member].state in (WorkerState.STARTING, WorkerState.READY) for member in newest.workers)
 
 
 def failed(job: Job, event: WorkerFailed, now: float) -> Actions:

@@ -134,6 +134,35 @@ def test_the_only_donor_is_asked_again_with_growing_pauses() -> None:
     assert driver.life("worker-1") == "member"
 
 
+def test_the_only_holder_goes_before_it_could_hand_over_and_nobody_has_entered_its_round() -> None:
+    driver = running(1)
+    driver.leave("worker-0")
+    driver.join("worker-1")
+    assert driver.newest.workers == ("worker-1",)
+    fail(driver, "worker-1", "worker-0", "connection refused")
+
+    actions = driver.goodbye("worker-0", "left at the next round")
+    driver.exit("worker-0", code=0)
+    driver.ready("worker-1")
+    driver.wait(2.0)
+
+    assert "worker-joined" not in noted(actions)
+    assert driver.newest.forced and driver.newest.workers == ("worker-1",), "from the newest checkpoint"
+
+
+def test_so_it_is_where_the_newcomer_tells_it_after_the_goodbye() -> None:
+    driver = running(1)
+    driver.leave("worker-0")
+    driver.join("worker-1")
+    driver.goodbye("worker-0", "left at the next round")
+    driver.exit("worker-0", code=0)
+
+    fail(driver, "worker-1", "worker-0", "connection refused")
+    driver.wait(2.0)
+
+    assert driver.newest.forced and driver.newest.workers == ("worker-1",)
+
+
 def test_a_report_about_a_donor_that_was_replaced_meanwhile_blames_nobody() -> None:
     driver = running(2)
     driver.join("worker-2")
