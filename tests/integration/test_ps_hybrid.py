@@ -87,7 +87,7 @@ def test_what_a_killed_worker_had_not_delivered_is_computed_again(jobs: Jobs, ch
 
     os.kill(living["ps-1"], signal.SIGSTOP)  # what is sent to it will be lost with it
     waited = [job.document()["step"]]
-    job.wait(lambda s: waited.append(s.step) or len(waited) > 5 and len(set(waited[-5:])) == 1, "no step that ends")
+    job.wait(lambda s: waited.append(s.step) or (len(waited) > 5 and len(set(waited[-5:])) == 1), "no step that ends")
     os.kill(living["worker-1"], signal.SIGKILL)
     os.kill(living["ps-1"], signal.SIGKILL)
     job.hurry()

@@ -124,8 +124,8 @@ class HybridTables(NoTables):
             self.lookups.push(sender=logical_rank, number=step + 1, rate=rate, step=step + 1)
 
     def before_reduce(self, step: int) -> None:
-        """Until the pushes of this worker are in the rows: once its gradients are in a step that others have done, nobody
-        computes its ranks again, and what it had not delivered when it was killed would be lost."""
+        """Until the pushes of this worker are in the rows: once others have done the step nobody computes its ranks
+        again, and what it had not delivered when it was killed would be lost."""
         self.lookups.settle()
 
     def after_reduce(self, step: int) -> bool:
