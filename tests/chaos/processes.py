@@ -13,7 +13,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 # What a process that lives through all of a job may take more at its end than at its first measurement.
 GROWN_DESCRIPTORS = 64
 GROWN_BYTES = 256 << 20
-SETTLED_S = 20.0  # before this it may still import, beside many others
+SETTLED_S = 8.0  # before this it still imports
+IMPORTED_S = (
+    5.0  # of processor time; a worker that has had less may still import its framework, however long it is there
+)
 GREETED_S = 15.0  # after which every door has hung up on strangers
 
 
@@ -57,6 +60,8 @@ class Leaks:
             if now - self._seen.setdefault(who, now) < SETTLED_S or now < self._besieged.get(who[1], now):
                 continue
             with suppress(OSError):
+                if who[0].startswith("worker") and _processor_s(who[1]) < IMPORTED_S:
+                    continue
                 pages = int(Path(f"/proc/{who[1]}/statm").read_text().split()[1])
                 held = Held(now, len(os.listdir(f"/proc/{who[1]}/fd")), pages * PAGE)
                 self._first.setdefault(who, held)
@@ -72,3 +77,8 @@ class Leaks:
                     f"descriptors, from {first.bytes >> 20} to {last.bytes >> 20} MiB"
                 )
         return told
+
+
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # in user mode, and in the kernel

@@ -132,7 +132,7 @@ def test_a_model_raises_or_deadlocks_once_when_it_is_asked_in_the_process_that_i
 
 
 def test_what_strangers_cost_is_no_leak_and_what_stays_after_them_is() -> None:
-    leaks, mine = Leaks(), {"worker-0": os.getpid()}
+    leaks, mine = Leaks(), {"ps-0": os.getpid()}
     leaks.measure(mine, 0.0)
     leaks.measure(mine, SETTLED_S)
     kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(GROWN_DESCRIPTORS + 1)]
@@ -145,4 +145,21 @@ def test_what_strangers_cost_is_no_leak_and_what_stays_after_them_is() -> None:
     for descriptor in kept:
         os.close(descriptor)
     assert meanwhile == []
-    assert [told.split(" grew")[0] for told in leaks.found()] == [f"worker-0 ({os.getpid()})"]
+    assert [told.split(" grew")[0] for told in leaks.found()] == [f"ps-0 ({os.getpid()})"]
+
+
+def test_a_worker_that_still_imports_does_not_leak() -> None:
+    leaks, script = Leaks(), "import os; input(); held = [os.dup(0) for _ in range(100)]; print(flush=True); input()"
+    argv = [sys.executable, "-c", script]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        both = {"worker-0": process.pid, "ps-0": process.pid}
+        for now in (0.0, SETTLED_S):
+            leaks.measure(both, now)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        leaks.measure(both, 2 * SETTLED_S)
+        process.kill()
+
+    assert [told.split(" grew")[0] for told in leaks.found()] == [f"ps-0 ({process.pid})"]
