@@ -129,6 +129,7 @@ def _place(job: Job) -> str:
 
 def lose(job: Job, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
     """The worker is gone: its leases go back, its evaluations are up to the others."""
+    worker.lost_as = worker.state
     worker.become(state, now, reason)
     kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
     actions: Actions = [job.note(now, kind, worker=worker.id, reason=reason)]
@@ -265,13 +266,15 @@ def fell_silent(job: Job, event: WorkerFellSilent, now: float) -> Actions:
 def returned(job: Job, event: WorkerReturned, now: float) -> Actions:
     """Taken for lost but alive: its round went on without it, so its state is worth nothing.
 
-    Unless it had done all steps of that round: a model that is exported keeps a process busy for long.
+    Unless it had done all steps of that round (a model that is exported keeps a process busy for long), or the job has
+    no rounds, and its workers no state.
     """
     worker = job.ledger.membership.workers[event.worker]
     job.seen.silent_at.pop(worker.id, None)
     reason = f"was taken for lost ({worker.reason}) and was heard again"
-    if worker.has_finished and (worker.id in job.ledger.rounds.holders or not job.has_rounds):
-        worker.become(WorkerState.FINISHED, now, reason)
+    has_finished = worker.lost_as is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
+    if worker.lost_as is not None and (has_finished or not job.has_rounds):
+        worker.become(worker.lost_as, now, reason)
         return [job.note(now, "worker-returned", worker=worker.id, reason=reason)]
     return expel(job, worker, reason, now)
 

@@ -59,9 +59,7 @@ class Worker:
     said_goodbye: bool = False
     exited: bool = False
     expelled: bool = False  # told to drop its state, has not said Ready since
-    has_finished: bool = (
-        False  # all its steps: it only waits, and holds the final state, whatever it was taken for since
-    )
+    lost_as: WorkerState | None = None  # what it was when it was taken for lost
     leave_asked: bool = False
     failure: str = ""
     answer: Answer | None = None

@@ -175,7 +175,7 @@ def _handover_failed(job: Job, newcomer: Worker, event: RoundBroken, now: float)
 
 def expel(job: Job, worker: Worker, reason: str, now: float, kind: str = "worker-returned") -> Actions:
     """The state it holds is worth nothing any more: it drops it and says Ready again."""
-    worker.expelled, worker.has_finished, worker.said_goodbye = True, False, False
+    worker.expelled, worker.said_goodbye = True, False
     worker.become(WorkerState.STARTING, now, reason)
     return [
         send(worker.id, expelled=pb.Expelled(reason=reason)),
@@ -187,7 +187,6 @@ def finished(job: Job, event: WorkerFinished, now: float) -> Actions:
     ledger = job.ledger
     worker = ledger.membership.workers[event.worker]
     if worker.is_here:
-        worker.has_finished = True
         worker.become(WorkerState.FINISHED, now, event.why)
     ledger.step = max(ledger.step, event.step)
     ledger.records = max(ledger.records, event.records)

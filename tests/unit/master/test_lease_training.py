@@ -17,7 +17,7 @@ from elasticdl.master.lanes import TrainingQueue
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.shards import Lease
 from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
-from tests.unit.master.driver import Driver, job_spec, sent, signalled
+from tests.unit.master.driver import Driver, job_spec, noted, sent, signalled
 
 MINIBATCH = 64  # the default of a plan
 RECORDS = 8000  # so many that shards are of two batches
@@ -215,6 +215,22 @@ def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() 
     ((source, _, again),) = driver.exchange("worker-0", 3).leases
 
     assert (source, again.shard) == ("training", second.shard)
+
+
+def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
+    driver = training()
+    driver.exit("worker-1", code=0)
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+
+    driver.wait(4.0)
+    assert driver.worker("worker-0").state is WorkerState.LOST
+    driver.now += 0.1
+    actions = driver.beat("worker-0")
+
+    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
+    ((_, _, again),) = driver.exchange("worker-0", 1, step(lease, MINIBATCH)).leases
+    assert again.shard == lease.shard, "what it does of the lease that went back to the others is not counted"
+    assert driver.replayed().dump() == driver.state.dump()
 
 
 def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_same() -> None:
