@@ -10,6 +10,8 @@ from pathlib import Path
 
 from elasticdl.errors import DataError
 
+MOST = 10**9  # devices, workers, records: more than any trace has, and few enough for any array
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -25,13 +27,13 @@ class Row:
         return value
 
     def count(self, column: str) -> int:
-        """A whole number of 1 or more."""
+        """A whole number from 1 to `MOST`."""
         try:
             number = int(self.values[column])
         except ValueError:
             number = 0
-        if number < 1:
-            raise self.wrong(column, "a whole number of 1 or more", self.values[column])
+        if not 1 <= number <= MOST:
+            raise self.wrong(column, f"a whole number from 1 to {MOST:,}", self.values[column])
         return number
 
     def number(self, column: str, *, least: float = 0.0, is_open: bool = False) -> float:

@@ -60,7 +60,11 @@ def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
             "trace.csv:2: duration: expected a number above 0, received 'nan'",
         ),
         (PHILLY + "2017-10-09 07:00:00,-4,1,1,a\n", "trace.csv:2: duration"),
-        (PHILLY + "2017-10-09 07:00:00,4,0,1,a\n", "trace.csv:2: num_gpus: expected a whole number of 1 or more"),
+        (
+            PHILLY + "2017-10-09 07:00:00,4,0,1,a\n",
+            "trace.csv:2: num_gpus: expected a whole number from 1 to 1,000,000",
+        ),
+        (PHILLY + f"2017-10-09 07:00:00,4,{2**63},1,a\n", "trace.csv:2: num_gpus: expected a whole number from 1 to"),
         (PHILLY + "2017-10-09 07:00:00,4,1\n", "trace.csv:2: expected 5 values .* received 3"),
         (PHILLY, "expected jobs, found none"),
         (TIRESIAS + "0,1,-1,606,vgg19,164,30\n", "trace.csv:2: submit_time: expected a number of at least 0"),
