@@ -39,7 +39,6 @@ def unfollowed(running: JobSpec, resource: Mapping[str, Any]) -> str:
 def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict) and path.count(".") < 1:
         for name in before.keys() | after.keys():
-            if name != "security":
-                yield from _differences(before.get(name), after.get(name), f"{path}.{name}".strip("."))
+            yield from _differences(before.get(name), after.get(name), f"{path}.{name}".strip("."))
     elif before != after:
         yield path

@@ -24,7 +24,12 @@ GROUP, VERSION, PLURAL = "elasticdl.org", "v1", "elasticjobs"
 
 # Places of the JobSpec that are no choice of a person on Kubernetes: the resource's own name and namespace say the
 # first two, the pod and its Secret the others. A field that would be ignored is no field.
-_SET_ELSEWHERE = ("name", "cluster.namespace", "security", "workers.address")
+_SET_ELSEWHERE = (
+    "name",
+    "cluster.namespace",
+    "workers.address",
+    *(f"security.{name}" for name in ("tls", "certificate", "key", "authority", "insecure")),
+)
 _MOST_RESOURCES, _MOST_VOLUMES, _LONGEST_QUANTITY = 16, 32, 32
 
 _COLUMNS = (

@@ -195,6 +195,7 @@ class SecuritySpec(Part):
     key: str = ""
     authority: str = ""  # the CA that signed both sides
     insecure: bool = False  # let others than this machine reach the job without TLS
+    plain_nccl: bool = False  # let NCCL, which cannot encrypt, carry gradients between machines in a job with TLS
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
@@ -296,6 +297,9 @@ class JobSpec(Part):
                 f"workers.address (--address): {address} is reached from other machines, and without TLS everything "
                 "travels in plain, the job's token too; add --tls, or --insecure if you trust everybody on this network"
             )
+        has_tls = security.is_on or (self.cluster is not None and self.cluster.tls)
+        if security.plain_nccl and not has_tls:
+            raise ValueError("plain_nccl is an exception from TLS, and there is none: leave it out, or add TLS")
         return self
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import Plan
 from elasticdl.errors import SpecError
 from elasticdl.model.callbacks import BestMetric, Callback
-from elasticdl.spec import BatchRule, JobSpec
+from elasticdl.spec import BatchRule, JobSpec, is_loopback
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.storage.place import Place, open_place
 from elasticdl.testing.faults import Faults
@@ -71,7 +71,7 @@ class Line:
 
         def build(round_id: int, rank: int, peers: Sequence[Peer]) -> Group:
             mesh = connect(round_id, rank, peers, link.credentials, arrivals, timeout_s)
-            if uses_nccl(device, spec):
+            if uses_nccl(device, spec, env.address):
                 return NcclGroup(mesh, rank, len(peers), env.address, timeout_s)
             return Group(mesh, rank, len(peers))
 
@@ -283,6 +283,11 @@ def device_of(spec: JobSpec, env: WorkerEnv) -> torch.device:
     return torch.device("cuda", number % max(1, torch.cuda.device_count()))
 
 
-def uses_nccl(device: torch.device, spec: JobSpec) -> bool:
-    """NCCL needs a GPU of its own for each worker; where they share, the gradients travel through the host."""
-    return device.type == "cuda" and torch.cuda.device_count() >= spec.workers.max
+def uses_nccl(device: torch.device, spec: JobSpec, address: str) -> bool:
+    """NCCL needs a GPU of its own for each worker; where they share, the gradients travel through the host.
+
+    So they do between the machines of a job with TLS, for NCCL cannot encrypt, unless the job says that it need not.
+    """
+    if device.type != "cuda" or torch.cuda.device_count() < spec.workers.max:
+        return False
+    return not spec.security.is_on or spec.security.plain_nccl or is_loopback(address)

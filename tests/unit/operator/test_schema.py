@@ -61,9 +61,10 @@ def test_no_word_of_the_job_s_schema_is_lost() -> None:
 def test_every_field_of_the_job_is_there_but_those_that_are_set_elsewhere() -> None:
     properties = schema.spec_schema()["properties"]
 
-    assert set(properties) == set(JobSpec.model_fields) - {"name", "security"} | {"suspend"}
+    assert set(properties) == set(JobSpec.model_fields) - {"name"} | {"suspend"}
     assert "namespace" not in properties["cluster"]["properties"]
     assert "address" not in properties["workers"]["properties"]
+    assert set(properties["security"]["properties"]) == {"lifetime_s", "plain_nccl"}
 
 
 def test_a_value_of_any_kind_is_kept_as_it_is() -> None:

@@ -41,5 +41,8 @@ def test_what_contradicts_itself_is_refused() -> None:
         job(tls=True, **FILES)
     with pytest.raises(SpecError, match="insecure means without TLS"):
         job(tls=True, insecure=True)
+    with pytest.raises(SpecError, match="plain_nccl is an exception from TLS"):
+        job(plain_nccl=True)
+    assert job(tls=True, plain_nccl=True)
     with pytest.raises(SpecError, match="belong together"):
         job(certificate="c.pem")

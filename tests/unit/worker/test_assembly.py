@@ -4,11 +4,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from elasticdl.data.plan import Plan
 from elasticdl.errors import SpecError
-from elasticdl.spec import CheckpointSpec, JobSpec, ModelSpec, PlanSpec
-from elasticdl.worker.assembly import batch_of, is_due
+from elasticdl.spec import CheckpointSpec, JobSpec, ModelSpec, PlanSpec, SecuritySpec, WorkersSpec
+from elasticdl.worker.assembly import batch_of, is_due, uses_nccl
 
 PLAN = Plan(records=40, global_batch=2, logical_ranks=1)
 
@@ -40,3 +41,24 @@ def test_the_rate_of_a_keras_optimizer_cannot_be_scaled() -> None:
 
     with pytest.raises(SpecError, match="the model is one of Keras: leave out --adaptive_batch"):
         batch_of(job(plan=PlanSpec(batch_rule="sqrt")), PLAN, keras, "run")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "security", "address", "expected"),
+    [
+        (2, SecuritySpec(), "10.0.0.7", True),
+        (1, SecuritySpec(), "10.0.0.7", False),
+        (2, SecuritySpec(tls=True), "10.0.0.7", False),
+        (2, SecuritySpec(tls=True, plain_nccl=True), "10.0.0.7", True),
+        (2, SecuritySpec(tls=True), "127.0.0.1", True),
+    ],
+    ids=["plain", "shared GPUs", "tls", "tls, but said otherwise", "tls, on one machine"],
+)
+def test_nccl_carries_gradients_between_machines_only_where_they_may_travel_in_plain(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, security: SecuritySpec, address: str, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    spec = job(security=security, workers=WorkersSpec(wish=2))
+
+    assert uses_nccl(torch.device("cuda", 0), spec, address) == expected
+    assert not uses_nccl(torch.device("cpu"), spec, address)
