@@ -70,8 +70,8 @@ class Turn:
 
 
 class Campaign:
-    """Of a directory: `campaign.json` says what it is, and since which job it has each kind; `outcomes.jsonl` what came
-    of each job.
+    """Of a directory: `campaign.json` says what it is, and since which job it has each kind of fault and each strategy
+    that it did not begin with; `outcomes.jsonl` what came of each job.
 
     These two lie in the `ledger`, where there is one: it is small and can be committed, so that a campaign of many
     hours goes on wherever the repository is.
@@ -94,16 +94,26 @@ class Campaign:
         return striking.available()
 
     def _learn(self) -> None:
-        """Kinds that were not there when the campaign began strike from its next job on; what was, stays as it is."""
-        known: dict[str, int] = self.about.setdefault("kinds", {})
+        """What was not there when the campaign began is there from its next job on; what was, stays as it is."""
+        before = json.dumps(self.about)
         beginning = max((outcome.number + 1 for outcome in self.outcomes()), default=0)
-        if new := {kind.name for kind in self._available()} - known.keys():
-            known.update(dict.fromkeys(sorted(new), beginning))
+        for what, names in self._choices().items():
+            known: dict[str, int] = self.about.setdefault(what, {})
+            known.update(dict.fromkeys(sorted(names - known.keys()), beginning))
+        if json.dumps(self.about) != before:
             self._file.write_text(json.dumps(self.about, indent=1) + "\n")
+
+    def _choices(self) -> dict[str, set[str]]:
+        """What there is to choose from, by its key in `campaign.json`."""
+        return {"kinds": {kind.name for kind in self._available()}}
+
+    def _names(self, what: str, number: int) -> list[str]:
+        """Of these, what this job may have."""
+        return [name for name, beginning in self.about[what].items() if number >= beginning]
 
     def kinds(self, number: int) -> frozenset[Kind]:
         """Those that may strike this job."""
-        return frozenset(Kind[name] for name, beginning in self.about["kinds"].items() if number >= beginning)
+        return frozenset(Kind[name] for name in self._names("kinds", number))
 
     def outcomes(self) -> list[Outcome]:
         if not self._outcomes.exists():

@@ -22,7 +22,7 @@ from elasticdl.launcher.record import is_kept
 from elasticdl.spec.directory import read_json
 from tests.chaos import processes
 from tests.chaos.faulty import Faulty, can_build
-from tests.chaos.schedule import Fault, Kind, Plan, Strategy
+from tests.chaos.schedule import WITH_PS, Fault, Kind, Plan, Strategy
 from tests.chaos.striking import DATA, NotDue, Striker, can_isolate, is_whole
 from tests.integration import counting, job, tiny
 from tests.integration.job import RECORDS, Job, Jobs
@@ -174,6 +174,18 @@ def _end(home: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def count_rows(output: Path, epochs: int, batch: int) -> None:
+    """Every record is in the rows once an epoch: a row is off by a whole share where one is lost or doubled."""
+    words, records, share = counting.WORDS, counting.RECORDS, 1 / batch
+    times = np.array([len(range(word, records, words)) for word in range(words)]) * epochs
+    weights = load_file(output / "model.safetensors")
+    order = np.argsort(counting.FAR * np.arange(words))
+    for name, expected in (("moved.weight", times), ("own.stored.rows", times[order])):
+        off = np.abs(weights[name][:, 0] - expected * share).max() / share
+        if off > 0.25:  # sums of so many float32 are rounded
+            raise Problem(f"{name}: a row was trained {off:.2f} times too often or too seldom")
+
+
 class _Run:
     """From the first fault to the verdict."""
 
@@ -203,7 +215,7 @@ class _Run:
         self._judge(known)
 
     def _await_begin(self) -> None:
-        needs_copies = self._plan.strategy in (Strategy.HYBRID, Strategy.ASYNC)
+        needs_copies = self._plan.strategy in WITH_PS
         deadline = time.monotonic() + BEGIN_S
         while time.monotonic() < deadline:
             status = self._job.status()
@@ -317,18 +329,7 @@ class _Run:
             if (found := job.digest(self._job.output / "model.safetensors")) != known["digest"]:
                 raise Problem(f"other bits than those of an undisturbed run: {found}")
             return
-        self._count_rows(EPOCHS[strategy], BATCH if strategy is Strategy.ASYNC else 4 * BATCH)
-
-    def _count_rows(self, epochs: int, batch: int) -> None:
-        """Every record is in the rows once an epoch: a row is off by a whole share where one is lost or doubled."""
-        words, records, share = counting.WORDS, counting.RECORDS, 1 / batch
-        times = np.array([len(range(word, records, words)) for word in range(words)]) * epochs
-        weights = load_file(self._job.output / "model.safetensors")
-        order = np.argsort(counting.FAR * np.arange(words))
-        for name, expected in (("moved.weight", times), ("own.stored.rows", times[order])):
-            off = np.abs(weights[name][:, 0] - expected * share).max() / share
-            if off > 0.25:  # sums of so many float32 are rounded
-                raise Problem(f"{name}: a row was trained {off:.2f} times too often or too seldom")
+        count_rows(self._job.output, EPOCHS[strategy], BATCH if strategy is Strategy.ASYNC else 4 * BATCH)
         if "restored" in self._job.kinds() and not self._outcome.resumed:
             raise Problem("a slot lost both of its holders")
 

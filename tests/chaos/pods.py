@@ -1,4 +1,4 @@
-"""Jobs of pods under faults of workers, masters, the operator and the API server; on the cluster of tests/cluster.
+"""Jobs of pods under faults of workers, ps, masters, the operator and the API server; on the cluster of tests/cluster.
 
 Pods run on this machine, so their processes are struck directly; what kubelet and operator make of it is tested.
 """
@@ -9,22 +9,27 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from elasticdl.rpc import elasticdl_pb2 as pb
+from tests.chaos import job as local
 from tests.chaos.campaign import Campaign
-from tests.chaos.job import EPOCHS, TICK_S, Outcome, Problem, reference
-from tests.chaos.schedule import POD_KINDS, Fault, Kind, Plan, Role, Strategy, pod_plan
-from tests.chaos.striking import FewDescriptors, Frozen, Lasting, NotDue, Plain
+from tests.chaos.job import EPOCHS, TICK_S, Outcome, Problem, count_rows, reference
+from tests.chaos.schedule import POD_KINDS, POD_STRATEGIES, WITH_PS, Fault, Kind, Plan, Role, Strategy, pod_plan
+from tests.chaos.striking import MOST_WORKERS, FewDescriptors, Frozen, Lasting, NotDue, Plain, is_whole
 from tests.cluster import host_operator
-from tests.cluster.elastic_job import ElasticJob
-from tests.cluster.kube import Kube, running
+from tests.cluster.elastic_job import SMALL, ElasticJob
+from tests.cluster.kube import ROOT, Kube, running
 from tests.integration.job import BATCH, LOGICAL_RANKS, digest
 
 NAMESPACE = "chaos"
 BEGIN_S, END_S, GONE_S = 180.0, 300.0, 120.0
+PAUSE_S = 0.2  # of a batch while the job is struck
 API_SERVER = "kube-apiserver"
 _OPERATOR = ("--selector=app.kubernetes.io/component=operator", f"--namespace={host_operator.NAMESPACE}")
 
@@ -45,8 +50,12 @@ class PodCampaign(Campaign):
                 self._kube = kube
                 yield
 
+    def _choices(self) -> dict[str, set[str]]:
+        return {**super()._choices(), "strategies": {strategy.name for strategy in POD_STRATEGIES}}
+
     def plan(self, number: int) -> Plan:
-        return pod_plan(self.seed, number)
+        names = self._names("strategies", number)
+        return pod_plan(self.seed, number, [one for one in POD_STRATEGIES if one.name in names])
 
     def _job(self, number: int) -> Outcome:
         plan = self.plan(number)
@@ -69,6 +78,30 @@ class PodCampaign(Campaign):
         return outcome
 
 
+def _start(job: ElasticJob, strategy: Strategy) -> None:
+    checkpoint = {"steps": 20, "directory": str(job.place / "checkpoints")}
+    workers = {"wish": 2, "min": 1, "max": MOST_WORKERS, "threads": 1, "failure_budget": 1000}
+    if strategy is Strategy.PODS:
+        plan = {"epochs": EPOCHS[Strategy.ALL_REDUCE], "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS}
+        job.apply(2, slow=True, plan=plan, checkpoint=checkpoint)
+        return
+    plan = {"epochs": _epochs(strategy), "logical_ranks": 4}
+    mode = "async" if strategy is Strategy.ASYNC_PODS else "hybrid"
+    plan |= {"minibatch_size": local.BATCH} if mode == "async" else {"global_batch_size": 4 * local.BATCH}
+    params = {"slow": str(job.slow), "pause_s": PAUSE_S}
+    job.apply(
+        2, slow=True, plan=plan, checkpoint=checkpoint, workers=workers,
+        model={"zoo": str(ROOT / "tests" / "integration"), "definition": "counting.forward", "params": params},
+        ps={"wish": 2, "replicas": 2, "mode": mode, "embeddings": "all"},
+        timing={"lease_s": 10, "lease_attempts": 100},
+        cluster=job.document(2)["spec"]["cluster"] | {"ps": SMALL},
+    )  # fmt: skip
+
+
+def _epochs(strategy: Strategy) -> int:
+    return EPOCHS[Strategy.ASYNC if strategy is Strategy.ASYNC_PODS else Strategy.HYBRID]
+
+
 class _Run:
     def __init__(self, kube: Kube, job: ElasticJob, plan: Plan, outcome: Outcome, story: list[str]) -> None:
         self._kube, self._job, self._plan, self._outcome, self._story = kube, job, plan, outcome, story
@@ -77,9 +110,8 @@ class _Run:
 
     def run(self, expected: str) -> None:
         job = self._job
-        plan = {"epochs": EPOCHS[Strategy.ALL_REDUCE], "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS}
-        job.apply(2, slow=True, plan=plan, checkpoint={"steps": 20, "directory": str(job.place / "checkpoints")})
-        job.wait(lambda: job.resource_status().get("step", 0) >= 2, "two steps", BEGIN_S)
+        _start(job, self._plan.strategy)
+        job.wait(self._has_begun, "its beginning", BEGIN_S)
         try:
             for fault in self._plan.faults:
                 self._wait(fault.after_s)
@@ -94,10 +126,30 @@ class _Run:
         self._outcome.ending = str(phase).lower()
         if phase != "Succeeded":
             raise Problem(f"it ended otherwise: {job.resource_status()}")
-        if (found := digest(job.output / "model.safetensors")) != expected:
-            raise Problem(f"other bits than those of an undisturbed run: {found}")
+        self._judge(expected)
         job.delete()
         job.wait(lambda: not job.left(), "the end of all that it had", GONE_S)
+
+    def _has_begun(self) -> bool:
+        """Training, and with a second holder of each row."""
+        if self._plan.strategy not in WITH_PS:
+            return bool(self._job.resource_status().get("step", 0) >= 2)
+        with contextlib.suppress(AssertionError):  # its master may still begin
+            status = self._job.status()
+            return int(status["records"]) > 0 and _has_copies(status)
+        return False
+
+    def _judge(self, expected: str) -> None:
+        strategy = self._plan.strategy
+        if strategy is Strategy.PODS:
+            if (found := digest(self._job.output / "model.safetensors")) != expected:
+                raise Problem(f"other bits than those of an undisturbed run: {found}")
+            return
+        result = self._job.result()
+        if result["records"] != result["total_records"]:
+            raise Problem(f"records were lost, or trained twice: {result}")
+        batch = local.BATCH if strategy is Strategy.ASYNC_PODS else 4 * local.BATCH
+        count_rows(self._job.output, _epochs(strategy), batch)
 
     def _ended(self) -> str:
         try:
@@ -137,6 +189,8 @@ class _Run:
             wish = 1 + int(fault.strength * LOGICAL_RANKS)
             self._job.kubectl("scale", f"elasticjob/{self._job.name}", f"--replicas={wish}")
             return f"scale to {wish}"
+        if fault.role is Role.PS:
+            self._check_copies()
         if fault.role is Role.API_SERVER and fault.kind is Kind.KILL:
             if self._lasting:
                 raise NotDue("something lasts")
@@ -157,6 +211,17 @@ class _Run:
                 case _:
                     self._last(fault, Frozen(pid, is_slow=fault.kind is Kind.SLOW, now=time.monotonic()))
         return f"{fault.kind} {name}" + ("" if fault.kind is Kind.KILL else f" for {fault.lasts_s:.1f} s")
+
+    def _check_copies(self) -> None:
+        """A ps is struck only while its rows have a second holder: losing both is another promise, of checkpoints."""
+        if self._lasting:
+            raise NotDue("something lasts")
+        try:
+            status = self._job.status()
+        except subprocess.TimeoutExpired as exc:
+            raise NotDue("nobody can say whether copies are whole") from exc
+        if not _has_copies(status):
+            raise NotDue("copies are not whole")
 
     def _last(self, fault: Fault, lasting: Lasting) -> None:
         self._lasting.append((time.monotonic() + fault.lasts_s, lasting))
@@ -193,6 +258,12 @@ class _Run:
 
     def _tell(self, what: str) -> None:
         self._story.append(f"{time.time():.2f} {what}")
+
+
+def _has_copies(status: dict[str, Any]) -> bool:
+    """Whether all rows have a second holder, by what `elasticdl status --json` says."""
+    found = [pb.PsStatus(state=one["state"], slots=one["slots"], replica=one["replica"] or "") for one in status["ps"]]
+    return is_whole(pb.JobStatus(wished_ps=status["wished_ps"], ps=found))
 
 
 def _of_pod(name: str) -> list[int]:

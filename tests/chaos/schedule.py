@@ -7,7 +7,7 @@ lives. The same seed and number give the same faults; the moments of a run are i
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,6 +51,11 @@ class Strategy(StrEnum):
     ASYNC = "async"
     LEASES = "leases"
     PODS = "all-reduce in pods"
+    HYBRID_PODS = "hybrid in pods"
+    ASYNC_PODS = "async in pods"
+
+
+WITH_PS = frozenset({Strategy.HYBRID, Strategy.ASYNC, Strategy.HYBRID_PODS, Strategy.ASYNC_PODS})
 
 
 # How often each, of all faults; what a kind can strike.
@@ -78,16 +83,17 @@ _WEIGHTS: dict[Kind, tuple[float, dict[Role, float]]] = {
 }
 # Of a job of pods; what is not here is made on one machine.
 _POD_WEIGHTS: dict[Kind, tuple[float, dict[Role, float]]] = {
-    Kind.KILL: (6, {Role.WORKER: 6, Role.MASTER: 3, Role.OPERATOR: 3, Role.API_SERVER: 1}),
-    Kind.FREEZE: (5, {Role.WORKER: 6, Role.MASTER: 3, Role.OPERATOR: 2, Role.API_SERVER: 2}),
-    Kind.TERMINATE: (3, {Role.WORKER: 3, Role.MASTER: 1, Role.OPERATOR: 1}),
-    Kind.SLOW: (3, {Role.WORKER: 3, Role.MASTER: 3, Role.OPERATOR: 1, Role.API_SERVER: 1}),
-    Kind.EMFILE: (3, {Role.WORKER: 3, Role.MASTER: 3, Role.OPERATOR: 2}),
+    Kind.KILL: (6, {Role.WORKER: 6, Role.PS: 5, Role.MASTER: 3, Role.OPERATOR: 3, Role.API_SERVER: 1}),
+    Kind.FREEZE: (5, {Role.WORKER: 6, Role.PS: 4, Role.MASTER: 3, Role.OPERATOR: 2, Role.API_SERVER: 2}),
+    Kind.TERMINATE: (3, {Role.WORKER: 3, Role.PS: 2, Role.MASTER: 1, Role.OPERATOR: 1}),
+    Kind.SLOW: (3, {Role.WORKER: 3, Role.PS: 2, Role.MASTER: 3, Role.OPERATOR: 1, Role.API_SERVER: 1}),
+    Kind.EMFILE: (3, {Role.WORKER: 3, Role.PS: 2, Role.MASTER: 3, Role.OPERATOR: 2}),
     Kind.SCALE: (1, {Role.JOB: 1}),
 }
 POD_KINDS = frozenset(_POD_WEIGHTS)
 POD_FAULTS = 15
 _STRATEGIES = {Strategy.ALL_REDUCE: 4, Strategy.HYBRID: 3, Strategy.ASYNC: 3, Strategy.LEASES: 1}
+POD_STRATEGIES = (Strategy.PODS, Strategy.HYBRID_PODS, Strategy.ASYNC_PODS)
 LEAST, MOST = 20, 40  # faults of a job
 PAIRS = 0.2  # of the faults, that come at the same moment as the one before
 JOURNALS = 0.05  # of the jobs, whose last fault is a flipped bit in the journal
@@ -130,20 +136,23 @@ def plan(seed: int, number: int, kinds: Collection[Kind]) -> Plan:
     faults: list[Fault] = []
     for _ in range(chance.randint(LEAST, MOST)):
         (kind,) = chance.choices(usable, [_WEIGHTS[kind][0] for kind in usable])
-        faults.append(_fault(chance, kind, _roles(kind, strategy), is_first=not faults, pause_s=1.5))
+        roles = _roles(_WEIGHTS[kind][1], strategy)
+        faults.append(_fault(chance, kind, roles, is_first=not faults, pause_s=1.5))
     if Kind.FLIP_JOURNAL in kinds and chance.random() < JOURNALS:
         faults.append(Fault(Kind.FLIP_JOURNAL, Role.MASTER, 1.0, chance.random(), 0.0, chance.random()))
     return Plan(seed, number, strategy, tuple(faults))
 
 
-def pod_plan(seed: int, number: int) -> Plan:
+def pod_plan(seed: int, number: int, strategies: Sequence[Strategy] = POD_STRATEGIES) -> Plan:
     """The same for a job of pods: fewer faults, as a pod takes longer to come back than a process."""
     chance = random.Random(f"chaos of pods {seed} {number}")
+    strategy = strategies[number % len(strategies)]
     faults: list[Fault] = []
     for _ in range(POD_FAULTS):
         (kind,) = chance.choices(list(_POD_WEIGHTS), [weight for weight, _ in _POD_WEIGHTS.values()])
-        faults.append(_fault(chance, kind, _POD_WEIGHTS[kind][1], is_first=not faults, pause_s=8.0))
-    return Plan(seed, number, Strategy.PODS, tuple(faults))
+        roles = _roles(_POD_WEIGHTS[kind][1], strategy)
+        faults.append(_fault(chance, kind, roles, is_first=not faults, pause_s=8.0))
+    return Plan(seed, number, strategy, tuple(faults))
 
 
 def _fault(chance: random.Random, kind: Kind, roles: dict[Role, float], *, is_first: bool, pause_s: float) -> Fault:
@@ -154,6 +163,5 @@ def _fault(chance: random.Random, kind: Kind, roles: dict[Role, float], *, is_fi
     return Fault(kind, role, after_s, chance.random(), lasts_s, chance.random())
 
 
-def _roles(kind: Kind, strategy: Strategy) -> dict[Role, float]:
-    has_ps = strategy in (Strategy.HYBRID, Strategy.ASYNC)
-    return {role: weight for role, weight in _WEIGHTS[kind][1].items() if role is not Role.PS or has_ps}
+def _roles(weights: dict[Role, float], strategy: Strategy) -> dict[Role, float]:
+    return {role: weight for role, weight in weights.items() if role is not Role.PS or strategy in WITH_PS}

@@ -11,7 +11,8 @@ import pytest
 from tests.chaos import striking, table
 from tests.chaos.campaign import Campaign, CannotStrikeError, Turn
 from tests.chaos.job import Outcome
-from tests.chaos.schedule import Kind
+from tests.chaos.pods import PodCampaign
+from tests.chaos.schedule import POD_STRATEGIES, Kind, Strategy
 
 DONE = Outcome(
     3,
@@ -97,6 +98,16 @@ def test_kinds_that_are_new_strike_from_the_next_job_on(tmp_path: Path, monkeypa
     assert campaign.plan(1) == before
     assert {fault.kind for fault in campaign.plan(2).faults} == {Kind.KILL, Kind.FREEZE}
     assert Campaign(tmp_path, seed=3).plan(2) == campaign.plan(2)
+
+
+def test_strategies_that_are_new_in_a_campaign_of_pods_are_those_of_later_jobs(tmp_path: Path) -> None:
+    (tmp_path / "campaign.json").write_text(json.dumps({"seed": 3, "strategies": {"PODS": 0}}))
+    (tmp_path / "outcomes.jsonl").write_text(json.dumps(FAILED.__dict__) + "\n")
+    campaign = PodCampaign(tmp_path, seed=3)
+
+    assert {campaign.plan(number).strategy for number in (0, 1)} == {Strategy.PODS}
+    assert {campaign.plan(number).strategy for number in (2, 3, 4)} == set(POD_STRATEGIES)
+    assert json.loads((tmp_path / "campaign.json").read_text())["strategies"]["HYBRID_PODS"] == 2
 
 
 def test_a_campaign_is_not_gone_on_with_where_not_all_of_its_kinds_can_be_made(
