@@ -38,6 +38,18 @@ def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_
     assert job.digest() == calm.digest()
 
 
+def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(jobs: Jobs, tmp_path: Path) -> None:
+    options = ("--stall_timeout", "3", "--timing", "relaunch_s=0.05")
+    job = jobs.train("starting", 1, *options, model="deadlock", params=f"who={tmp_path / 'chosen'};at=1")
+    result = job.result()
+
+    assert (result["phase"], result["step"]) == ("succeeded", STEPS), job.story()
+    (lost,) = [event for event in job.events() if event["kind"] == "worker-lost"]
+    assert lost["worker"] == "worker-0"
+    assert "made no progress: is starting for" in lost["reason"] and "has stood still for" in lost["reason"]
+    assert "in wait_for_ever" in job.log("worker-0")
+
+
 @pytest.mark.slow
 def test_a_job_whose_new_workers_all_deadlock_fails_when_the_budget_is_spent(jobs: Jobs) -> None:
     job = jobs.train(

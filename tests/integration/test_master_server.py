@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any, cast
 
 import pytest
 
-from elasticdl.rpc.server import MasterServer, MasterService
-from elasticdl.spec import JobSpec, ModelSpec
+from elasticdl.errors import SpecError, is_of_the_machine
+from elasticdl.rpc.server import MasterServer, MasterService, why_unbound
+from elasticdl.spec import JobSpec, ModelSpec, SecuritySpec, WorkersSpec
 
 
 def test_a_server_that_nobody_stopped_and_that_serves_no_more_is_an_error() -> None:
@@ -24,6 +26,39 @@ def test_a_server_that_nobody_stopped_and_that_serves_no_more_is_an_error() -> N
 
     with pytest.raises(RuntimeError, match="ended by itself"):
         asyncio.run(serve())
+
+
+def test_an_address_of_another_machine_is_a_wrong_job() -> None:
+    with pytest.raises(
+        SpecError, match=r"workers\.address: expected an address of this machine .* '192\.0\.2\.7' \(Cannot"
+    ):
+        asyncio.run(_start("192.0.2.7"))
+
+
+def test_want_of_descriptors_for_the_port_is_no_wrong_job() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        problem = why_unbound("127.0.0.1", RuntimeError("grpc does not say"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert is_of_the_machine(problem)
+    assert not isinstance(why_unbound("127.0.0.1", RuntimeError("it is over")), SpecError), (
+        "a moment later there is one"
+    )
+
+
+async def _start(address: str) -> None:
+    spec = JobSpec(
+        name="job",
+        model=ModelSpec(definition="a.b"),
+        workers=WorkersSpec(address=address),
+        security=SecuritySpec(insecure=True),
+    )
+    server = MasterServer(cast("MasterService", _Service()), spec, "token", 1, None)
+    await server.start()
+    await server.stop(0.0)
 
 
 class _Service:

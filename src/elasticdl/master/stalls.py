@@ -80,8 +80,8 @@ def used_up(position: Position, limits: Limits) -> float:
             return max(since, position.still_s / limits.still_s)
         case pb.FIRST_STEP | pb.READING | pb.RECEIVING:
             return since
-        case pb.STARTING:
-            return min(since, NOTICED)  # nobody waits for it, and it may be downloading: told, never replaced
+        case pb.STARTING:  # it may download for hours, and is told of; one that stands still will never begin
+            return max(min(since, NOTICED), position.still_s / limits.slow_s)
     return 0.0  # it waits for others
 
 
@@ -125,9 +125,9 @@ def _is_elsewhere(position: Position, limits: Limits) -> bool:
 
 
 def due(job: Job, now: float) -> Event | None:
-    if not job.has_rounds:
-        return _lease_due(job, now)
     limits = current_limits(job)
+    if not job.has_rounds:
+        return _lease_due(job, limits, now)
     if not limits.still_s or not isinstance(job.ledger.phase, Pending | Running) or not _is_fleet_quiet(job):
         return None
     for worker in job.ledger.membership.here():
@@ -136,13 +136,18 @@ def due(job: Job, now: float) -> Event | None:
     return _round_due(job, limits, now)
 
 
-def _lease_due(job: Job, now: float) -> Event | None:
-    """In a job that works by leases alone a worker has `lease_s`: see `lease_expired`."""
+def _lease_due(job: Job, limits: Limits, now: float) -> Event | None:
+    """In a job that works by leases alone a worker has `lease_s`, once it has begun: see `lease_expired`."""
     lease_s = job.spec.timing.lease_s
     queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
     queues += [job.ledger.training.shards] if job.ledger.training is not None else []
     late = {lease.worker for queue in queues for lease in queue.overdue(now, NOTICED * lease_s)}
     for worker in job.ledger.membership.here():
+        position = _position(job, worker.id)
+        if position is not None and position.activity == pb.STARTING:
+            if (event := _judge(job, worker, limits, now)) is not None:
+                return event
+            continue
         if worker.id in late and not worker.stalled:
             return StallNoticed(worker.id, f"has reported no progress of its lease for {NOTICED * lease_s:.0f} s")
         if worker.stalled and worker.id not in late:
@@ -193,8 +198,10 @@ def _describe(position: Position, limits: Limits, job: Job) -> str:
     for_s, allowed_s = (position.still_s, limits.still_s) if is_still else (position.since_s, limits.slow_s)
     where = "has stood still" if is_still else _WORDS[pb.Activity.ValueType(position.activity)]
     step = f" in step {job.ledger.step}" if position.activity in (pb.COMPUTING, pb.READING) else ""
-    replaced = "" if position.activity == pb.STARTING else f"; {allowed_s:.0f} s are allowed"
-    return f"{where} for {for_s:.0f} s{step}{replaced}"
+    if position.activity == pb.STARTING:
+        still = f" and has stood still for {position.still_s:.0f} s" if position.still_s >= limits.still_s else ""
+        return f"{where} for {for_s:.0f} s{still}" + (f"; {allowed_s:.0f} s are allowed" if still else "")
+    return f"{where} for {for_s:.0f} s{step}; {allowed_s:.0f} s are allowed"
 
 
 def _round_due(job: Job, limits: Limits, now: float) -> Event | None:

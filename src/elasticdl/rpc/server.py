@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import grpc
 import grpc.aio
 
 from elasticdl import tls
-from elasticdl.errors import AccessDenied, ElasticDLError, SpecError
+from elasticdl.errors import AccessDenied, ElasticDLError, SpecError, is_of_the_machine
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.spec import JobSpec
@@ -99,9 +100,7 @@ class MasterServer:
                 bound = self._bind(server, f"{host}:{candidate}")
             except RuntimeError as exc:
                 if candidate == 0:
-                    raise SpecError(
-                        f"workers.address: expected an address of this machine to listen on, received {host!r} ({exc})"
-                    ) from exc
+                    raise why_unbound(host, exc) from exc
                 continue
             await server.start()
             self._server = server
@@ -122,6 +121,24 @@ class MasterServer:
     async def stop(self, grace_s: float) -> None:
         if self._server is not None:
             await self._server.stop(grace_s)
+
+
+def why_unbound(host: str, told: RuntimeError) -> Exception:
+    """grpc does not say why it could not bind: an address of others is a wrong job, want of descriptors will pass."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        with socket.create_server((host, 0), family=found[0][0]):
+            return OSError(f"{host}: {told}")  # it can be bound to by now
+    except socket.gaierror as exc:
+        may_pass = exc.errno in (socket.EAI_AGAIN, socket.EAI_MEMORY, socket.EAI_SYSTEM)
+        problem: OSError = exc
+    except OSError as exc:
+        may_pass, problem = is_of_the_machine(exc), exc
+    if may_pass:
+        return problem
+    return SpecError(
+        f"workers.address: expected an address of this machine to listen on, received {host!r} ({problem.strerror})"
+    )
 
 
 class _Door(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only

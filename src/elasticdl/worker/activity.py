@@ -38,12 +38,12 @@ class Sample(NamedTuple):
 
 
 class Activity:
-    """`begin` and `advance` are called by the training thread, `sample` by that of the heartbeats."""
+    """Made by the training thread, which calls `begin` and `advance`; `sample` is for that of the heartbeats."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._now: tuple[pb.Activity.ValueType, int] = (pb.STARTING, 0)  # what, and the how many-th change
-        self._thread = 0
+        self._thread = threading.get_ident()
         self._seen: tuple[pb.Activity.ValueType, int] = self._now
         self._stack: Stack = ()
         self._cpu_s = 0.0

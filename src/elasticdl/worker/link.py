@@ -20,7 +20,7 @@ from elasticdl.errors import MasterUnreachable
 from elasticdl.ps.fleet import Fleet
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.session import WorkerSession, end_process
-from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
 from elasticdl.worker.activity import Activity
@@ -61,9 +61,8 @@ class Link:
             cpu_capability=cpu_capability,
         )  # fmt: skip
         self._heartbeat = pb.Heartbeat(step=NO_STATE)
-        self.activity = Activity()  # of the training thread, in a job that trains in rounds
-        has_rounds = spec.kind in (JobKind.TRAINING, JobKind.SCRIPT) and not spec.trains_by_leases
-        self._watches = has_rounds and spec.timing.stall_s > 0
+        self.activity = Activity()  # of the training thread; of one that works by leases, until it is ready
+        self._watches = spec.timing.stall_s > 0
         self.losses = Losses()  # of a job that trains in rounds: reported by its first worker, and by all at the end
         self._reported_at = 0.0
         self._reporting = threading.Lock()  # what was taken from the curve first is sent first
@@ -99,6 +98,8 @@ class Link:
     # ---- said by this worker
 
     def ready(self) -> None:
+        if self.activity.current == pb.STARTING:
+            self.activity.begin(pb.WAITING)
         self._hello.ready = True
         self._session.send(pb.WorkerMessage(ready=pb.Ready()))
 

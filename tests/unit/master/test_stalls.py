@@ -13,7 +13,7 @@ from elasticdl.master.actions import Action, WriteEntry
 from elasticdl.master.membership import WorkerState
 from elasticdl.master.stalls import NOTICED, SLOW, Limits, Position, limits_of, used_up
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.spec import TimingSpec, WorkerId
+from elasticdl.spec import JobKind, TimingSpec, WorkerId
 from tests.unit.master.driver import Driver, job_spec, launched, noted, running, sent, signalled
 
 STALL_S = 60.0
@@ -135,12 +135,36 @@ def test_a_newcomer_whose_state_does_not_come_is_replaced_and_the_round_planned_
     assert not driver.newest.forced, "nobody else is disturbed"
 
 
-def test_one_that_starts_for_long_is_told_of_and_left_alone() -> None:
+def test_one_that_starts_for_long_and_moves_is_told_of_and_left_alone() -> None:
     driver = training(2)
     driver.do(ev.ScaleAsked(3))
     driver.greet("worker-2")
-    assert noted(beat(driver, "worker-2", pb.STARTING, 200.0, 200.0, seat=0)) == ["worker-stalled"]
-    assert not beat(driver, "worker-2", pb.STARTING, 1e6, 1e6, seat=0)
+    (reason,) = reasons(beat(driver, "worker-2", pb.STARTING, 200.0, 1.0, seat=0), "worker-stalled")
+    assert reason.startswith("is starting for 200 s; its stacks are in")
+    assert not beat(driver, "worker-2", pb.STARTING, 1e6, 300.0, seat=0)
+
+
+def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_be_there() -> None:
+    driver = training(1)
+    driver.exit("worker-0", signal=9)
+    driver.greet("worker-1")
+    (reason,) = reasons(beat(driver, "worker-1", pb.STARTING, 181.0, 181.0, seat=0), "worker-stalled")
+    assert reason.startswith(
+        "is starting for 181 s and has stood still for 181 s; 360 s are allowed; its stacks are in"
+    )
+    actions = beat(driver, "worker-1", pb.STARTING, 361.0, 361.0, seat=0)
+    assert signalled(actions) == [("worker-1", signal.SIGKILL)]
+    driver.exit("worker-1", signal=9)
+    assert launched(driver.wait(5.0)) == ["worker-2"]
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() -> None:
+    driver = Driver(job_spec(kind=JobKind.EVALUATION, wish=1, timing=TIMING))
+    driver.greet("worker-0")
+    assert noted(beat(driver, "worker-0", pb.STARTING, 1e6, 1.0, seat=0)) == ["worker-stalled"]
+    assert not beat(driver, "worker-0", pb.STARTING, 1e6, 300.0, seat=0)
+    assert signalled(beat(driver, "worker-0", pb.STARTING, 1e6, 361.0, seat=0)) == [("worker-0", signal.SIGKILL)]
 
 
 def test_nobody_is_blamed_while_rows_are_restored() -> None:
@@ -276,7 +300,7 @@ def test_nobody_is_replaced_before_the_floor_and_a_multiple_of_the_usual_step(
     assert limits.still_s >= stall_steps * slow_step_s
     if used_up(position, limits) >= 1.0:
         assert max(position.since_s, position.still_s) >= limits.still_s
-        assert position.activity not in (pb.EXCHANGING, pb.WAITING, pb.ENTERING, pb.UNKNOWN, pb.STARTING)
+        assert position.activity not in (pb.EXCHANGING, pb.WAITING, pb.ENTERING, pb.UNKNOWN)
         assert not position.is_paused
 
 
