@@ -150,7 +150,8 @@ class Campaign:
             if not outcome.problem:
                 self._forget(number)
             with turn.lock, self._outcomes.open("a") as file:
-                file.write(json.dumps(asdict(outcome)).replace(f"{self.directory}/", "") + "\n")  # for any machine
+                line = json.dumps(asdict(outcome)).replace(f"{self.directory}/", "").replace(f"{ROOT}/", "")
+                file.write(line + "\n")  # for any machine
             turn.add(outcome)
             how = f"FAILED: {outcome.problem}" if outcome.problem else outcome.ending
             tell(
