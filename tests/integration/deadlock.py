@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterable
@@ -17,12 +18,15 @@ from torch import Tensor, nn
 
 
 class Deadlocking(nn.Module):
-    """In forward pass number `at` of a process. `who`: all, others (than worker-0), or the first to make the file."""
+    """In forward pass number `at` of a process. `who`: all, others (than worker-0), or the first to make the file.
 
-    def __init__(self, slow: str, pause_s: float, who: str, at: int) -> None:
+    `native`: in native code that does not let go of the interpreter, so that no thread of the process goes on.
+    """
+
+    def __init__(self, slow: str, pause_s: float, who: str, at: int, native: bool) -> None:
         super().__init__()
         self.net = tiny.forward(slow, pause_s)
-        self._who, self._left = who, at
+        self._who, self._left, self._native = who, at, native
 
     def forward(self, features: Tensor) -> Tensor:
         self._left -= 1
@@ -42,6 +46,10 @@ class Deadlocking(nn.Module):
         return True
 
     def wait_for_ever(self) -> None:
+        if self._native:
+            library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+            for _ in range(2):  # no signal interrupts the second time
+                library.pthread_mutex_lock(mutex)
         lock, is_held = threading.Lock(), threading.Event()
 
         def hold() -> None:
@@ -54,8 +62,8 @@ class Deadlocking(nn.Module):
         lock.acquire()
 
 
-def forward(slow: str = "", pause_s: float = 0.02, who: str = "all", at: int = 40) -> nn.Module:
-    return Deadlocking(slow, pause_s, who, at)
+def forward(slow: str = "", pause_s: float = 0.02, who: str = "all", at: int = 40, native: bool = False) -> nn.Module:
+    return Deadlocking(slow, pause_s, who, at, native)
 
 
 def optimizer(parameters: Iterable[Tensor], lr: float = 0.01) -> torch.optim.Optimizer:

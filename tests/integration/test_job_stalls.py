@@ -50,6 +50,20 @@ def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(
     assert "in wait_for_ever" in job.log("worker-0")
 
 
+def test_a_job_whose_only_worker_deadlocks_with_the_interpreter_in_its_hands_goes_on_with_another(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    options = ("--stall_timeout", "3", "--timing", "relaunch_s=0.05", "--checkpoint_steps", "5")
+    job = jobs.train("native", 1, *options, model="deadlock", params=f"who={tmp_path / 'chosen'};at=60;native=true")
+    result = job.result()
+
+    assert (result["phase"], result["step"]) == ("succeeded", STEPS), job.story()
+    (lost,) = [event for event in job.events() if event["kind"] == "worker-lost"]
+    assert lost["worker"] == "worker-0"
+    assert "made no progress: has sent no heartbeat for" in lost["reason"]
+    assert "in wait_for_ever" in job.log("worker-0")
+
+
 @pytest.mark.slow
 def test_a_job_whose_new_workers_all_deadlock_fails_when_the_budget_is_spent(jobs: Jobs) -> None:
     job = jobs.train(

@@ -27,21 +27,22 @@ def silent(job: Job, now: float) -> WorkerFellSilent | None:
     return None
 
 
-def _heard_at(job: Job, worker: Worker) -> float:
+def heard_at(job: Job, worker: Worker) -> float:
+    """Since when it is silent."""
     # After a restart of the master its workers need a moment to find it again.
     return max(job.seen.heard_at.get(worker.id, 0.0), job.seen.since + job.spec.timing.silence_s)
 
 
 def _in_round(job: Job, worker: Worker, now: float) -> str:
     timing = job.spec.timing
-    heard_at = _heard_at(job, worker)
-    quiet_s = now - heard_at
+    since = heard_at(job, worker)
+    quiet_s = now - since
     if quiet_s < timing.silence_s or not _is_awaited(job, worker, now):
         return ""
     # Steps that ended before it fell silent are told by the others up to a heartbeat and a step later.
     beat = job.seen.beats.get(worker.id)
     echo_s = 2 * timing.heartbeat_s + (beat.step_s if beat else 0.0)
-    is_stale = job.seen.advanced_at <= heard_at + echo_s
+    is_stale = job.seen.advanced_at <= since + echo_s
     is_long_ago = now - job.seen.advanced_at >= timing.silence_s + echo_s
     return f"silent for {quiet_s:.2f} s while no step ended" if is_stale or is_long_ago else ""
 
@@ -55,7 +56,7 @@ def _is_awaited(job: Job, worker: Worker, now: float) -> bool:
     silence_s = job.spec.timing.silence_s
     others = [holder for holder in job.holders_here() if holder.id != worker.id]
     for other in others:
-        is_heard = now - _heard_at(job, other) < silence_s
+        is_heard = now - heard_at(job, other) < silence_s
         if is_heard and now - job.seen.awake_since.get(other.id, now) >= silence_s:
             return True
     return not others and worker.external and not worker.connected
@@ -63,10 +64,10 @@ def _is_awaited(job: Job, worker: Worker, now: float) -> bool:
 
 def _outside(job: Job, worker: Worker, now: float) -> str:
     timing = job.spec.timing
-    quiet_s = now - _heard_at(job, worker)
+    quiet_s = now - heard_at(job, worker)
     if worker.external and not worker.connected:
         return f"its connection broke {quiet_s:.2f} s ago" if quiet_s >= timing.silence_s else ""
     if worker.connected and worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
-        # Imports and compilers may hold everything up for long; the process itself is watched.
+        # Imports and compilers may hold everything up for long; for how long the watchdog knows (stalls.py).
         return ""
     return f"silent for {quiet_s:.2f} s" if quiet_s >= _PATIENCE * timing.silence_s else ""

@@ -5,7 +5,9 @@ all-reduce everybody waits for one: whoever is in the exchange has arrived, so w
 of it. First people are told, and the worker writes its stacks into its log. If it does not go on it is replaced. Where
 all have arrived and the exchange does not end, or a round is not entered, the round is planned anew.
 
-What may take long says so: `pause` in the heartbeat is a reason to wait for as long as it takes.
+What may take long says so: `pause` in the heartbeat is a reason to wait for as long as it takes. Who sends no
+heartbeats any more (it is frozen, or deadlocked in native code that holds the interpreter's lock) is lost at once where
+others are there to go on (silence.py), and has as long as who moves where nobody is.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from elasticdl.master.lifecycle import lose
 from elasticdl.master.membership import Cause, Worker, WorkerState
 from elasticdl.master.phase import Pending, Running
 from elasticdl.master.rounds import Round
+from elasticdl.master.silence import heard_at
 from elasticdl.master.training import expel
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import WorkerId
+from elasticdl.stacks import DUMP_SIGNAL
 
 Actions = list[Action]
 
@@ -143,9 +147,8 @@ def _lease_due(job: Job, limits: Limits, now: float) -> Event | None:
     queues += [job.ledger.training.shards] if job.ledger.training is not None else []
     late = {lease.worker for queue in queues for lease in queue.overdue(now, NOTICED * lease_s)}
     for worker in job.ledger.membership.here():
-        position = _position(job, worker.id)
-        if position is not None and position.activity == pb.STARTING:
-            if (event := _judge(job, worker, limits, now)) is not None:
+        if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
+            if limits.still_s and (event := _judge(job, worker, limits, now)) is not None:
                 return event
             continue
         if worker.id in late and not worker.stalled:
@@ -180,17 +183,23 @@ def _position(job: Job, worker: WorkerId) -> Position | None:
 
 
 def _judge(job: Job, worker: Worker, limits: Limits, now: float) -> Event | None:
-    position = _position(job, worker.id)
-    if position is None or not worker.connected or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
+    if not worker.greeted_pid or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
         return None
     if worker.hung_at and now - worker.hung_at >= limits.still_s:
         return WorkerStalled(worker.id, f"has asked for nothing for {now - worker.hung_at:.0f} s since a lease expired")
-    used = used_up(position, limits)
+    position = _position(job, worker.id)
+    used, reason = (quiet_s := now - heard_at(job, worker)) / limits.slow_s, ""
+    if used >= NOTICED:
+        reason = f"has sent no heartbeat for {quiet_s:.0f} s; {limits.slow_s:.0f} s are allowed"
+    elif position is None or not worker.connected:
+        return None
+    elif (used := used_up(position, limits)) >= NOTICED:
+        reason = _describe(position, limits, job)
+    if worker.stalled and not reason:
+        return StallEnded(worker.id)
     if worker.stalled:
-        if used < NOTICED:
-            return StallEnded(worker.id)
-        return WorkerStalled(worker.id, _describe(position, limits, job)) if used >= 1.0 else None
-    return StallNoticed(worker.id, _describe(position, limits, job)) if used >= NOTICED else None
+        return WorkerStalled(worker.id, reason) if used >= 1.0 else None
+    return StallNoticed(worker.id, reason) if reason else None
 
 
 def _describe(position: Position, limits: Limits, job: Job) -> str:
@@ -236,7 +245,10 @@ def noticed(job: Job, event: StallNoticed, now: float) -> Actions:
     note = job.note(
         now, "worker-stalled", worker=worker.id, reason=f"{event.reason}; its stacks are in {job.log_of(worker.id)}"
     )
-    return [note, send(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
+    actions: Actions = [note, send(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
+    if job.spec.cluster is None and now - heard_at(job, worker) >= job.spec.timing.silence_s:
+        actions.append(SignalWorker(worker.id, DUMP_SIGNAL))  # it reads nothing; faulthandler needs no interpreter
+    return actions
 
 
 def stall_ended(job: Job, event: StallEnded, now: float) -> Actions:

@@ -14,6 +14,7 @@ from elasticdl.master.membership import WorkerState
 from elasticdl.master.stalls import NOTICED, SLOW, Limits, Position, limits_of, used_up
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, TimingSpec, WorkerId
+from elasticdl.stacks import DUMP_SIGNAL
 from tests.unit.master.driver import Driver, job_spec, launched, noted, running, sent, signalled
 
 STALL_S = 60.0
@@ -172,6 +173,36 @@ def test_nobody_is_blamed_while_rows_are_restored() -> None:
     driver.state.job.ledger.fleet.task = ev.PsEvent.__args__[-2]("restore", 2, "ps-0", "ps-0", (), "")
     driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, since_s=1e6, still_s=1e6))
     assert stalls.due(driver.state.job, driver.now) is None
+
+
+def test_the_only_worker_that_sends_no_heartbeats_is_told_of_then_replaced() -> None:
+    driver = training(1)
+    beat(driver, "worker-0", pb.COMPUTING, 1.0)
+    assert not noted(driver.wait(170.0))
+    actions = driver.wait(15.0)
+    (reason,) = reasons(actions, "worker-stalled")
+    assert reason.startswith("has sent no heartbeat for 184 s; 360 s are allowed; its stacks are in")
+    assert signalled(actions) == [("worker-0", DUMP_SIGNAL)]
+    assert not signalled(driver.wait(170.0))
+    assert signalled(driver.wait(10.0)) == [("worker-0", signal.SIGKILL)]
+    assert "made no progress: has sent no heartbeat for 364 s" in driver.worker("worker-0").reason
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_the_only_worker_that_is_heard_again_goes_on() -> None:
+    driver = training(1)
+    beat(driver, "worker-0", pb.COMPUTING, 1.0)
+    driver.wait(200.0)
+    assert noted(beat(driver, "worker-0", pb.COMPUTING, 2.0)) == ["worker-went-on"]
+    assert not noted(driver.wait(100.0))
+
+
+def test_a_master_that_was_away_or_held_up_counts_no_silence() -> None:
+    driver = training(1)
+    beat(driver, "worker-0", pb.COMPUTING, 1.0)
+    driver.now += 1e6
+    driver.state.job.seen.excuse(driver.now)
+    assert not noted(driver.do())
 
 
 # ---- all of them
