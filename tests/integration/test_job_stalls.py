@@ -117,6 +117,22 @@ def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) 
     job.wait_gone()
 
 
+def test_a_launcher_that_stands_still_is_replaced_and_launches_again(jobs: Jobs) -> None:
+    job = jobs.train("frozen-launcher", 2, "--timing", "master_s=3", slow=True)
+    pids = job.wait_members(2, step=2)
+    launcher = job.record().launcher
+    os.kill(launcher.pid, signal.SIGSTOP)
+    os.kill(pids["worker-1"], signal.SIGKILL)
+
+    until("another launcher", lambda: job.record().launcher.pid != launcher.pid, 60.0, tell=job.story)
+    job.wait_members(2)
+    job.hurry()
+    result = job.result()
+    assert (result["phase"], result["master_restarts"]) == ("succeeded", 0), job.story()
+    assert "the launcher has answered nothing for 3 s: it is killed and replaced" in job.log("master")
+    job.wait_gone()
+
+
 @pytest.mark.slow
 def test_a_master_writes_its_stacks_when_asked_and_goes_on(jobs: Jobs) -> None:
     job = jobs.train("asked-master", 1, slow=True)

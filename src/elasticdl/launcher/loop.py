@@ -133,6 +133,7 @@ class Loop:
                     child.signal(document["signal"])
             case "alive":
                 self._vigil.hear(time.monotonic(), float(document["limit_s"]))
+                self._tell({"event": "alive"})
             case "over":
                 self._over(document["exit_code"], document.get("grace_s"))
             case unknown:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from elasticdl import stacks
 from elasticdl.launcher import living
 from elasticdl.launcher.child import Child
 from elasticdl.launcher.interface import Running
 from elasticdl.launcher.link import MASTER
+from elasticdl.launcher.record import Record, start_ticks
 from elasticdl.spec.directory import JobDirectory
 
 PASSED_FD = 3
@@ -51,6 +53,16 @@ def adopt(directory: JobDirectory, run: int, *, master: str = MASTER) -> socket.
         arguments = ["--run", str(run), "--adopt", "--master-pid", str(os.getpid()), "--master-fd", str(PASSED_FD)]
         _spawn(directory, [*arguments, "--master", master], theirs.fileno(), os.environ)
     return ours
+
+
+def kill_launcher(directory: JobDirectory) -> None:
+    """For a master whose launcher hangs: the next one finds the lock of the directory free. Not under a debugger."""
+    record = Record.load(directory.launcher)
+    if record is not None and start_ticks(record.launcher.pid) == record.launcher.start_ticks:
+        if stacks.is_traced(record.launcher.pid):
+            return
+        with suppress(ProcessLookupError):
+            os.kill(record.launcher.pid, signal.SIGKILL)
 
 
 def end_leftovers(directory: JobDirectory, reason: str, timeout_s: float = END_S) -> list[Running]:

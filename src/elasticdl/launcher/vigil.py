@@ -1,14 +1,15 @@
-"""Whether the master's loop still turns: it says so once a second. Pure: time is an argument.
+"""Whether the loop of a master, or of a launcher, still turns: each says so to the other once a second. Pure: time is
+an argument.
 
 A master that replays a long journal has not begun to turn, and is not watched. Nor does the time count in which the
-launcher itself was held up: what the master said meanwhile may not be read yet.
+one who watches was held up: what the other said meanwhile may not be read yet.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-LOOKS = 8  # in the time a master has
+LOOKS = 8  # in the time it has
 
 
 class Finding(Enum):
@@ -18,7 +19,7 @@ class Finding(Enum):
 
 
 class Vigil:
-    """Of one master, from the first time it said that its loop turns."""
+    """Over one master or launcher, from the first time it said that its loop turns."""
 
     def __init__(self) -> None:
         self._limit_s = 0.0

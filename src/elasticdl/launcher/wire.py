@@ -9,6 +9,7 @@ then as it happens:
                                                                      code and signal null: nobody could know
     {"event": "detached"}                                            the attached command line is gone
     {"event": "stop", "why"}                                         the job is to stop, with a checkpoint
+    {"event": "alive"}                                               the answer to the same command
 master to launcher:
     {"command": "launch", "replica", "role", "argv", "environ"}
     {"command": "signal", "replica", "signal"}

@@ -107,7 +107,8 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     if cluster is not None:
         tasks += cluster.attend(loop)
     elif arguments.launcher_fd is not None:
-        link = LauncherLink(socket.socket(fileno=arguments.launcher_fd), lambda: _adopt(directory, run), loop.submit)
+        end = socket.socket(fileno=arguments.launcher_fd)
+        link = LauncherLink(end, lambda: _adopt(directory, run), lambda: _kill_launcher(directory), loop.submit)
         loop.performer.launcher = link
         tasks.append(asyncio.create_task(link.run()))
         if spec.timing.master_s:
@@ -156,6 +157,12 @@ def _adopt(directory: JobDirectory, run: int) -> socket.socket:
     from elasticdl.launcher import process
 
     return process.adopt(directory, run)
+
+
+def _kill_launcher(directory: JobDirectory) -> None:
+    from elasticdl.launcher import process
+
+    process.kill_launcher(directory)
 
 
 async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]], refused_s: float) -> None:

@@ -6,26 +6,35 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
+from elasticdl.launcher.vigil import LOOKS, Finding, Vigil
 from elasticdl.master import events as ev
 
 _log = logging.getLogger(__name__)
 _LINE_BYTES = 1 << 24
 _ADOPT_PAUSE_S = 1.0
-_ALIVE_S, _BEATS = 1.0, 8  # between two words that the loop turns; at least so many in the time it has
+_ALIVE_S = 1.0  # between two words that the loop turns
 
 
 class LauncherLink:
-    """Speaks with one launcher after another: when one dies, `adopt` starts the next."""
+    """Speaks with one launcher after another: when one dies, `adopt` starts the next. `kill` ends one that hangs."""
 
     def __init__(
-        self, end: socket.socket, adopt: Callable[[], socket.socket], on_event: Callable[[ev.Event], None]
+        self,
+        end: socket.socket,
+        adopt: Callable[[], socket.socket],
+        kill: Callable[[], None],
+        on_event: Callable[[ev.Event], None],
     ) -> None:
         self._end = end
         self._adopt = adopt
+        self._kill = kill
         self._on_event = on_event
+        self._vigil = Vigil()  # over the launcher
+        self._limit_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
 
     def command(self, **document: Any) -> None:
@@ -44,6 +53,7 @@ class LauncherLink:
         """Read until cancelled."""
         end = self._end
         while True:
+            self._vigil = Vigil()
             reader, self._writer = await asyncio.open_connection(sock=end, limit=_LINE_BYTES)
             await self._read(reader)
             self._writer.close()
@@ -53,15 +63,26 @@ class LauncherLink:
             end = self._adopt()
 
     async def beat(self, limit_s: float) -> None:
-        """Tell the launcher that the loop turns, until cancelled: one that is silent for `limit_s` is killed."""
+        """Tell the launcher that the loop turns, until cancelled, and look whether it answers.
+
+        Either kills the other where it is silent for `limit_s`.
+        """
+        self._limit_s = limit_s
         while True:
             self.command(command="alive", limit_s=limit_s)
-            await asyncio.sleep(min(_ALIVE_S, limit_s / _BEATS))
+            if self._vigil.look(time.monotonic()) is Finding.STALLED:
+                _log.error("the launcher has answered nothing for %g s: it is killed and replaced", limit_s)
+                self._vigil = Vigil()
+                self._kill()
+            await asyncio.sleep(min(_ALIVE_S, limit_s / LOOKS))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
-                if (event := parse(json.loads(line))) is not None:
+                document = json.loads(line)
+                if document["event"] == "alive":
+                    self._vigil.hear(time.monotonic(), self._limit_s)
+                elif (event := parse(document)) is not None:
                     self._on_event(event)
         except ConnectionError:
             return

@@ -174,7 +174,7 @@ class TimingSpec(Part):
     # moves but comes to no step has several times as long.
     stall_s: SecondsOrOff = 300.0  # 0: never
     stall_steps: Positive = 20
-    master_s: SecondsOrOff = 60.0  # a master whose loop stands still for so long is replaced; 0: never
+    master_s: SecondsOrOff = 60.0  # a master or launcher whose loop stands still for so long is replaced; 0: never
     orphan_s: Seconds = 600.0  # a worker whose master has been away for so long keeps its state on disk and ends
 
     @property
