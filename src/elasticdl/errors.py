@@ -34,6 +34,7 @@ ElasticDLError
 from __future__ import annotations
 
 import errno
+from typing import TypeGuard
 
 
 class ElasticDLError(Exception):
@@ -194,3 +195,8 @@ def is_of_the_machine(problem: BaseException | None) -> bool:
             return True
         problem = problem.__cause__
     return False
+
+
+def is_wrong_job(problem: BaseException) -> TypeGuard[SpecError]:
+    """Whether to start it again, later or elsewhere, cannot help."""
+    return isinstance(problem, SpecError) and not is_of_the_machine(problem)

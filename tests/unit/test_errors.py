@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from elasticdl.errors import DataError, ModelError, SpecError, is_of_the_machine
+from elasticdl.errors import DataError, ModelError, PermanentError, SpecError, is_of_the_machine, is_wrong_job
 
 
 def raised(cause: Exception) -> SpecError:
@@ -22,6 +22,7 @@ def raised(cause: Exception) -> SpecError:
 @pytest.mark.parametrize("cause", [OSError(errno.EMFILE, ""), OSError(errno.EIO, ""), MemoryError()])
 def test_a_function_that_found_no_descriptor_or_memory_is_not_wrong(cause: Exception) -> None:
     assert is_of_the_machine(raised(cause))
+    assert not is_wrong_job(raised(cause))
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,4 @@ def test_a_function_that_found_no_descriptor_or_memory_is_not_wrong(cause: Excep
 def test_any_other_error_is_the_jobs_own(cause: Exception) -> None:
     assert not is_of_the_machine(raised(cause))
     assert not is_of_the_machine(DataError("wrong"))
+    assert is_wrong_job(DataError("wrong")) and not is_wrong_job(PermanentError("no use"))

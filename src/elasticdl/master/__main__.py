@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl import descriptors, log, signals, stacks, tls, vital
-from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError, StateDamaged
+from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, StateDamaged, is_of_the_machine, is_wrong_job
 from elasticdl.launcher.issuer import read_authority
 from elasticdl.master import events as ev
 from elasticdl.master import resuming
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
 
             pods.refuse(spec, exc)
         vital.leave_reason(str(exc))
-        return exc.exit_code
+        return 1 if is_of_the_machine(exc) else exc.exit_code
     except Exception as exc:
         logging.getLogger("elasticdl").exception("the master cannot go on")
         vital.leave_reason(f"{type(exc).__name__}: {exc}")
@@ -80,7 +80,7 @@ def _is_final(problem: ElasticDLError) -> bool:
     """Whether no later master could do better. What the API of a cluster refuses today it may grant tomorrow."""
     from elasticdl.kube.errors import ApiError
 
-    return isinstance(problem, SpecError | PermanentError) and not isinstance(problem, ApiError)
+    return (is_wrong_job(problem) or isinstance(problem, PermanentError)) and not isinstance(problem, ApiError)
 
 
 async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None:

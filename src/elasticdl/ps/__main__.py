@@ -11,7 +11,7 @@ import traceback
 import zmq
 
 from elasticdl import descriptors, log, stacks, vital
-from elasticdl.errors import ElasticDLError, PermanentError, SpecError
+from elasticdl.errors import ElasticDLError, PermanentError, is_wrong_job
 from elasticdl.ps.fleet import Fleet
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.keeper import Keeper
@@ -106,9 +106,9 @@ def beat(holdings: Holdings, server: Server) -> pb.PsBeat:
 
 def _failed(link: Link, exc: Exception) -> int:
     _log.error("%s", "".join(traceback.format_exception(exc)))
-    is_wrong = isinstance(exc, SpecError)
+    is_wrong = is_wrong_job(exc)
     message = str(exc) if isinstance(exc, ElasticDLError) else f"{type(exc).__name__}: {exc}"
-    link.failure(message, wrong_job=is_wrong, permanent=isinstance(exc, SpecError | PermanentError))
+    link.failure(message, wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
     link.close(message)
     return 2 if is_wrong else 1
 

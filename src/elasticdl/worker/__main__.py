@@ -12,7 +12,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from elasticdl import descriptors, log, stacks, vital
-from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, SpecError, is_of_the_machine
+from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, is_wrong_job
 from elasticdl.signals import on_terminate
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
@@ -60,7 +60,7 @@ def _work(env: WorkerEnv, spec: JobSpec) -> int:
     except DataUnavailable as exc:  # before it trained: others may have read what they need, and their state is kept
         return _failed(line, str(exc), wrong_job=False, permanent=False)
     except ElasticDLError as exc:
-        is_wrong = isinstance(exc, SpecError) and not is_of_the_machine(exc)
+        is_wrong = is_wrong_job(exc)
         return _failed(line, str(exc), wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
     except Exception as exc:
         _log.error("%s", traceback.format_exc())

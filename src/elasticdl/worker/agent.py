@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from elasticdl.errors import RunOver, SpecError
+from elasticdl.errors import RunOver, SpecError, is_wrong_job
 from elasticdl.launcher.child import inherited
 from elasticdl.model import script_source
 from elasticdl.rpc import elasticdl_pb2 as pb
@@ -237,7 +237,7 @@ def run_agent(env: WorkerEnv, spec: JobSpec) -> int:
     try:
         reason = agent.run()
     except SpecError as exc:
-        return _fail(agent, str(exc), wrong_job=True)
+        return _fail(agent, str(exc), wrong_job=is_wrong_job(exc))
     except OSError as exc:  # no port, no memory for another process
         return _fail(agent, f"the script cannot be started: {exc}", wrong_job=False)
     _log.info("farewell: %s", reason)

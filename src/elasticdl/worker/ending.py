@@ -13,8 +13,8 @@ from elasticdl.errors import (
     DataUnavailable,
     ElasticDLError,
     LossNotFinite,
-    SpecError,
     TransientError,
+    is_wrong_job,
 )
 from elasticdl.worker.assembly import Assembly, Line
 
@@ -95,7 +95,7 @@ def fail(line: Line, assembly: Assembly, exc: ElasticDLError) -> None:
     if not assembly.engine.has_whole_state:
         raise exc
     is_unavailable = isinstance(exc, DataUnavailable)  # as a database that was waited for in vain: no wrong job
-    line.link.failure(str(exc), wrong_job=isinstance(exc, SpecError) and not is_unavailable, permanent=True)
+    line.link.failure(str(exc), wrong_job=is_wrong_job(exc) and not is_unavailable, permanent=True)
     _keep_when_asked(line, assembly)
 
 

@@ -12,7 +12,7 @@ from elasticdl.data.mode import Mode
 from elasticdl.data.open import open_source
 from elasticdl.data.plan import plan_of
 from elasticdl.data.skipping import BadRecords
-from elasticdl.errors import ElasticDLError, LossNotFinite, PermanentError, SpecError
+from elasticdl.errors import DataUnavailable, ElasticDLError, LossNotFinite, PermanentError, SpecError, is_wrong_job
 from elasticdl.model import tensors
 from elasticdl.model.compiled import check_compiles_parts, make_eager, original
 from elasticdl.model.contract import Contract
@@ -73,10 +73,10 @@ def train(line: Line) -> str:
     except LossNotFinite as exc:
         give_up(line, assembly, exc)
         return "the loss is not finite"
-    except SpecError as exc:
-        fail(line, assembly, exc)
-        return str(exc)
     except Exception as exc:
+        if isinstance(exc, DataUnavailable) or is_wrong_job(exc):
+            fail(line, assembly, exc)
+            return str(exc)
         if not isinstance(exc, PermanentError):
             keep_before_crash(line, assembly, exc)
         raise

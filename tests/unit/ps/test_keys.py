@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
-from elasticdl.errors import SpecError
+from elasticdl.errors import SpecError, is_wrong_job
 from elasticdl.ps import keys
 from elasticdl.ps.keys import Keys
 from elasticdl.spec.job import JobSpec, ModelSpec, SecuritySpec
@@ -43,6 +44,19 @@ def test_a_file_that_holds_no_keys_is_refused(tmp_path: Path, text: str) -> None
 def test_missing_keys_are_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"ps-keys\.json: expected the keys of the job's ps: No such file"):
         Keys.read(tmp_path / "ps-keys.json")
+
+
+def test_keys_that_cannot_be_read_for_want_of_descriptors_make_no_wrong_job(tmp_path: Path) -> None:
+    path, limits = tmp_path / "keys.json", resource.getrlimit(resource.RLIMIT_NOFILE)
+    Keys.make().write(path)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(SpecError) as caught:
+            Keys.read(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert not is_wrong_job(caught.value)
 
 
 def test_a_job_that_asks_for_security_has_the_same_keys_everywhere(tmp_path: Path) -> None:
