@@ -14,6 +14,7 @@ import asyncio
 import gc
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ from elasticdl.rpc import methods, security
 from elasticdl.rpc.server import Link, MasterServer
 from elasticdl.rpc.session import WorkerSession
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, WorkerId, WorkersSpec
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.table import Row, show, write
@@ -70,6 +71,9 @@ class NaiveQueue:
         self._next = 0
         self._leased: set[int] = set()
 
+    async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply:
+        return pb.EnrollReply()
+
     async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
         async for message in messages:
             if message.sequence:
@@ -100,7 +104,7 @@ async def serve_naive(root: Path) -> None:
     directory = JobDirectory(root)
     server = MasterServer(NaiveQueue(), directory.load_spec(), directory.load_token(), directory.run, None)
     address = await server.start()
-    write_private(directory.master, json.dumps({"address": address, "pid": os.getpid()}))
+    write_json(directory.master, {"address": address, "pid": os.getpid()})
     await asyncio.Event().wait()
 
 
@@ -123,6 +127,8 @@ def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
         sessions: list[WorkerSession] = []
         try:
             while read_json(directory.master) is None:
+                if server.poll() is not None:
+                    raise SystemExit(f"error: {shlex.join(argv)} ended with {server.returncode} before it served")
                 time.sleep(0.01)
             for number in range(WORKERS):
                 sessions.append(_session(directory, number))
