@@ -8,10 +8,12 @@ trained is replaced after a pause (`timing.relaunch_s`, one second), which here 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, POD, STATEFUL_SET
@@ -102,7 +104,9 @@ def place(kube: Kube, namespace: str) -> Iterator[Api]:
     kube.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=100s")
     kube.open_namespace(namespace)
     try:
-        with Api.connect() as api:
+        with mock.patch.dict(os.environ, kube.environ):
+            api = Api.connect()
+        with api:
             yield api
     finally:
         kube.kubectl("delete", "elasticjobs", "--all", f"--namespace={namespace}", "--wait=false", check=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tiny import Net, custom_data_reader, dataset_fn, loss, optimizer  # noqa: F401
+import tiny
+from tiny import custom_data_reader, dataset_fn, loss, optimizer  # noqa: F401
 from torch import nn
 
 _eaten: list[bytearray] = []
@@ -11,4 +12,4 @@ _eaten: list[bytearray] = []
 def forward(slow: str = "", pause_s: float = 0.0, megabytes: int = 0) -> nn.Module:
     # Written to, page by page: memory that is only reserved is none.
     _eaten.append(bytearray(b"\x01") * (megabytes << 20))
-    return Net(slow, pause_s, failing=False)
+    return tiny.forward(slow, pause_s)
