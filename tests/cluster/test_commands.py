@@ -132,9 +132,10 @@ def test_a_terminal_shows_the_job_live_and_ctrl_c_stops_it(kube: Kube, named: Na
 def test_a_second_ctrl_c_leaves_nothing(kube: Kube, named: Named, tmp_path: Path) -> None:
     job = named("twice")
     with Terminal.open(kube, job.name) as terminal:
-        start(job, terminal, pause_s=1.0)  # the first Ctrl-C waits for the end of a step
+        start(job, terminal, pause_s=2.0)  # the first Ctrl-C waits for the end of a step
         job.wait_members(2, step=1)
         terminal.press("C-c")
+        terminal.wait("Ctrl-C again")  # two that come at once are one signal
         terminal.press("C-c")
         last = terminal.wait(ENDED)
 
