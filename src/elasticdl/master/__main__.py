@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +108,11 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     if cluster is not None:
         tasks += cluster.attend(loop)
     elif arguments.launcher_fd is not None:
+        from elasticdl.launcher import process  # now: once a launcher is gone there may be no descriptor for it
+
         end = socket.socket(fileno=arguments.launcher_fd)
-        link = LauncherLink(end, lambda: _adopt(directory, run), lambda: _kill_launcher(directory), loop.submit)
+        adopt, kill = partial(process.adopt, directory, run), partial(process.kill_launcher, directory)
+        link = LauncherLink(end, adopt, kill, loop.submit)
         loop.performer.launcher = link
         tasks.append(asyncio.create_task(link.run()))
         if spec.timing.master_s:
@@ -151,18 +155,6 @@ def _earlier_port(directory: JobDirectory) -> int:
 def _announce(directory: JobDirectory, address: str, metrics_port: int, now: float) -> None:
     document = {"address": address, "pid": os.getpid(), "metrics_port": metrics_port, "started_at": now}
     write_json(directory.master, document)
-
-
-def _adopt(directory: JobDirectory, run: int) -> socket.socket:
-    from elasticdl.launcher import process
-
-    return process.adopt(directory, run)
-
-
-def _kill_launcher(directory: JobDirectory) -> None:
-    from elasticdl.launcher import process
-
-    process.kill_launcher(directory)
 
 
 async def _until_over(loop: Loop, tasks: list[asyncio.Task[None]], refused_s: float) -> None:

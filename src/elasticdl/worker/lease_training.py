@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from elasticdl.data.dataset import Batch
-from elasticdl.errors import DataUnavailable, LossNotFinite, PermanentError, SpecError, is_of_the_machine, is_wrong_job
+from elasticdl.errors import DataUnavailable, LossNotFinite, PermanentError, SpecError, is_wrong_job
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.trainee import Trainee
 from elasticdl.ps import dense
@@ -116,10 +116,10 @@ class LeaseTraining:
             while not self._is_to_end():
                 self._link.wait_end(self._spec.timing.heartbeat_s)
         except (SpecError, PermanentError) as exc:  # the master lets all stop, and one of us keeps what is on the ps
-            if is_of_the_machine(exc):
+            if isinstance(exc, SpecError) and not is_wrong_job(exc):
                 raise  # another worker may do better
             self._lookups.abandon()
-            self._link.failure(str(exc), wrong_job=is_wrong_job(exc), permanent=True)
+            self._link.failure(str(exc), wrong_job=isinstance(exc, SpecError), permanent=True)
             while not self._is_to_end():
                 self._link.wait_end(self._spec.timing.heartbeat_s)
         self._lookups.settle()
