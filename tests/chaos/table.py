@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -80,7 +81,12 @@ def markdown(numbers: dict[str, Any], about: dict[str, Any]) -> str:
                 f"{one['problem'].splitlines()[0][:200]}"
                 for one in numbers[key]
             ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(line if line.startswith("|") else _wrapped(line) for line in lines) + "\n"
+
+
+def _wrapped(line: str) -> str:
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def write(campaign: Campaign, page: Path | None = None) -> None:

@@ -66,7 +66,7 @@ class Shell:
 
 def commands(readme: Path) -> list[str]:
     blocks = re.findall(r"```sh\n(.+?)\n```", readme.read_text(), re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
+    return [line for block in blocks for line in re.sub(r" \\\n\s*", " ", block).splitlines() if line.strip()]
 
 
 @pytest.fixture

@@ -167,6 +167,39 @@ def test_nothing_sends_users_to_the_package_of_that_name_on_the_index() -> None:
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
+def overlong(document: str) -> list[str]:
+    """Lines of prose over 100 columns and others over 120; a row of a table may be as long as it is."""
+    found, is_code = [], False
+    for number, line in enumerate(document.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        limit = 120 if is_code else 100
+        if len(line) > limit and not line.lstrip().startswith("|"):
+            found.append(f"line {number}: {len(line)} characters, {limit} at most")
+    return found
+
+
+def test_documents_are_wrapped() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    documents = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    lines = {name_of(path): overlong(path.read_text()) for path in documents}
+
+    assert {name: where for name, where in lines.items() if where} == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "count"),
+    [
+        ("a " * 51, 1),
+        ("| " + "a " * 100 + "|", 0),
+        ("```\n" + "a " * 60 + "\n```\n", 0),
+        ("```\n" + "a " * 61 + "\n```\n" + "b" * 101, 2),
+    ],
+)
+def test_the_search_for_long_lines_spares_tables_and_gives_code_some_room(document: str, count: int) -> None:
+    assert len(overlong(document)) == count
+
+
 def test_every_place_that_states_the_version_states_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text())

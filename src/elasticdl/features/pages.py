@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from elasticdl.features.transforms import ALL, Transformation
 
+_COLUMNS = 100
 _HEAD = """# Transformations
 
-A transformation is a pure function over the values of a column. Each has one definition, in NumPy and Arrow
-(`from elasticdl.features import Normalizer`), a Keras layer (`elasticdl.features.keras`) and a torch module
-(`elasticdl.features.torch`) of the same name, which give the same results to the bit. A definition that is called with
-a tensor of a framework does what its layer or module does.
+A transformation is a pure function over the values of a column. Each has one definition, in NumPy
+and Arrow (`from elasticdl.features import Normalizer`), a Keras layer (`elasticdl.features.keras`)
+and a torch module (`elasticdl.features.torch`) of the same name, which give the same results to the
+bit. A definition that is called with a tensor of a framework does what its layer or module does.
 
 ```python
 from elasticdl.features import Hashing, Normalizer, use
@@ -27,13 +29,15 @@ with use("statistics.json"):  # of `elasticdl features analyze`
     Normalizer.from_statistics("I1")
 ```
 
-A null is NaN in a column of numbers and the empty text in one of text. A number that is subnormal is zero everywhere,
-because TensorFlow takes it so, and a zero that is computed is the positive one; NaN is NaN, without a promise about its
-bits. Torch has no tensors of text: its modules take text as lists, NumPy or Arrow columns, outside of exports.
+A null is NaN in a column of numbers and the empty text in one of text. A number that is subnormal
+is zero everywhere, because TensorFlow takes it so, and a zero that is computed is the positive one;
+NaN is NaN, without a promise about its bits. Torch has no tensors of text: its modules take text as
+lists, NumPy or Arrow columns, outside of exports.
 
-`SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) is in `elasticdl.features.keras` and
-`elasticdl.features.torch` only, because it has weights. The feature columns of the original are in
-`elasticdl.features.keras`: `categorical_column(key, transformation)`, `concatenated_categorical_column(columns)` and
+`SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) is in
+`elasticdl.features.keras` and `elasticdl.features.torch` only, because it has weights. The feature
+columns of the original are in `elasticdl.features.keras`:
+`categorical_column(key, transformation)`, `concatenated_categorical_column(columns)` and
 `embedding_column(column, dimension, combiner, initializer)`.
 
 | name | what |
@@ -52,7 +56,7 @@ def page(kind: type[Transformation]) -> str:
     parts = [f"# {kind.__name__}\n\n```python\n{_call(kind.__name__, kind)}\n```\n", _body(inspect.getdoc(kind) or "")]
     if made := getattr(kind, "from_statistics", None):
         call = _call(f"{kind.__name__}.from_statistics", made)
-        parts.append(f"## From statistics\n\n```python\n{call}\n```\n\n{inspect.getdoc(made)}\n")
+        parts.append(f"## From statistics\n\n```python\n{call}\n```\n\n{_body(inspect.getdoc(made) or '')}")
     return "\n".join(parts)
 
 
@@ -67,8 +71,13 @@ def _first(kind: type[Transformation]) -> str:
 
 
 def _body(text: str) -> str:
-    """Paragraphs as they are, examples as code."""
-    blocks = [f"```python\n{block}\n```" if block.startswith(">>>") else block for block in text.split("\n\n")]
+    """Paragraphs at 100 columns, examples as code."""
+    blocks = [
+        f"```python\n{block}\n```"
+        if block.startswith(">>>")
+        else textwrap.fill(block, _COLUMNS, break_long_words=False, break_on_hyphens=False)
+        for block in text.split("\n\n")
+    ]
     return "\n\n".join(blocks) + "\n"
 
 
