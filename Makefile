@@ -3,14 +3,14 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test test-again check format proto pages chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
+.PHONY: setup demo test test-again check format proto pages docs chaos chaos-quick chaos-scheduler fuzz convergence bench bench-cluster sanitize test-cluster test-control test-gpu test-thorough wheels lock base audit clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml setup.py $(wildcard native/src/* native/src/*/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "torch==2.13.0" "tensorflow-cpu==2.21.0" "keras==3.15.1"
-	$(BIN)/python -m pip install --quiet --editable ".[torch,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[torch,dev,docs]"
 	touch $(STAMP)
 
 demo: setup
@@ -47,6 +47,10 @@ proto: setup
 # The pages of transformations, from their docstrings.
 pages: setup
 	$(BIN)/python -m elasticdl.features.pages docs/features
+
+# The documentation as a site in build/site; a broken link or anchor is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The campaign of 10,000 faults, over hours; goes on where its ledger says it was. Another: CHAOS="--faults 500 --seed 9 --directory DIR"; root has more kinds.
 # make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own; it has a ledger, too.

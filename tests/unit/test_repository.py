@@ -180,9 +180,7 @@ def overlong(document: str) -> list[str]:
 
 
 def test_documents_are_wrapped() -> None:
-    listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    documents = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-    lines = {name_of(path): overlong(path.read_text()) for path in documents}
+    lines = {name_of(path): overlong(path.read_text()) for path in documents()}
 
     assert {name: where for name, where in lines.items() if where} == {}
 
@@ -198,6 +196,54 @@ def test_documents_are_wrapped() -> None:
 )
 def test_the_search_for_long_lines_spares_tables_and_gives_code_some_room(document: str, count: int) -> None:
     assert len(overlong(document)) == count
+
+
+def documents() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def without_code(document: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", document, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(document: str) -> set[str]:
+    """What links to headings of `document` end in, as GitHub and the site have them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path: Path) -> list[str]:
+    found = []
+    text = re.sub(r"(`+)(?!`).*?\1", "`code`", without_code(path.read_text()))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        if "://" in name or name.startswith("mailto:"):
+            continue
+        target = path.parent / name if name else path
+        is_document = target.suffix == ".md" and target.is_file()
+        if not target.exists() or (anchor and (not is_document or anchor not in anchors(target.read_text()))):
+            found.append(link)
+    return found
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    found = {name_of(path): broken_links(path) for path in documents()}
+
+    assert {name: links for name, links in found.items() if links} == {}
+
+
+def test_the_search_for_broken_links_finds_them(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A *b*: c\n\n[a](page.md#a-b-c) [b](#d) [c](other.md)\n\n```\n[d](none.md)\n```\n`[e](none.md)`\n"
+    )
+
+    assert broken_links(page) == ["#d", "other.md"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(re.findall(r"\w+", (ROOT / "README.md").read_text())) <= 1000
 
 
 def test_every_place_that_states_the_version_states_the_same() -> None:
