@@ -81,10 +81,17 @@ def _outside_code(markdown: str, change: Callable[[str], str]) -> str:
     return re.sub("\0(\\d+)\0", lambda match: blocks[int(match[1])], changed)
 
 
-def _reference(title: str, modules: list[str]) -> str:
+def _reference(title: str, names: list[str]) -> str:
     parts = [f"# {title}\n"]
-    for module in modules:
-        heading = f"## {module}\n\n" if len(modules) > 1 else ""
-        level = 3 if heading else 2
-        parts.append(f"{heading}::: {module}\n    options:\n      heading_level: {level}\n")
+    modules = [name for name in names if _is_module(name)]
+    for name in names:
+        heading = f"## {name}\n\n" if len(modules) > 1 else ""
+        options = {"heading_level": 3 if heading else 2} | ({} if name in modules else {"show_root_heading": True})
+        lines = "".join(f"      {option}: {str(value).lower()}\n" for option, value in options.items())
+        parts.append(f"{heading}::: {name}\n    options:\n{lines}")
     return "\n".join(parts)
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT / "src" / Path(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
