@@ -50,7 +50,7 @@ pages: setup
 
 # The documentation as a site in build/site; a broken link or anchor is an error.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	PATH="$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The campaign of 10,000 faults, over hours; goes on where its ledger says it was. Another: CHAOS="--faults 500 --seed 9 --directory DIR"; root has more kinds.
 # make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own; it has a ledger, too.
