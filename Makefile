@@ -44,7 +44,7 @@ proto: setup
 	PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/elasticdl/rpc \
 		--mypy_out=src/elasticdl/rpc elasticdl.proto
 
-# The pages of transformations, from their docstrings.
+# The pages of transforms, from their docstrings.
 pages: setup
 	$(BIN)/python -m elasticdl.features.pages docs/features
 

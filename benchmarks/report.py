@@ -1,6 +1,6 @@
 """Put the rows of benchmarks into the documents: what stands there is what a command printed.
 
-    python benchmarks/report.py rescale=rescale.json overhead=overhead.json --into README.md benchmarks/README.md
+    python benchmarks/report.py rescale=rescale.json overhead=overhead.json --into benchmarks/README.md
 
 Each NAME=FILE replaces what lies between `<!-- NAME -->` and `<!-- /NAME -->` by the table of FILE (`--json` of the
 benchmark). A document without these marks stays as it is. NAME=FILE#WORDS takes only rows whose measure matches.

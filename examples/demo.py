@@ -2,7 +2,7 @@
 
 `make demo` runs this. Everything goes through the `elasticdl` command line; what is claimed at the end is checked,
 and the demo fails if any of it is not so. `python examples/demo.py --pictures docs/images` also draws the pictures of
-the README: terminal.svg, the view just after the kill, and timeline.png.
+the documents: terminal.svg, the view just after the kill, and timeline.png.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the pictures of the README there")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the pictures of the documents there")
     pictures: Path | None = parser.parse_args().pictures
     os.environ["ELASTICDL_HOME"] = str(OUTPUT / "home")
     for name in ("data", "home", "model"):

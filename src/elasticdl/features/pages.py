@@ -1,4 +1,4 @@
-"""A page for each transformation, made of its docstring: `python -m elasticdl.features.pages docs/features`."""
+"""A page for each transform, made from its docstring: `python -m elasticdl.features.pages docs/features`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from elasticdl.features.transforms import ALL, Transformation
 
 _COLUMNS = 100
-_HEAD = """# Transformations
+_HEAD = """# Transforms
 
-A transformation is a pure function over the values of a column. Each has one definition, in NumPy
-and Arrow (`from elasticdl.features import Normalizer`), a Keras layer (`elasticdl.features.keras`)
-and a torch module (`elasticdl.features.torch`) of the same name, which give the same results to the
-bit. A definition that is called with a tensor of a framework does what its layer or module does.
+A transform is a pure function of the values of a column. Each has one definition in NumPy and Arrow
+(`from elasticdl.features import Normalizer`), a Keras layer (`elasticdl.features.keras`) and a
+torch module (`elasticdl.features.torch`) of the same name, which give the same results to the bit.
+A definition that is called with a tensor of a framework acts as its layer or module.
 
 ```python
 from elasticdl.features import Hashing, Normalizer, use
@@ -29,18 +29,18 @@ with use("statistics.json"):  # of `elasticdl features analyze`
     Normalizer.from_statistics("I1")
 ```
 
-A null is NaN in a column of numbers and the empty text in one of text. A number that is subnormal
-is zero everywhere, because TensorFlow takes it so, and a zero that is computed is the positive one;
-NaN is NaN, without a promise about its bits. Torch has no tensors of text: its modules take text as
+A null is NaN in a column of numbers and the empty text in a column of text. A subnormal number is
+treated as zero everywhere, because TensorFlow does so, and a computed zero is the positive one; NaN
+is NaN, without a promise about its bits. Torch has no tensors of text: its modules take text as
 lists, NumPy or Arrow columns, outside of exports.
 
-`SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) is in
-`elasticdl.features.keras` and `elasticdl.features.torch` only, because it has weights. The feature
-columns of the original are in `elasticdl.features.keras`:
+`SparseEmbedding` (one vector for all ids of a row; sum, mean or sqrtn) exists only in
+`elasticdl.features.keras` and `elasticdl.features.torch`, because it has weights. The feature
+columns of the original ElasticDL are in `elasticdl.features.keras`:
 `categorical_column(key, transformation)`, `concatenated_categorical_column(columns)` and
 `embedding_column(column, dimension, combiner, initializer)`.
 
-| name | what |
+| name | description |
 |---|---|
 """
 
