@@ -46,7 +46,7 @@ proto: setup
 
 # The pages of transformations, from their docstrings.
 pages: setup
-	$(BIN)/python -m elasticdl.features.pages docs/features
+	$(BIN)/python -m elasticdl.features.docs docs/features
 
 # The campaign of 10,000 faults, over hours; goes on where its ledger says it was. Another: CHAOS="--faults 500 --seed 9 --directory DIR"; root has more kinds.
 # make chaos CLUSTER=1: jobs of pods, with faults of operator and API server, on a Kubernetes of its own; it has a ledger, too.
