@@ -46,7 +46,7 @@ proto: setup
 
 # The pages of transforms, from their docstrings.
 pages: setup
-	$(BIN)/python -m elasticdl.features.pages docs/features
+	$(BIN)/python -m elasticdl.features.docs docs/features
 
 # The documentation as a site in build/site; a broken link or anchor is an error.
 docs: setup

@@ -33,7 +33,7 @@ def write(path: Path, rows: int, random: np.random.Generator) -> None:
 
 def rows_per_s(source: ColumnarSource, kinds: dict[str, str], batch: int, shuffled: bool, seconds: float) -> float:
     """Rows in a second of one core's time."""
-    random, schema, done = np.random.default_rng(0), columns.schema_of(kinds, source.columns), 0
+    random, schema, done = np.random.default_rng(0), columns.parse_schema(kinds, source.columns), 0
     begin = time.process_time()
     while time.process_time() - begin < seconds:
         first = int(random.integers(0, len(source) - batch))

@@ -31,10 +31,10 @@ from peers import environment
 from rich.progress import track
 from sklearn.metrics import log_loss, roc_auc_score
 
-from elasticdl.zoo.ctr.models import KNOWN
+from elasticdl.ctr.models.catalog import MODELS_BY_NAME
 
 PEERS = Path(__file__).parent / "peers"
-TORCH = [name for name, known in KNOWN.items() if not known.is_keras]
+TORCH = [name for name, known in MODELS_BY_NAME.items() if not known.is_keras]
 GOAL_LOSS, GOAL_AUC = 0.4915, 0.7540
 QUICK_ROWS = 20_000
 NAMES = {"ours": "", "deepctr": "DeepCTR-Torch 0.3.0", "fuxictr": "FuxiCTR 2.3.10"}

@@ -26,16 +26,16 @@ import table
 from peers import environment
 from ps_processes import SPAWN, TOKEN, fleet
 
-from elasticdl.launcher import process
-from elasticdl.ps.client import Client
-from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.lookups import Lookups
-from elasticdl.ps.optimizer import Optimizer
-from elasticdl.ps.table import TableSpec
+from elasticdl.launcher.local import processes
+from elasticdl.ps.client.lookups import EmbeddingLookups
+from elasticdl.ps.client.ps_client import PsClient
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.ps.tables.table import TableSpec
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import HOME
-from elasticdl.zoo.ctr import clicks
+from elasticdl.zoo.ctr import data as clicks
 
 BATCH = 1024
 RECORDS = 200_000
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     peer = None if options.no_peer else environment.tensorflow()
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "train.clicks"
-        clicks.write(data, 50_000 if options.quick else RECORDS)
+        clicks.write_records(data, 50_000 if options.quick else RECORDS)
         rows = _one_worker(data, repeats, peer, 30 if options.quick else 100)
     rows += _many_workers((1, 2, 4) if options.quick else (1, 2, 4, 8, 16), seconds=3 if options.quick else 8)
     rows += [_saturated(seconds=2 if options.quick else 6, repeats=repeats)]
@@ -125,7 +125,7 @@ def _job(data: Path, *more: str) -> float:
                     if status.phase == "failed":
                         raise RuntimeError(status.reason)
         finally:
-            process.kill_all(directory)
+            processes.kill_processes(directory)
     (began, first), (ended, last) = seen[0], seen[-1]
     return (last - first) / (ended - began)
 
@@ -171,7 +171,7 @@ def _saturated(seconds: float, repeats: int) -> table.Row:
     return table.Row(name, "samples/s", two, one, "1 ps", f"{two / one:.2f} of it > 1", two > one)
 
 
-def _aggregate(ps: Fleet, workers: int, compute_s: float, seconds: float) -> float:
+def _aggregate(ps: FleetView, workers: int, compute_s: float, seconds: float) -> float:
     """Samples per second of all workers together, once all of them have begun."""
     pipes = []
     for number in range(workers):
@@ -191,11 +191,11 @@ def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> N
     """Pull, compute, push, as a worker does: the next batch is pulled and the one before pushed meanwhile."""
     from elasticdl.rpc import elasticdl_pb2 as pb
 
-    client = Client(Fleet.of(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0)
-    lookups = Lookups(client, depth=2)
+    client = PsClient(FleetView.of(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0)
+    lookups = EmbeddingLookups(client, depth=2)
     lookups.declare(TABLES)
     batches = [
-        clicks.make(np.arange(at, at + SMALL_BATCH), seed=number)[0]["ids"].reshape(-1)
+        clicks.make_records(np.arange(at, at + SMALL_BATCH), seed=number)[0]["ids"].reshape(-1)
         for at in range(0, 16 * SMALL_BATCH, SMALL_BATCH)
     ]
     step = 0

@@ -27,15 +27,15 @@ from typing import Any
 
 import grpc.aio
 
-from elasticdl.frames import Encoder, Writer
-from elasticdl.master import codec
-from elasticdl.master import events as ev
-from elasticdl.master.journal import Journal
-from elasticdl.master.state import JobState
+from elasticdl.journal_frames import FrameEncoder, JournalWriterInfo
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.state_machine import StateMachine
+from elasticdl.master.runtime import codec
+from elasticdl.master.runtime.journal import FileJournal
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
-from elasticdl.rpc.server import Link, MasterServer
-from elasticdl.rpc.session import WorkerSession
+from elasticdl.rpc.server import MasterServer, ReplicaStream
+from elasticdl.rpc.session import MasterSession
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, WorkerId, WorkersSpec
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
@@ -74,7 +74,7 @@ class NaiveQueue:
     async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply:
         return pb.EnrollReply()
 
-    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: ReplicaStream) -> None:
         async for message in messages:
             if message.sequence:
                 link.send(pb.MasterMessage(acknowledged=pb.Acknowledged(sequence=message.sequence)))
@@ -124,7 +124,7 @@ def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as root:
         directory = job(Path(root) / "job", shards=10**9)
         server = subprocess.Popen([*argv, str(directory.root)], preexec_fn=lambda: pin(0))
-        sessions: list[WorkerSession] = []
+        sessions: list[MasterSession] = []
         try:
             while read_json(directory.master) is None:
                 if server.poll() is not None:
@@ -140,8 +140,8 @@ def wire(argv: list[str], want: int, seconds: float) -> tuple[float, float]:
             server.wait()
 
 
-def _session(directory: JobDirectory, number: int) -> WorkerSession:
-    session = WorkerSession(
+def _session(directory: JobDirectory, number: int) -> MasterSession:
+    session = MasterSession(
         directory,
         directory.load_spec(),
         lambda: pb.Hello(worker=f"worker-{number}", pid=number + 1),
@@ -161,7 +161,7 @@ async def _drive(directory: JobDirectory, server: int, want: int, seconds: float
     assert document is not None
     async with grpc.aio.insecure_channel(document["address"]) as channel:
         call = methods.EXCHANGE.bind(channel)
-        metadata = security.metadata(directory.load_token(), directory.run)
+        metadata = security.call_metadata(directory.load_token(), directory.run)
         counts = [0] * WORKERS
         deadlines = [0.0]
 
@@ -190,24 +190,24 @@ def spec(shards: int) -> JobSpec:
         return job(Path(root) / "job", shards).load_spec()
 
 
-def leased(state: JobState, shards: int, leases: int) -> list[bytes]:
+def leased(state: StateMachine, shards: int, leases: int) -> list[bytes]:
     """Take and finish `leases` shards one after another; the events as the journal has them."""
     worker = WorkerId("worker-0")
     opening: list[ev.Event] = [
         ev.MasterStarted(1),
-        ev.WorkerGreeted(worker, 1, "", "", "", 0, -1, False, False),
+        ev.WorkerConnected(worker, 1, "", "", "", 0, -1, False, False),
         ev.WorkerReady(worker, 1),
-        ev.PlanFound(worker, 2, 0, shards * SHARD_RECORDS, 0, 0, 0),
+        ev.DataPlanReported(worker, 2, 0, shards * SHARD_RECORDS, 0, 0, 0),
     ]
     payloads = []
     for event in opening:
         state.handle(event, 1.0)
-        payloads.append(codec.dump(event, 1.0))
+        payloads.append(codec.encode_event(event, 1.0))
     for number in range(1, leases + 1):
         reports = (ev.LeaseReport(number - 1, SHARD_RECORDS, True, "", ()),) if number > 1 else ()
-        exchange = ev.Exchanged(worker, number, reports, 1, ())
+        exchange = ev.ExchangeReceived(worker, number, reports, 1, ())
         state.handle(exchange, 1.0 + number)
-        payloads.append(codec.dump(exchange, 1.0 + number))
+        payloads.append(codec.encode_event(exchange, 1.0 + number))
     return payloads
 
 
@@ -216,19 +216,19 @@ def replay(leases: int) -> tuple[float, float]:
     job_spec = spec(leases)
     with tempfile.TemporaryDirectory() as root:
         path = Path(root) / "journal"
-        encoder = Encoder(Writer(run=1))
+        encoder = FrameEncoder(JournalWriterInfo(run=1))
         frames = [encoder.begin()]
-        frames += [encoder.encode([payload]) for payload in leased(JobState(job_spec), leases + 1, leases)]
+        frames += [encoder.encode([payload]) for payload in leased(StateMachine(job_spec), leases + 1, leases)]
         path.write_bytes(b"".join(frames))
         begun = time.perf_counter()
-        state = JobState(job_spec)
-        for payload in Journal(path, run=1).replay():
-            event, now = codec.load(payload)
+        state = StateMachine(job_spec)
+        for payload in FileJournal(path, run=1).replay():
+            event, now = codec.decode_event(payload)
             state.handle(event, now)
         ours = time.perf_counter() - begun
         assert state.job.ledger.evaluations.open[0].queue.finished == leases - 1
         begun = time.perf_counter()
-        for payload in Journal(path, run=1).replay():
+        for payload in FileJournal(path, run=1).replay():
             json.loads(payload)
         return ours, time.perf_counter() - begun
 
@@ -236,10 +236,10 @@ def replay(leases: int) -> tuple[float, float]:
 def memory(shards: int) -> tuple[float, float]:
     """Bytes a job holds with so many shards, a thousand of them done; and a queue of all shards as objects."""
     job_spec = spec(shards)
-    leased(JobState(job_spec), shards, 10)
+    leased(StateMachine(job_spec), shards, 10)
     gc.collect()
     tracemalloc.start()
-    state = JobState(job_spec)
+    state = StateMachine(job_spec)
     leased(state, shards, min(1000, shards - 1))
     gc.collect()
     ours = tracemalloc.get_traced_memory()[0]

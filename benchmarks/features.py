@@ -30,11 +30,11 @@ from models import criteo_like
 from peers import environment
 from pyarrow import csv
 
-from elasticdl.features import commented, file, proposal
-from elasticdl.features.analyze import Source, analyze
-from elasticdl.features.front import Front
-from elasticdl.features.rates import Folds
-from elasticdl.features.sql.interface import Question
+from elasticdl.features import features_file, proposal
+from elasticdl.features.analysis import AnalysisSource, analyze
+from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.preprocessing.target_encoding import TargetFolds
+from elasticdl.features.sql.interface import AnalysisOptions
 
 HERE = Path(__file__).parent
 OURS, PEER = HERE / "peers" / "elasticdl_analysis.py", HERE / "peers" / "fuxictr_encoder.py"
@@ -126,13 +126,16 @@ def _copied(data: Path, path: Path) -> int:
 
 def transformation(path: Path) -> float:
     """Rows a second of CPU, from Arrow columns to what a model takes, as proposed; the median of runs."""
-    known = analyze(Source(str(path)), Question(), "label")
-    asked = file.parse(commented.written(known, proposal.propose(known), "statistics.json"), "features.yaml")
-    front = Front.build(asked, known)
+    known = analyze(AnalysisSource(str(path)), AnalysisOptions(), "label")
+    asked = features_file.parse_features_file(
+        features_file.render_features_file(known, proposal.propose_transforms(known), "statistics.json"),
+        "features.yaml",
+    )
+    front = Preprocessor.build(asked, known)
     options = csv.ConvertOptions(column_types=front.types, strings_can_be_null=True)
     whole = csv.read_csv(path, csv.ReadOptions(use_threads=False), convert_options=options)
     batches = whole.combine_chunks().to_batches(max_chunksize=PIECE)
-    folds = Folds(front.rates)
+    folds = TargetFolds(front.rates)
     for batch in batches:
         folds.count(batch, front.ids(batch), front.labels(batch))
     front = front.model_copy(update={"rates": folds.encoders(0.25)})

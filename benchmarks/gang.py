@@ -16,8 +16,8 @@ from slots import slots_asked
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
-from elasticdl.kube.watching import Mirror, follow
-from elasticdl.launcher.naming import JOB_LABEL
+from elasticdl.kube.watch import WatchCache, follow_changes
+from elasticdl.launcher.kubernetes.naming import JOB_LABEL
 
 GATE = "elasticdl.org/gang"
 Document = dict[str, Any]
@@ -41,8 +41,8 @@ class GangScheduler:
         self._stopped.set()
 
     def _run(self) -> None:
-        mirror = Mirror()
-        for _ in follow(self._api, POD, self._namespace, "", self._stopped, mirror=mirror):
+        mirror = WatchCache()
+        for _ in follow_changes(self._api, POD, self._namespace, "", self._stopped, mirror=mirror):
             for name in admitted(mirror.objects.values(), self._slots, self._wish):
                 self._api.patch(POD, name, {"spec": {"schedulingGates": None}}, self._namespace)
 

@@ -20,12 +20,12 @@ import torch
 from models import blocks
 from reproducible import Runs
 
-from elasticdl.worker.training import fix_numerics
+from elasticdl.worker.training.state import configure_numerics
 
 
 def plain_loop(steps: int) -> float:
     """Steps a second of one process without ElasticDL: the same slices, one after the other, on the same GPU."""
-    fix_numerics(1, "cuda", reproducible=True)
+    configure_numerics(1, "cuda", reproducible=True)
     device = torch.device("cuda")
     data, model = blocks.MadeUp(), blocks.forward().to(device)
     optimizer = blocks.optimizer(model.parameters())

@@ -19,13 +19,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.squares import Squares
-from elasticdl.collective.tree import Share, Tree
+from elasticdl.collective.gradients import GradientBuffers
+from elasticdl.collective.squared_norms import SquaredNorms
+from elasticdl.collective.tree import RankRange, ReductionTree
 from elasticdl.spec import BatchRule
-from elasticdl.worker.batch import Batch, Update
-from elasticdl.worker.measuring import EVERY, Meter
-from elasticdl.worker.tail import Tail
+from elasticdl.worker.rounds.step_report import StepReportLayout
+from elasticdl.worker.training.adaptive_batch import MEASURE_EVERY_UPDATES, AdaptiveBatch, NoiseMeter, Update
 from elasticdl.zoo.digits import digits
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -52,21 +51,21 @@ def stepper(make: Make, ranks: int, share: int) -> Callable[[int], None]:
     torch.manual_seed(0)
     model, features = make()
     labels = torch.randint(10, (len(features),))
-    squares, tail, batch = Squares(), Tail(ranks), Batch(BatchRule.NONE, ranks * len(features))
-    meter = Meter(ranks, squares)
-    gradients = Gradients(model.parameters(), Tree(ranks), tail.length, ordered=True, squares=squares)
+    squares, tail, batch = SquaredNorms(), StepReportLayout(ranks), AdaptiveBatch(BatchRule.NONE, ranks * len(features))
+    meter = NoiseMeter(ranks, squares)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(ranks), tail.length, ordered=True, squares=squares)
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step(number: int) -> None:
         meter.begin(number, batch)
-        gradients.start(Share(0, share))
+        gradients.start(RankRange(0, share))
         for rank in range(share):
             gradients.backward(nn.functional.cross_entropy(model(features), labels), rank, 1 / ranks)
         reduced = gradients.sums()[0]
         tail.write(gradients.tail(reduced), {}, len(features), 0, 0, stop=False, squares=squares)
         heard = tail.read(gradients.tail(reduced))
         estimate = meter.estimate(gradients.flat(reduced), heard.squares, heard.parts, 1.0, 1.0)
-        batch.take(Update(len(features), estimate=estimate, stands_for=EVERY))
+        batch.take(Update(len(features), estimate=estimate, stands_for=MEASURE_EVERY_UPDATES))
         gradients.install(reduced)
         optimizer.step()
         gradients.uninstall()
@@ -76,15 +75,17 @@ def stepper(make: Make, ranks: int, share: int) -> Callable[[int], None]:
 
 def compare(name: str, make: Make, ranks: int, share: int, turns: int, goal: float | None = None) -> list[Row]:
     step = stepper(make, ranks, share)
-    times: list[list[float]] = [[] for _ in range(EVERY)]  # by place among eight: 0 is measured, the last is kept
-    for number in range(EVERY * (turns + 1)):
+    times: list[list[float]] = [
+        [] for _ in range(MEASURE_EVERY_UPDATES)
+    ]  # by place among eight: 0 is measured, the last is kept
+    for number in range(MEASURE_EVERY_UPDATES * (turns + 1)):
         began = time.thread_time()
         step(number)
-        if number >= EVERY:
-            times[number % EVERY].append(time.thread_time() - began)
+        if number >= MEASURE_EVERY_UPDATES:
+            times[number % MEASURE_EVERY_UPDATES].append(time.thread_time() - began)
     plain = statistics.median(seconds for place in times[1:-1] for seconds in place)
     more = sum(statistics.median(place) - plain for place in (times[0], times[-1]))
-    cost = more / EVERY / plain
+    cost = more / MEASURE_EVERY_UPDATES / plain
     of = f"{name}, {share} of {ranks} logical ranks"
     return [
         Row(f"{of}: a step", "ms", 1e3 * plain * (1 + cost), 1e3 * plain, "those that are not measured"),

@@ -25,12 +25,12 @@ from pathlib import Path
 
 import table
 
-from elasticdl.launcher import process
+from elasticdl.launcher.local import processes
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import HOME
-from elasticdl.zoo.ctr import clicks
+from elasticdl.zoo.ctr import data as clicks
 
 MODELS = Path(__file__).parent / "models"
 SETTLED_S = 120.0
@@ -79,7 +79,7 @@ class Job:
     def __enter__(self) -> Job:
         (self._place / "pushed").mkdir()
         data = self._place / "train.clicks"
-        clicks.write(data, 100_000)
+        clicks.write_records(data, 100_000)
         self._command(
             "train", "--detach", "--job_name=elastic", f"--model_zoo={MODELS}", "--model_def=noted_ctr.deepfm",
             f"--training_data={data}", "--minibatch_size=256", "--num_workers=2", "--num_ps_pods=2", "--ps_replicas=2",
@@ -88,7 +88,7 @@ class Job:
         return self
 
     def __exit__(self, *_: object) -> None:
-        process.kill_all(self._directory)
+        processes.kill_processes(self._directory)
 
     def wait(self, is_so: Callable[[pb.JobStatus], bool], what: str) -> pb.JobStatus:
         deadline = time.monotonic() + SETTLED_S

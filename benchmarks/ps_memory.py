@@ -21,8 +21,8 @@ import numpy as np
 import table
 from peers import environment
 
-from elasticdl.ps.optimizer import Optimizer
-from elasticdl.ps.table import TableSpec, open_table
+from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.ps.tables.table import TableSpec, create_table
 
 COLUMNS, PAYLOAD = 16, 128
 SIZES, QUICK = (100_000, 1_000_000, 10_000_000), (100_000, 1_000_000)
@@ -74,7 +74,7 @@ def _run(argv: Sequence[object]) -> tuple[float, float]:
 
 def measure(size: int) -> None:
     spec = TableSpec(name="rows", columns=COLUMNS, optimizer=Optimizer(rule="adagrad"))
-    made, out = open_table(spec, seed=1), np.empty((100_000, COLUMNS), np.float32)
+    made, out = create_table(spec, seed=1), np.empty((100_000, COLUMNS), np.float32)
     out[:] = 0
     before = resident()
     for start in range(0, size, 100_000):

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.server import Server
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.tables.state import PsState
 from elasticdl.spec import PsId
 from elasticdl.spec.env import ALLOCATOR
 
@@ -25,7 +25,7 @@ PERIOD_S = 0.1  # of a processor's quota, as Kubernetes has it
 
 
 @contextmanager
-def fleet(count: int, threads: int, share: float = 1.0) -> Iterator[Fleet]:
+def fleet(count: int, threads: int, share: float = 1.0) -> Iterator[FleetView]:
     """So many ps, which hold all slots between them; each may use this share of a processor's time."""
     names = [PsId(f"ps-{number}") for number in range(count)]
     os.environ |= ALLOCATOR  # as a job starts them
@@ -42,7 +42,7 @@ def fleet(count: int, threads: int, share: float = 1.0) -> Iterator[Fleet]:
     if share < 1.0:
         for pid in pids:
             threading.Thread(target=_throttle, args=(pid, share, is_over), daemon=True).start()
-    yield Fleet(SlotMap.first(names), addresses, {})
+    yield FleetView(SlotMap.first(names), addresses, {})
     is_over.set()
     for pipe in pipes:
         pipe.send(None)
@@ -57,9 +57,9 @@ def _throttle(pid: int, share: float, is_over: threading.Event) -> None:
 
 
 def _serve(name: PsId, names: Sequence[PsId], threads: int, connection: Connection) -> None:
-    holdings = Holdings(name, seed=1)
+    holdings = PsState(name, seed=1)
     holdings.set_map(SlotMap.first(names))
-    server = Server(holdings, TOKEN, "127.0.0.1", threads=threads)
+    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=threads)
     connection.send(server.address)
     connection.recv()
     server.close()

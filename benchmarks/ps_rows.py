@@ -29,15 +29,15 @@ import torch
 from peers import environment
 
 from elasticdl.ps import _native
-from elasticdl.ps.client import Client, Pending
-from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.optimizer import Optimizer
-from elasticdl.ps.plan import Plan
-from elasticdl.ps.server import Server
+from elasticdl.ps.client.lookup_plan import LookupPlan
+from elasticdl.ps.client.ps_client import Pending, PsClient
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.table import TableSpec, open_table
-from elasticdl.ps.wire import Floats, Ids
+from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.tables.table import TableSpec, create_table
+from elasticdl.ps.wire.messages import Floats, Ids
 from elasticdl.spec import PsId
 from elasticdl.spec.env import ALLOCATOR
 
@@ -120,9 +120,9 @@ def timed(size: int, cycles: int, run: Callable[[int], None]) -> float:
 
 
 def serve(connection: Connection) -> None:
-    holdings = Holdings(PS, seed=1)
+    holdings = PsState(PS, seed=1)
     holdings.set_map(SlotMap.first([PS]))
-    server = Server(holdings, TOKEN, "127.0.0.1", threads=2)
+    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2)
     connection.send(server.address)
     connection.recv()
 
@@ -131,7 +131,7 @@ def wire(cycles: int, *, shares: bool = True) -> dict[int, float]:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     process.start()
-    client = Client(Fleet(SlotMap.first([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares)
+    client = PsClient(FleetView(SlotMap.first([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares)
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}
@@ -147,7 +147,11 @@ def wire(cycles: int, *, shares: bool = True) -> dict[int, float]:
 
 
 def _train(
-    client: Client, plans: Sequence[dict[str, Plan]], sums: dict[str, Floats], numbers: Iterator[int], cycles: int
+    client: PsClient,
+    plans: Sequence[dict[str, LookupPlan]],
+    sums: dict[str, Floats],
+    numbers: Iterator[int],
+    cycles: int,
 ) -> None:
     pulling, pushing = client.begin_pull(plans[0]), list[Pending]()
     for step in range(cycles):
@@ -164,7 +168,7 @@ def _train(
 
 
 def core(cycles: int) -> dict[int, float]:
-    made = open_table(SPEC, seed=1)
+    made = create_table(SPEC, seed=1)
     made.pull(np.arange(ROWS) * 7, np.empty((ROWS, COLUMNS), np.float32))
     owner = np.zeros(_native.SLOTS, np.uint16)
     found = {}

@@ -28,13 +28,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.sched.crowd import crowd, decided_s
 from benchmarks.table import Row, machine, show, write
-from elasticdl.scheduler.policies import KNOWN
-from elasticdl.scheduler.snapshot import Node
-from elasticdl.sim.engine import Setting
-from elasticdl.sim.interface import Cost
-from elasticdl.sim.outcome import Outcome
-from elasticdl.sim.running import simulate
-from elasticdl.sim.source import opened
+from elasticdl.scheduler.policies import POLICY_REGISTRY
+from elasticdl.scheduler.snapshot import NodeInfo
+from elasticdl.sim.engine import SimulationConfig
+from elasticdl.sim.interface import ChangeCost
+from elasticdl.sim.results.outcome import SimulationOutcome
+from elasticdl.sim.runner import simulate
+from elasticdl.sim.traces.source import open_trace
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "sched"
 WORKLOADS = (1, 2, 3, 4)
@@ -44,31 +44,33 @@ PUBLISHED = {  # mean JCT in seconds, of the authors' simulator
     "tiresias": (2473.7, 5145.0, 3876.3, 3280.3),
 }
 WITHIN = {"pollux": 0.08, "optimus-oracle": 0.05, "tiresias": 0.05}
-PEERS = Cost.alike(30.0)
+PEERS = ChangeCost.alike(30.0)
 # Medians of kube_times.py: apply to first step, preempted to next step, free capacity to the new worker's first step.
-OURS = Cost(start_s=5.90, change_s=0.263, join_s=3.44)
+OURS = ChangeCost(start_s=5.90, change_s=0.263, join_s=3.44)
 INTERVAL_S = 60.0  # of the peers
-Key = tuple[str, int, Cost]
+Key = tuple[str, int, ChangeCost]
 
 
-def run(task: tuple[Key, str]) -> tuple[Key, Outcome, float]:
+def run(task: tuple[Key, str]) -> tuple[Key, SimulationOutcome, float]:
     (policy, _, cost), trace = task
-    nodes = tuple(Node(f"node-{number:02}", 4) for number in range(16))
+    nodes = tuple(NodeInfo(f"node-{number:02}", 4) for number in range(16))
     interval_s = 0.0 if policy == "goodput" else INTERVAL_S
-    setting = Setting(nodes, cost, interval_s=interval_s)
+    setting = SimulationConfig(nodes, cost, interval_s=interval_s)
     began = time.process_time()
-    outcome = simulate(policy, opened(trace), setting, lambda _: None, lambda: False)
+    outcome = simulate(policy, open_trace(trace), setting, lambda _: None, lambda: False)
     return task[0], outcome, time.process_time() - began
 
 
-def simulated(data: Path, workloads: Sequence[int], processes: int) -> tuple[dict[Key, Outcome], dict[Key, float]]:
+def simulated(
+    data: Path, workloads: Sequence[int], processes: int
+) -> tuple[dict[Key, SimulationOutcome], dict[Key, float]]:
     """Outcomes, and the processor seconds of each."""
     keys: list[Key] = [(name, number, PEERS) for name in (*PUBLISHED, "goodput") for number in workloads]
     keys += [("goodput", number, OURS) for number in workloads]
-    keys += [(name, workloads[0], PEERS) for name in KNOWN if name not in (*PUBLISHED, "goodput")]
+    keys += [(name, workloads[0], PEERS) for name in POLICY_REGISTRY if name not in (*PUBLISHED, "goodput")]
     keys.sort(key=lambda key: key[0] != "pollux")  # the slowest first
     tasks = [(key, str(data / "pollux-osdi21" / "workloads" / f"workload-{key[1]}.csv")) for key in keys]
-    found: dict[Key, Outcome] = {}
+    found: dict[Key, SimulationOutcome] = {}
     took: dict[Key, float] = {}
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         for key, outcome, seconds in pool.map(run, tasks):
@@ -80,7 +82,7 @@ def simulated(data: Path, workloads: Sequence[int], processes: int) -> tuple[dic
     return found, took
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: SimulationOutcome) -> str:
     numbers, timing = outcome.numbers, outcome.timing
     return (
         f"mean {numbers.mean_jct_s:7,.0f} s, p50 {numbers.p50_jct_s:6,.0f}, p90 {numbers.p90_jct_s:6,.0f}, "
@@ -91,7 +93,7 @@ def line(outcome: Outcome) -> str:
     )
 
 
-def reproduced(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Row]:
+def reproduced(found: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
     for name, published in PUBLISHED.items():
         for number in workloads:
             ours, theirs = found[name, number, PEERS].numbers.mean_jct_s, published[number - 1]
@@ -100,7 +102,7 @@ def reproduced(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[
             yield Row(f"mean JCT of {name}, workload {number}", "s", ours, theirs, "authors' simulator", goal, is_met)
 
 
-def compared(found: dict[Key, Outcome], workloads: Sequence[int]) -> Iterator[Row]:
+def compared(found: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
     """Sums over all four workloads decide, where every job counts once: fewer of them are not judged."""
     is_whole = tuple(workloads) == tuple(WORKLOADS)
     of_all = "" if is_whole else " over all four"
@@ -166,9 +168,9 @@ print(*philly(Path(sys.argv[1]), int(sys.argv[2])))
 
 def philly(data: Path, limit: int) -> tuple[int, float, float]:
     """Jobs that ended, seconds, and the most memory of this process in MB."""
-    nodes = tuple(Node(f"node-{number:03}", 8) for number in range(300))
-    source = opened(str(data / "pollux-osdi21" / "traces" / "philly.csv"), limit=limit)
-    setting = Setting(nodes, PEERS, keeps_spans=False)
+    nodes = tuple(NodeInfo(f"node-{number:03}", 8) for number in range(300))
+    source = open_trace(str(data / "pollux-osdi21" / "traces" / "philly.csv"), limit=limit)
+    setting = SimulationConfig(nodes, PEERS, keeps_spans=False)
     outcome = simulate("elastic-first-come", source, setting, lambda _: None, lambda: False)
     # Not ru_maxrss: that begins with what the process had that started this one.
     (most,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
@@ -208,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
     rows += philly_rows(options.data, options.quick)
     first = workloads[0]
     base = found["pollux", first, PEERS].numbers.mean_jct_s
-    for name in sorted(KNOWN, key=lambda name: found[name, first, PEERS].numbers.mean_jct_s):
+    for name in sorted(POLICY_REGISTRY, key=lambda name: found[name, first, PEERS].numbers.mean_jct_s):
         mean = found[name, first, PEERS].numbers.mean_jct_s
         rows.append(Row(f"side by side, workload {first}: mean JCT of {name}", "s", mean, base, "Pollux, this run"))
     show("Schedulers on Pollux's workloads, 64 GPUs", rows, notes=[machine()])

@@ -17,8 +17,8 @@ from typing import Any
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import CONFIG_MAP, POD
-from elasticdl.kube.watching import Change, follow
-from elasticdl.launcher.naming import JOB_LABEL
+from elasticdl.kube.watch import ObjectChange, follow_changes
+from elasticdl.launcher.kubernetes.naming import JOB_LABEL
 
 SLOT = "kube.here/slot"
 Document = dict[str, Any]
@@ -167,11 +167,11 @@ class Watched:
         return Course((at, min(running.at(at), said.at(at))) for at in moments)
 
     def _follow_pods(self) -> None:
-        for changes in follow(self._api, POD, self._namespace, "", self._stopped):
+        for changes in follow_changes(self._api, POD, self._namespace, "", self._stopped):
             for change in changes:
                 self._see(change, time.monotonic())
 
-    def _see(self, change: Change, now: float) -> None:
+    def _see(self, change: ObjectChange, now: float) -> None:
         pod = change.after or change.before
         assert pod is not None
         if slots := slots_asked(pod):
@@ -183,7 +183,7 @@ class Watched:
 
     def _follow_job(self, job: str) -> None:
         chosen = f"metadata.name={job}-status"
-        for changes in follow(self._api, CONFIG_MAP, self._namespace, "", self._stopped, fields=chosen):
+        for changes in follow_changes(self._api, CONFIG_MAP, self._namespace, "", self._stopped, fields=chosen):
             for change in changes:
                 if change.after is not None and "status.json" in change.after.get("data", {}):
                     self.said[job].see(change.after["data"], time.monotonic())

@@ -26,7 +26,7 @@ from torch import nn
 
 import elasticdl.torch as elastic
 from elasticdl.spec import PlanSpec
-from elasticdl.worker.guard import Guard
+from elasticdl.worker.training.consistency import ConsistencyGuard
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import slow_dataset
@@ -114,7 +114,7 @@ def guard_share(width: int, steps: int) -> Row:
     data = torch.utils.data.TensorDataset(torch.randn(64 * 16, 64), torch.randint(0, 10, (64 * 16,)))
     job = elastic.join(model, optimizer, data, global_batch_size=64, epochs=steps, max_steps=steps)
     every = PlanSpec().guard_steps
-    guard, spent, began = Guard(every), 0.0, 0.0
+    guard, spent, began = ConsistencyGuard(every), 0.0, 0.0
     for step in job:
         if step.number == 1:  # the first one warms up
             began, spent = time.perf_counter(), 0.0

@@ -41,7 +41,7 @@ def plain(template: str) -> str:
 
 def files() -> dict[str, str]:
     """Every file that is made, by its path in deploy/."""
-    definition = schema.text()
+    definition = schema.crd_yaml()
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -60,6 +60,6 @@ def files() -> dict[str, str]:
 
 if __name__ == "__main__":
     shutil.copy(DEPLOY / "grafana" / "elasticdl.json", DEPLOY / "chart" / "files")
-    (DEPLOY / "chart" / "files" / "elasticjobs.yaml").write_text(schema.text())
+    (DEPLOY / "chart" / "files" / "elasticjobs.yaml").write_text(schema.crd_yaml())
     for path, text in files().items():
         (DEPLOY / path).write_text(text)

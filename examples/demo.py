@@ -39,7 +39,7 @@ def main() -> int:
         shutil.rmtree(OUTPUT / name, ignore_errors=True)
     from elasticdl.zoo.digits import data
 
-    training, test = data.write(OUTPUT / "data")
+    training, test = data.write_data(OUTPUT / "data")
     records = len(training.read_text().splitlines()) - 1
     epochs = choose_epochs(records)
     print(
@@ -60,9 +60,9 @@ def main() -> int:
         return 130 if code == 130 else 1
     code = job.wait()
     if pictures:
-        from elasticdl.cli import home
+        from elasticdl.jobs import home
 
-        shutil.copy(home.find(JOB).timeline, pictures / "timeline.png")
+        shutil.copy(home.find_directory(JOB).timeline, pictures / "timeline.png")
     return verdict(code, killed, records * epochs)
 
 
@@ -186,19 +186,19 @@ class Director:
 
 
 def status() -> Any:
-    from elasticdl.cli import home, look
+    from elasticdl.jobs import home, local
 
-    return look.look(home.find(JOB), timeout_s=5.0)
+    return local.current_status(home.find_directory(JOB), timeout_s=5.0)
 
 
 def draw_terminal(path: Path) -> None:
     """The view of the job at this moment, as an SVG that needs no font of its own."""
     from rich.console import Console
 
-    from elasticdl.cli import view
+    from elasticdl.cli.screens import job_panel
 
     console = Console(record=True, width=TERMINAL_COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(view.job(status()))
+    console.print(job_panel.job_panel(status()))
     drawn = console.export_svg(title="elasticdl train")
     drawn = re.sub(r"@font-face \{.*?\n    \}\n|<!--.*?-->", "", drawn, flags=re.DOTALL)
     path.write_text(drawn.replace("Fira Code, monospace", "monospace").replace("arial", "sans-serif"))
@@ -206,10 +206,10 @@ def draw_terminal(path: Path) -> None:
 
 def verdict(code: int, killed: str, planned: int) -> int:
     """Hold what the job left against what was promised."""
-    from elasticdl.cli import history, home
+    from elasticdl.jobs import history, home
     from elasticdl.spec.directory import read_json
 
-    directory = home.find(JOB)
+    directory = home.find_directory(JOB)
     result = read_json(directory.result) or {}
     events = history.read_events(directory)
     kinds = [(event["kind"], event["worker"]) for event in events]

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.kube.watching import Change, follow
+from elasticdl.kube.watch import ObjectChange, follow_changes
 
 _T = TypeVar("_T")
 KINDS = (kinds.POD, kinds.STATEFUL_SET, kinds.ELASTIC_JOB)
@@ -79,7 +79,7 @@ class Timeline:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
 
-    def objects(self, kind: kinds.Kind, labels: dict[str, str]) -> list[Seen]:
+    def objects(self, kind: kinds.ResourceKind, labels: dict[str, str]) -> list[Seen]:
         """Of a kind, with these labels, those that are gone too; oldest first."""
         with self._lock:
             found = [one for one in self._seen.values() if one.kind == kind.kind]
@@ -99,15 +99,15 @@ class Timeline:
             time.sleep(LOOK_S)
         return value
 
-    def _follow(self, kind: kinds.Kind) -> None:
+    def _follow(self, kind: kinds.ResourceKind) -> None:
         is_first = True
-        for changes in follow(self._api, kind, self._namespace, "", self._stopped):
+        for changes in follow_changes(self._api, kind, self._namespace, "", self._stopped):
             self._note(kind, changes, time.monotonic())
             if is_first:
                 self._listed.release()
                 is_first = False
 
-    def _note(self, kind: kinds.Kind, changes: list[Change], now: float) -> None:
+    def _note(self, kind: kinds.ResourceKind, changes: list[ObjectChange], now: float) -> None:
         with self._lock:
             for before, after in changes:
                 document = after or before

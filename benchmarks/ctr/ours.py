@@ -18,20 +18,20 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ctr.rows import Raw
-from elasticdl.ctr import building
+from elasticdl.ctr import build
 from elasticdl.ctr import config as configs
-from elasticdl.ctr.defaults import batch_size, learning_rate
+from elasticdl.ctr.job_description import default_batch_size, default_learning_rate
+from elasticdl.ctr.models.catalog import build_model
 from elasticdl.data import columns
 from elasticdl.data.dataset import Dataset
-from elasticdl.data.mapped import as_source
-from elasticdl.data.open import open_source
-from elasticdl.data.plan import Plan
-from elasticdl.features.front import Front
-from elasticdl.features.layout import Layout
-from elasticdl.features.rates import Folds
-from elasticdl.worker.alone import Alone
-from elasticdl.worker.tables import local_tables
-from elasticdl.zoo.ctr.models import build
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.readers.mapped import as_source
+from elasticdl.data.sources import open_source
+from elasticdl.features.layout import FeatureLayout
+from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.preprocessing.target_encoding import TargetFolds
+from elasticdl.worker.embeddings.tables import open_local_tables
+from elasticdl.worker.local import LocalTraining
 
 COLUMNS = "label,I1..I13,C1..C26"
 EPOCHS, PATIENCE = 8, 2
@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 class Table:
     """All rows as a model takes them. Those behind `labels` are predicted only."""
 
-    layout: Layout
+    layout: FeatureLayout
     features: dict[str, Tensor]
     labels: Tensor
     train: int
@@ -57,12 +57,12 @@ class Table:
             document = {"data": str(data), "label": "label", "model": "deepfm", "columns": COLUMNS}
             if len(raw.labels) != raw.all:  # --quick
                 document["split"] = [100 * part / raw.all for part in (raw.train, raw.valid, raw.all - raw.known)]
-            config = configs.parse(document, "ctr.yaml")
-            front = building.build(config, Path(place), "ctr.yaml", print, lambda *_: None).front
-            folds = Folds.load(Path(place), front.rates)
-            source = open_source(str(data), building.data_spec(config), Path(place) / "index")
+            config = configs.parse_config(document, "ctr.yaml")
+            front = build.build_directory(config, Path(place), "ctr.yaml", print, lambda *_: None).front
+            folds = TargetFolds.load(Path(place), front.rates)
+            source = open_source(str(data), build.data_spec(config), Path(place) / "index")
             rows = [
-                front.encode(columns.read(source, np.arange(*part), _types(front)), of)
+                front.encode(columns.read_columns(source, np.arange(*part), _types(front)), of)
                 for part, of in (((0, raw.train), folds), ((raw.train, len(raw.labels)), None))
             ]
         features = {name: torch.from_numpy(np.concatenate([part[name] for part in rows])) for name in rows[0]}
@@ -74,22 +74,24 @@ class Table:
         return {name: column[places] for name, column in self.features.items()}, self.labels[places]
 
 
-def _types(front: Front) -> dict[str, pa.DataType]:
+def _types(front: Preprocessor) -> dict[str, pa.DataType]:
     return {name: kind for name, kind in front.types.items() if name != front.label}
 
 
 def train(name: str, table: Table, seed: int) -> Floats:
     """The chances of a click that the best weights see in the rows behind the training part."""
     torch.manual_seed(seed)
-    rate = learning_rate(name)
-    model, watcher = build(name, table.layout), build(name, table.layout).eval()
+    rate = default_learning_rate(name)
+    model, watcher = build_model(name, table.layout), build_model(name, table.layout).eval()
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    plan = Plan(records=table.train, global_batch=batch_size(table.train), logical_ranks=1, epochs=EPOCHS, seed=seed)
-    tables = local_tables(model, optimizer, seed)
+    plan = TrainingPlan(
+        records=table.train, global_batch=default_batch_size(table.train), logical_ranks=1, epochs=EPOCHS, seed=seed
+    )
+    tables = open_local_tables(model, optimizer, seed)
     tables.attach(watcher)
     dataset = Dataset(as_source(range(table.train), "rows")).map_batches(table.some)
     factor = 1.0
-    job = Alone(model, optimizer, dataset, plan, (), lambda step: rate * factor, torch.device("cpu"), tables)
+    job = LocalTraining(model, optimizer, dataset, plan, (), lambda step: rate * factor, torch.device("cpu"), tables)
     best, kept, waited = float("inf"), np.zeros(0), 0
     every = max(1, plan.steps_per_epoch // 2)
     for step in job.steps():

@@ -10,14 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-from elasticdl.features import analyze
+from elasticdl.features import analysis
 from elasticdl.features.sql import csv_engine  # noqa: F401  (imported before the clock starts, as the peer's)
-from elasticdl.features.sql.interface import Question
+from elasticdl.features.sql.interface import AnalysisOptions
 
 
 def main(path: str, min_count: int, memory: str) -> None:
     started, before_s = time.perf_counter(), time.process_time()
-    found = analyze.analyze(analyze.Source(path, memory=memory), Question(least_count=min_count), "label")
+    found = analysis.analyze(
+        analysis.AnalysisSource(path, memory=memory), AnalysisOptions(least_count=min_count), "label"
+    )
     found.save(Path(path).with_suffix(".json"))
     seconds = time.perf_counter() - started
     # Not ru_maxrss: that begins with what the process had that started this one.

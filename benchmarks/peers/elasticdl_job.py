@@ -12,7 +12,7 @@ from typing import Any
 
 from peers.job import GLOBAL_BATCH, Job, Processes, Setting
 
-from elasticdl.launcher import process
+from elasticdl.launcher.local import processes
 from elasticdl.spec import WorkerId
 from elasticdl.spec.directory import JobDirectory, read_json
 from elasticdl.spec.env import HOME, WorkerEnv
@@ -70,7 +70,7 @@ class _Job:
         os.kill(master["pid"], signal.SIGKILL)
 
     def close(self) -> None:
-        process.kill_all(self._directory)
+        processes.kill_processes(self._directory)
         self._processes.close()
 
     @property

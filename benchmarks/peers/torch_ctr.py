@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from elasticdl.zoo.ctr.clicks import FIELDS, NUMBERS, RECORD
-from elasticdl.zoo.ctr.inputs import Deep
+from elasticdl.ctr.models.layers import DeepNetwork
+from elasticdl.zoo.ctr.data import FIELDS, NUMBERS, RECORD
 
 COLUMNS, HIDDEN = 16, (256, 128)
 
@@ -28,7 +28,7 @@ class DeepFM(nn.Module):
         self.weights = nn.Embedding(values, 1, sparse=True)
         self.factors = nn.Embedding(values, COLUMNS, sparse=True)
         self.numbers = nn.Linear(NUMBERS, 1)
-        self.deep = Deep(FIELDS * COLUMNS + NUMBERS, HIDDEN)
+        self.deep = DeepNetwork(FIELDS * COLUMNS + NUMBERS, HIDDEN)
 
     def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
         factors = self.factors(ids)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 import time
 
-from elasticdl.scheduler import policies, tiers
-from elasticdl.scheduler.models.goodput import BatchLimits, Goodput
-from elasticdl.scheduler.models.throughput import Throughput
-from elasticdl.scheduler.snapshot import Job, Node, Noise, Snapshot, SpeedSample
+from elasticdl.scheduler import policies, priorities
+from elasticdl.scheduler.models.goodput import AdaptiveBatchModel, BatchLimits
+from elasticdl.scheduler.models.throughput import ThroughputModel
+from elasticdl.scheduler.snapshot import GradientNoise, JobInfo, NodeInfo, Snapshot, SpeedSample
 
 # Fits of ResNet-18, ResNet-50 and DeepSpeech 2 on T4s.
 MODELS = (
-    (Throughput(0.0173, 7.0e-4, 0.121, 0.0024, 0.0316, 0.0010, 2.00), BatchLimits(128, 4096, 32, 1024)),
-    (Throughput(0.0645, 4.5e-3, 0.299, 0.0056, 0.0700, 1e-6, 2.49), BatchLimits(200, 12800, 20, 200)),
-    (Throughput(0.3040, 2.4e-2, 0.378, 0.0285, 0.0868, 0.0019, 1.43), BatchLimits(20, 640, 10, 80)),
+    (ThroughputModel(0.0173, 7.0e-4, 0.121, 0.0024, 0.0316, 0.0010, 2.00), BatchLimits(128, 4096, 32, 1024)),
+    (ThroughputModel(0.0645, 4.5e-3, 0.299, 0.0056, 0.0700, 1e-6, 2.49), BatchLimits(200, 12800, 20, 200)),
+    (ThroughputModel(0.3040, 2.4e-2, 0.378, 0.0285, 0.0868, 0.0019, 1.43), BatchLimits(20, 640, 10, 80)),
 )
 SIZES = (1, 1, 2, 4, 8, 16, 32)
 
@@ -22,7 +22,7 @@ SIZES = (1, 1, 2, 4, 8, 16, 32)
 def crowd(nodes: int, devices: int, jobs: int, most: int, seed: int = 0) -> Snapshot:
     """Seven of ten jobs run, as long as there is room."""
     random_ = random.Random(seed)
-    cluster = tuple(Node(f"node-{number}", devices) for number in range(nodes))
+    cluster = tuple(NodeInfo(f"node-{number}", devices) for number in range(nodes))
     free = [[node.name, node.devices] for node in reversed(cluster)]
     made = []
     for number in range(jobs):
@@ -35,13 +35,13 @@ def crowd(nodes: int, devices: int, jobs: int, most: int, seed: int = 0) -> Snap
             free[-1][1] = int(left) - workers[str(name)]
             if not free[-1][1]:
                 free.pop()
-        noise = Noise(1.0, random_.uniform(0.1, 50.0))
+        noise = GradientNoise(1.0, random_.uniform(0.1, 50.0))
         since = float(number) if workers else None
         made.append(
-            Job(
+            JobInfo(
                 f"job-{number}", float(number), 1, most, workers=workers, started_at=since, changed_at=since,
                 change_cost_s=0.4, most_workers=size, speeds=(SpeedSample(1, size, 64, 0.1, 0.09),), noise=noise,
-                rates=Goodput(times, noise, limits), work_left=random_.uniform(1e3, 1e6), work_done=100.0,
+                rates=AdaptiveBatchModel(times, noise, limits), work_left=random_.uniform(1e3, 1e6), work_done=100.0,
             )
         )  # fmt: skip
     return Snapshot(1e5, cluster, tuple(made))
@@ -49,10 +49,10 @@ def crowd(nodes: int, devices: int, jobs: int, most: int, seed: int = 0) -> Snap
 
 def decided_s(policy: str, snapshot: Snapshot, times: int) -> tuple[list[float], int]:
     """Processor seconds of each of so many decisions, and how many workers the last one gave."""
-    rule, took, given = policies.named(policy), [], 0
+    rule, took, given = policies.load_policy(policy), [], 0
     for _ in range(times):
         began = time.process_time()
-        decision = tiers.decide(rule, snapshot, None)
+        decision = priorities.decide_by_priority(rule, snapshot, None)
         took.append(time.process_time() - began)
         given = sum(one.count for one in decision.plan.allocations.values())
     return took, given

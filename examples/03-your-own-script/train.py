@@ -6,9 +6,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import elasticdl.torch as elastic
-from elasticdl.zoo.digits.data import draw
+from elasticdl.zoo.digits.data import draw_digits
 
-images, labels = draw()
+images, labels = draw_digits()
 dataset = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels, dtype=torch.int64))
 
 torch.manual_seed(0)

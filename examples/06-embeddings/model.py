@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import elasticdl.torch as elastic
-from elasticdl.data.mode import Mode
+from elasticdl.data.dataset import Mode
 
 
 def number(text):

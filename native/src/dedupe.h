@@ -113,7 +113,7 @@ inline void touch(const int64_t* ids, size_t n, uint8_t* flags) {
   for (size_t i = 0; i < n; ++i) flags[slot_of(mix64(static_cast<uint64_t>(ids[i])))] = 1;
 }
 
-// Marks of one sender, see ps/marks.py: these slots have the push `number` from here on.
+// Marks of one sender, see ps/tables/applied_pushes.py: these slots have the push `number` from here on.
 inline void mark(int64_t* top, uint64_t* window, const uint8_t* flags, int64_t number) {
   for (uint32_t s = 0; s < kSlots; ++s) {
     if (!flags[s]) continue;

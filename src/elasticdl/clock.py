@@ -16,7 +16,7 @@ class WallClock:
         return time.time()
 
 
-class Ahead:
+class OffsetClock:
     """Another clock, so many seconds later: for who has promised times of a wall that was turned back since."""
 
     def __init__(self, clock: Clock, by_s: float) -> None:

@@ -81,11 +81,11 @@ class MasterUnreachable(TransientError):
     """The master does not answer at its address."""
 
 
-class DatabaseAway(TransientError):
+class DatabaseUnavailable(TransientError):
     """A database does not answer, or went away in the middle of an answer."""
 
 
-class FileAway(TransientError):
+class FileUnavailable(TransientError):
     """A file cannot be read at the moment: its disk, its server, or this process's descriptors are at fault."""
 
 
@@ -117,11 +117,11 @@ class LossNotFinite(PermanentError):
     """The loss became NaN or infinite. Names the step and the logical rank."""
 
 
-class ReplicasDiffer(PermanentError):
+class ReplicasDiverged(PermanentError):
     """Workers that should hold the same state do not. Names the tensor, the step and the workers."""
 
 
-class ImageFailed(PermanentError):
+class ImageBuildFailed(PermanentError):
     """A container engine could not build or push an image. Carries the end of what it said."""
 
 
@@ -160,7 +160,7 @@ class JournalUnreadable(PermanentError):
         self.by = by
 
 
-class RunOver(PermanentError):
+class RunSuperseded(PermanentError):
     """Another run of the job has begun: this process belongs to an earlier one and must end."""
 
 
@@ -184,19 +184,19 @@ class Preempted(ReplicaLost):
     """The replica was taken away from outside; not a failure of its own."""
 
 
-_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE}
+_MACHINE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE}
 
 
-def is_of_the_machine(problem: BaseException | None) -> bool:
+def is_machine_error(problem: BaseException | None) -> bool:
     """Whether it began with want of memory, descriptors or room, or with a device that failed: nobody's job is wrong,
     and the same may work later or elsewhere."""
     while problem is not None:
-        if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno in _OF_THE_MACHINE):
+        if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno in _MACHINE_ERRNOS):
             return True
         problem = problem.__cause__
     return False
 
 
-def is_wrong_job(problem: BaseException) -> TypeGuard[SpecError]:
+def is_job_error(problem: BaseException) -> TypeGuard[SpecError]:
     """Whether to start it again, later or elsewhere, cannot help."""
-    return isinstance(problem, SpecError) and not is_of_the_machine(problem)
+    return isinstance(problem, SpecError) and not is_machine_error(problem)

@@ -20,7 +20,7 @@ _MARKER = re.compile(r"""extra\s*==\s*["']([\w.-]+)["']""")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class InstallOrigin:
     """Where an installation came from, as long as that still exists, and what its extras require."""
 
     path: Path | None = None  # the root of a clone, or the file of a wheel or an sdist
@@ -33,7 +33,7 @@ def install_command(*extras: str) -> str:
 
     Works from any directory.
     """
-    return format_install(find_origin(), extras)
+    return format_install_command(find_origin(), extras)
 
 
 def reinstall_command() -> str:
@@ -41,13 +41,13 @@ def reinstall_command() -> str:
     origin = find_origin()
     if origin.path is None:
         return "pip install --force-reinstall --no-deps '.' in a clone of ElasticDL, or with the name of a wheel of it"
-    return f"pip install --force-reinstall --no-deps {_target(origin, '')}"
+    return f"pip install --force-reinstall --no-deps {_pip_target(origin, '')}"
 
 
-def format_install(origin: Origin, extras: tuple[str, ...]) -> str:
+def format_install_command(origin: InstallOrigin, extras: tuple[str, ...]) -> str:
     """The command for an installation of this origin. Pure."""
     if origin.path is not None:
-        return f"pip install {_target(origin, '[' + ','.join(extras) + ']')}"
+        return f"pip install {_pip_target(origin, '[' + ','.join(extras) + ']')}"
     requirements = [
         requirement.strip()
         for requirement, _, marker in (line.partition(";") for line in origin.requirements)
@@ -58,37 +58,37 @@ def format_install(origin: Origin, extras: tuple[str, ...]) -> str:
     return shlex.join(["pip", "install", *dict.fromkeys(requirements)])
 
 
-def _target(origin: Origin, extras: str) -> str:
-    return f"{'-e ' if origin.editable else ''}{_quote(f'{origin.path}{extras}')}"
+def _pip_target(origin: InstallOrigin, extras: str) -> str:
+    return f"{'-e ' if origin.editable else ''}{_quote_word(f'{origin.path}{extras}')}"
 
 
-def _quote(word: str) -> str:
+def _quote_word(word: str) -> str:
     # Brackets are patterns of the shell: always in quotes, as people write them.
     return shlex.quote(word) if "'" in word else f"'{word}'"
 
 
-def find_origin() -> Origin:
+def find_origin() -> InstallOrigin:
     """Reads the installed package's metadata; a clone that is run without being installed is recognised, too."""
     clone = Path(__file__).resolve().parents[2]
     if _is_clone(clone):
-        return Origin(clone, editable=True)
+        return InstallOrigin(clone, editable=True)
     try:
         installed = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        return Origin()
+        return InstallOrigin()
     return parse_origin(installed.read_text("direct_url.json"), tuple(installed.requires or ()))
 
 
-def parse_origin(direct_url: str | None, requirements: tuple[str, ...]) -> Origin:
+def parse_origin(direct_url: str | None, requirements: tuple[str, ...]) -> InstallOrigin:
     """The origin as pip records it (PEP 610). What pip installed from an index, or is gone by now, has no path."""
     if not direct_url:
-        return Origin(requirements=requirements)
+        return InstallOrigin(requirements=requirements)
     document = json.loads(direct_url)
     url = urlparse(str(document.get("url", "")))
     path = Path(unquote(url.path))
     is_there = url.scheme == "file" and (_is_clone(path) or (path.suffix == ".whl" and path.is_file()))
     editable = bool((document.get("dir_info") or {}).get("editable"))
-    return Origin(path if is_there else None, editable and is_there, requirements)
+    return InstallOrigin(path if is_there else None, editable and is_there, requirements)
 
 
 def _is_clone(path: Path) -> bool:

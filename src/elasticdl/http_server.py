@@ -7,29 +7,29 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from elasticdl.listener import Caller, Conversation, Listener, receive
+from elasticdl.listener import Caller, Conversation, Listener, receive_bytes
 
 TEXT = "text/plain; charset=utf-8"
-MOST_REQUEST_BYTES = 8 << 10
+MAX_REQUEST_BYTES = 8 << 10
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
 
 _log = logging.getLogger(__name__)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What a caller asked for. Names of headers are in lower case."""
 
     path: str
     headers: Mapping[str, str]
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     body: bytes
     kind: str = TEXT
 
     @classmethod
-    def of(cls, trouble: str, fine: str = "ok") -> Answer:
+    def of(cls, trouble: str, fine: str = "ok") -> HttpResponse:
         """200 and `fine` without trouble, else 503 and what it is."""
         return cls(503 if trouble else 200, f"{trouble or fine}\n".encode())
 
@@ -44,14 +44,20 @@ class HttpServer:
         self,
         address: str,
         port: int,
-        answer: Callable[[Request], Answer],
+        answer: Callable[[HttpRequest], HttpResponse],
         *,
         exchange_s: float = 5.0,
         most_callers: int = 32,
     ) -> None:
         self._answer = answer
         self._listener = Listener(
-            address, port, self._exchange, _note, name="http", conversation_s=exchange_s, most_callers=most_callers
+            address,
+            port,
+            self._exchange,
+            _log_failure,
+            name="http",
+            conversation_s=exchange_s,
+            most_callers=most_callers,
         )
         self.port = self._listener.port
 
@@ -62,10 +68,10 @@ class HttpServer:
         """One request and its answer."""
         received = b""
         while b"\r\n\r\n" not in received:
-            received += yield from receive(caller.connection, MOST_REQUEST_BYTES + 1 - len(received))
-            if len(received) > MOST_REQUEST_BYTES:
+            received += yield from receive_bytes(caller.connection, MAX_REQUEST_BYTES + 1 - len(received))
+            if len(received) > MAX_REQUEST_BYTES:
                 return None
-        unsent = memoryview(_encode(_reply(received, self._answer)))
+        unsent = memoryview(_encode(_respond(received, self._answer)))
         while unsent:
             try:
                 unsent = unsent[caller.connection.send(unsent) :]
@@ -74,24 +80,24 @@ class HttpServer:
         return None
 
 
-def _note(exc: Exception) -> None:
+def _log_failure(exc: Exception) -> None:
     if not isinstance(exc, OSError):  # callers are slow, or hang up: that is theirs
         _log.error("an answer over HTTP failed", exc_info=exc)
 
 
-def _reply(received: bytes, answer: Callable[[Request], Answer]) -> Answer:
+def _respond(received: bytes, answer: Callable[[HttpRequest], HttpResponse]) -> HttpResponse:
     head, *lines = received.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     words = head.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return Answer(400, b"expected a request of HTTP/1\n")
+        return HttpResponse(400, b"expected a request of HTTP/1\n")
     if words[0] != "GET":
-        return Answer(405, b"there is only GET\n")
+        return HttpResponse(405, b"there is only GET\n")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    return answer(Request(words[1].partition("?")[0], headers))
+    return answer(HttpRequest(words[1].partition("?")[0], headers))
 
 
-def _encode(answer: Answer) -> bytes:
+def _encode(answer: HttpResponse) -> bytes:
     reason = _REASONS.get(answer.status, "Service Unavailable")
     head = (
         f"HTTP/1.1 {answer.status} {reason}\r\nContent-Type: {answer.kind}\r\n"

@@ -160,7 +160,7 @@ class Listener:
         del self._callers[caller.descriptor]
 
 
-def receive(connection: socket.socket, most_bytes: int) -> Generator[int, None, bytes]:
+def receive_bytes(connection: socket.socket, most_bytes: int) -> Generator[int, None, bytes]:
     """What comes next, for a conversation: at least one byte. Raises ConnectionError where the caller hung up."""
     while True:
         try:

@@ -6,7 +6,7 @@ import logging
 import sys
 
 
-def configure(name: str, level: str = "INFO") -> logging.Logger:
+def configure_logging(name: str, level: str = "INFO") -> logging.Logger:
     """Set up the root logger of this process; `name` says who speaks, e.g. `worker-3`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {name} %(levelname)s %(message)s"))

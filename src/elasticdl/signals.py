@@ -1,4 +1,4 @@
-"""SIGTERM as a preemption notice: nothing to lose, or heard even while the main thread is deep in a step."""
+"""SIGTERM as a preemption notice: a process exits at once, or is notified even while its main thread is busy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import NoReturn
 from elasticdl.vital import VitalThread
 
 
-def end_on_terminate() -> None:
+def exit_on_sigterm() -> None:
     """End at once when SIGTERM arrives: for a process that has nothing to lose yet, or nothing at all.
 
     Process 1 of a container does not die of a signal by itself: without this a pod that is preempted while it starts
     would keep its place, and whoever wants it waiting, for the whole grace period.
     """
-    signal.signal(signal.SIGTERM, lambda *_: end())
+    signal.signal(signal.SIGTERM, lambda *_: exit_as_terminated())
 
 
-def end() -> NoReturn:
+def exit_as_terminated() -> NoReturn:
     """Now, as one whom SIGTERM ended."""
     os._exit(128 + signal.SIGTERM)
 
@@ -33,7 +33,7 @@ def die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
-def on_terminate(leave: Callable[[str], None]) -> None:
+def notify_on_sigterm(leave: Callable[[str], None]) -> None:
     """Call `leave` as soon as SIGTERM arrives. From the main thread only.
 
     Processes that are forked from this one, such as those of a `multiprocessing.Pool`, end on SIGTERM as usual.
@@ -50,14 +50,14 @@ def on_terminate(leave: Callable[[str], None]) -> None:
                 leave("preempted: SIGTERM")
 
     VitalThread(listen, name="elasticdl-signals").start()
-    _kept.append(sending)
-    os.register_at_fork(after_in_child=_forget_terminate)
+    _open_sockets.append(sending)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _forget_terminate() -> None:
+def _reset_after_fork() -> None:
     """In a forked process: it shares the wake-up descriptor, by which this process would hear of its SIGTERM."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-_kept: list[socket.socket] = []  # the wake-up descriptor must stay open
+_open_sockets: list[socket.socket] = []  # the wake-up descriptor must stay open

@@ -17,14 +17,14 @@ def dump_on_signal() -> None:
         faulthandler.register(DUMP_SIGNAL, all_threads=True)
 
 
-def dump(reason: str) -> None:
+def dump_stacks(reason: str) -> None:
     """Write the stacks of all threads to standard error now."""
     sys.stderr.write(f"stacks of all threads: {reason}\n")
     sys.stderr.flush()
     faulthandler.dump_traceback(all_threads=True)
 
 
-def is_traced(pid: int) -> bool:
+def has_debugger(pid: int) -> bool:
     """Whether a debugger is attached to the process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from elasticdl.errors import AccessDenied, SpecError
 
-SKEW_S = 300.0  # certificates are valid before they are issued: clocks of other machines may be behind
+CLOCK_SKEW_S = 300.0  # certificates are valid before they are issued: clocks of other machines may be behind
 _SCHEME = "elasticdl"
 
 
@@ -43,7 +43,7 @@ class Role(StrEnum):
         raise ValueError(f"expected worker-N, ps-N or a role; received {replica!r}")
 
 
-class Peer(NamedTuple):
+class PeerIdentity(NamedTuple):
     """Who a certificate speaks for."""
 
     job: str
@@ -72,7 +72,7 @@ class Peer(NamedTuple):
         return f"{self.role}.{self.job}.{_SCHEME}"
 
     @classmethod
-    def parse(cls, uri: str) -> Peer | None:
+    def parse(cls, uri: str) -> PeerIdentity | None:
         """None where it is no such URI."""
         try:
             parts = urlsplit(uri)
@@ -84,7 +84,7 @@ class Peer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TlsCredentials:
     """The files by which one replica shows who it is, and knows others of its job.
 
     `job` is empty where a person gave the files: one certificate for all replicas, without a role. Then whoever has
@@ -126,18 +126,22 @@ class Identity:
             ) from exc
         return context
 
-    def read(self) -> Pems:
+    def read(self) -> PemBytes:
         """The same as text, for grpc. SpecError where a file cannot be read."""
-        return Pems(_read(self.authority, "authority"), _read(self.certificate, "certificate"), _read(self.key, "key"))
+        return PemBytes(
+            _read_pem_file(self.authority, "authority"),
+            _read_pem_file(self.certificate, "certificate"),
+            _read_pem_file(self.key, "key"),
+        )
 
 
-class Pems(NamedTuple):
+class PemBytes(NamedTuple):
     authority: bytes
     certificate: bytes
     key: bytes
 
 
-def _read(path: Path, field: str) -> bytes:
+def _read_pem_file(path: Path, field: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as exc:
@@ -150,16 +154,18 @@ def _refuse_password() -> str:
     raise SpecError("the key is encrypted; store it without a password, readable by you alone")
 
 
-def check_peer(stream: ssl.SSLSocket | ssl.SSLObject, own: Identity, *roles: Role) -> Peer | None:
+def check_peer(stream: ssl.SSLSocket | ssl.SSLObject, own: TlsCredentials, *roles: Role) -> PeerIdentity | None:
     """Who the peer is, one of `roles` of this job; AccessDenied for anybody else. None: the job has no roles."""
-    return check_names(_uris(stream), own.job, roles)
+    return check_certificate_uris(_uris(stream), own.job, roles)
 
 
-def check_names(uris: Collection[str], job: str, roles: Collection[Role], *, enrols: bool = False) -> Peer | None:
+def check_certificate_uris(
+    uris: Collection[str], job: str, roles: Collection[Role], *, enrols: bool = False
+) -> PeerIdentity | None:
     """The same for the URIs of a certificate that something else has verified. `enrols`: one for enrolment will do."""
     if not job:
         return None
-    peer = _only_peer(uris)
+    peer = _single_peer(uris)
     if peer is not None and peer.job == job and peer.role in roles and (enrols or peer.has_enrolled):
         return peer
     received = peer.uri if peer is not None else "a certificate without a role"
@@ -170,7 +176,7 @@ def check_names(uris: Collection[str], job: str, roles: Collection[Role], *, enr
 
 def peer_role(stream: ssl.SSLSocket | ssl.SSLObject) -> Role | None:
     """The role in the peer's certificate; None where it has none."""
-    peer = _only_peer(_uris(stream))
+    peer = _single_peer(_uris(stream))
     return peer.role if peer is not None else None
 
 
@@ -179,7 +185,7 @@ def _uris(stream: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
     return [str(name[1]) for name in document.get("subjectAltName", ()) if name[0] == "URI"]
 
 
-def _only_peer(uris: Collection[str]) -> Peer | None:
+def _single_peer(uris: Collection[str]) -> PeerIdentity | None:
     """A certificate that speaks for two speaks for nobody."""
-    peers = [peer for peer in map(Peer.parse, uris) if peer is not None]
+    peers = [peer for peer in map(PeerIdentity.parse, uris) if peer is not None]
     return peers[0] if len(peers) == 1 else None

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 EXIT_CODE = 1
-MOST_REASON_BYTES = 2000
+MAX_REASON_BYTES = 2000
 _TERMINATION_LOG = Path("/dev/termination-log")  # Kubernetes' own default
 
 _log = logging.getLogger(__name__)
@@ -28,20 +28,20 @@ _reason_files: list[int] = []  # opened early: descriptors may be what the proce
 _before_thread: Callable[[str], None] | None = None
 
 
-def configure(reason_file: Path, before_thread: Callable[[str], None] = lambda name: None) -> None:
+def end_process_on_failure(reason_file: Path, before_thread: Callable[[str], None] = lambda name: None) -> None:
     """From here on vital threads end this process. `before_thread` is called in each, for tests that let one fail."""
     global _before_thread
     _before_thread = before_thread
-    sys.excepthook = _leave_uncaught
+    sys.excepthook = _handle_uncaught
     for path in (reason_file, _TERMINATION_LOG):
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | (os.O_CREAT if path == reason_file else 0)
             _reason_files.append(os.open(path, flags, 0o600))
 
 
-def _leave_uncaught(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
+def _handle_uncaught(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
     """Of the main thread."""
-    leave_reason(f"{kind.__name__}: {exc}")
+    write_exit_reason(f"{kind.__name__}: {exc}")
     sys.__excepthook__(kind, exc, trace)
 
 
@@ -59,14 +59,14 @@ class VitalThread(threading.Thread):
         super().__init__(target=target, name=name, args=args, kwargs=kwargs, daemon=True)
 
     def run(self) -> None:
-        with guard(f"thread {self.name}"):
+        with guard_process(f"thread {self.name}"):
             if _before_thread is not None:
                 _before_thread(self.name)
             super().run()
 
 
 @contextlib.contextmanager
-def guard(what: str) -> Iterator[None]:
+def guard_process(what: str) -> Iterator[None]:
     """An exception inside ends the process, as one of a vital thread does: for code that others' threads run."""
     try:
         yield
@@ -80,22 +80,22 @@ def end_process(what: str, exc: BaseException) -> NoReturn:
     """End now: log the traceback, and leave the reason where it is looked for."""
     try:
         _log.critical("%s failed; this process ends, since it cannot do without", what, exc_info=exc)
-        leave_reason(f"{what} failed: {type(exc).__name__}: {exc}")
+        write_exit_reason(f"{what} failed: {type(exc).__name__}: {exc}")
     finally:
         os._exit(EXIT_CODE)
 
 
-def leave_reason(reason: str) -> None:
+def write_exit_reason(reason: str) -> None:
     """Before an end for this reason."""
     for descriptor in _reason_files:
         with contextlib.suppress(OSError):
-            os.write(descriptor, reason.encode()[:MOST_REASON_BYTES])
+            os.write(descriptor, reason.encode()[:MAX_REASON_BYTES])
 
 
-def read_reason(reason_file: Path) -> str:
+def read_exit_reason(reason_file: Path) -> str:
     """What a process has left there; "" where it has left nothing."""
     try:
         with reason_file.open("rb") as file:
-            return file.read(MOST_REASON_BYTES).decode(errors="replace").strip()
+            return file.read(MAX_REASON_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""

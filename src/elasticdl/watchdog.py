@@ -5,7 +5,7 @@
     with paused("evaluates on the whole test set"):
         evaluate(model)
 
-The watchdog itself is the master's (master/stalls.py). Any thread may say so; a pause holds for the whole process.
+The watchdog itself is the master's (master/machine/stalls.py). Any thread may say so; a pause holds for the whole process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _reads = 0  # under way
 
 
 @contextmanager
-def paused(reason: str) -> Iterator[None]:
+def pause_watchdog(reason: str) -> Iterator[None]:
     """Until its end nobody expects a step of this worker. `reason` completes the sentence "the worker …"."""
     with _lock:
         _pauses.append(reason)
@@ -38,7 +38,7 @@ def pause_reason() -> str:
 
 
 @contextmanager
-def reading() -> Iterator[None]:
+def reading_records() -> Iterator[None]:
     """The training thread waits for records: that may take longer than a step, but not for ever."""
     global _reads
     with _lock:
@@ -50,5 +50,5 @@ def reading() -> Iterator[None]:
             _reads -= 1
 
 
-def is_reading() -> bool:
+def is_reading_records() -> bool:
     return _reads > 0

@@ -18,7 +18,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from elasticdl.errors import ElasticDLError
-from elasticdl.launcher.record import is_kept
+from elasticdl.launcher.local.record import is_running
 from elasticdl.spec.directory import read_json
 from tests.chaos import processes
 from tests.chaos.faulty import Faulty, can_build
@@ -257,7 +257,7 @@ class _Run:
 
     def _is_given_up(self, now: float) -> bool:
         """Launcher and master may die together: somebody goes on with the job, as its status advises."""
-        if is_kept(self._job.directory) or self._job.directory.result.exists():
+        if is_running(self._job.directory) or self._job.directory.result.exists():
             self._unkept_since = None
             return False
         self._unkept_since = self._unkept_since or now
@@ -284,7 +284,7 @@ class _Run:
     def _resume(self) -> None:
         self._striker.end()  # a person would not try on a disk that is full, or before all is over
         deadline = time.monotonic() + GONE_S
-        while is_kept(self._job.directory) and time.monotonic() < deadline:
+        while is_running(self._job.directory) and time.monotonic() < deadline:
             time.sleep(0.1)
         done = self._job.command("train", "--detach", "--resume", "--job_name", self._job.name)
         if done.returncode != 0:

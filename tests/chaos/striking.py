@@ -14,7 +14,7 @@ from typing import Protocol
 
 from elasticdl.checkpoint import manifest
 from elasticdl.errors import ElasticDLError
-from elasticdl.launcher.record import Record, start_ticks
+from elasticdl.launcher.local.record import LauncherRecord, start_ticks
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from tests.chaos import network
@@ -248,8 +248,8 @@ class Striker:
 
     # ---- who
 
-    def _record(self) -> Record:
-        if (record := Record.load(self._job.directory.launcher)) is None:
+    def _record(self) -> LauncherRecord:
+        if (record := LauncherRecord.load(self._job.directory.launcher)) is None:
             raise NotDue("there is no launcher yet")
         return record
 
@@ -340,10 +340,10 @@ class Striker:
         """The newest that is whole, while an older one is: losing all of them is no fault anybody promised to mend."""
         whole = []
         try:
-            for path in manifest.checkpoints(self._job.directory.root / "checkpoints"):
+            for path in manifest.list_checkpoints(self._job.directory.root / "checkpoints"):
                 assert isinstance(path, Path)
                 files = {one: one.stat().st_ino for one in path.rglob("*") if one.is_file() and one.stat().st_size}
-                if path / manifest.FILE in files and self._damaged.isdisjoint(files.values()):
+                if path / manifest.MANIFEST_FILE in files and self._damaged.isdisjoint(files.values()):
                     whole.append((path, files))
             if len(whole) < 2:
                 raise NotDue("there are no two whole checkpoints")

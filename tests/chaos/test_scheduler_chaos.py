@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.launcher import process
-from elasticdl.launcher.record import Record, is_kept, start_ticks
+from elasticdl.launcher.local import processes
+from elasticdl.launcher.local.record import LauncherRecord, is_running, start_ticks
 from tests.integration.job import Job, Jobs
 from tests.integration.scheduling import Scheduler
 from tests.waiting import until
@@ -75,14 +75,14 @@ class Crowd:
         """That live, of all jobs."""
         found = 0
         for job in self.all:
-            record = Record.load(job.directory.launcher)
+            record = LauncherRecord.load(job.directory.launcher)
             replicas = record.replicas.values() if record else ()
             found += sum(start_ticks(one.pid) == one.start_ticks for one in replicas)
         return found
 
     def strike(self, scheduler: Scheduler) -> None:
         act = self._chance.choice(["scheduler", "scheduler", "master", "job"])
-        running = [job for job in self.unfinished() if is_kept(job.directory)]
+        running = [job for job in self.unfinished() if is_running(job.directory)]
         if act == "scheduler":
             self.tell("kill -9 of the scheduler")
             scheduler.end(signal.SIGKILL)
@@ -92,7 +92,7 @@ class Crowd:
             job = self._chance.choice(running)
             self.tell(f"kill -9 of {act} {job.name}")
             with contextlib.suppress(ProcessLookupError, AssertionError):
-                job.kill_master() if act == "master" else process.kill_all(job.directory)
+                job.kill_master() if act == "master" else processes.kill_processes(job.directory)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ class Usage(NamedTuple):
 
 
 def running(*words: str) -> list[Usage]:
-    """All processes in pods whose arguments have these in a row: ("-m", "elasticdl.launcher.pod", "master")."""
+    """All processes in pods whose arguments have these in a row: ("-m", "elasticdl.launcher.kubernetes.pod", "master")."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:

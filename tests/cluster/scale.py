@@ -153,7 +153,7 @@ class Scale:
             before = now
 
     def _masters(self) -> list[processes.Usage]:
-        return processes.running("-m", "elasticdl.launcher.pod", "master")
+        return processes.running("-m", "elasticdl.launcher.kubernetes.pod", "master")
 
     def _operator(self) -> processes.Usage:
         return max(processes.running("-m", "elasticdl.operator"), key=lambda one: one.pid)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from elasticdl.launcher.pod_template import SECRET_PLACE, STATE_PLACE
+from elasticdl.launcher.kubernetes.pod_template import SECRET_MOUNT, STATE_MOUNT
 from tests.cluster.job import SMALL, ClusterJob, Named
 from tests.cluster.kube import Kube
 from tests.integration.job import EPOCHS, RECORDS, STEPS, digest
@@ -89,7 +89,7 @@ def test_each_replica_has_a_certificate_of_its_own_which_is_replaced_while_the_j
     job.train(2, f"--tls_lifetime_s={LIFETIME_S}", slow=True, pause_s=1.0)
     workers = job.wait_members(2, step=1)
     first = {replica: certificate(job, replica) for replica in (*workers, "master")}
-    held = {replica: kube.kubectl("exec", f"{job.name}-{replica}", "--", "ls", SECRET_PLACE) for replica in workers}
+    held = {replica: kube.kubectl("exec", f"{job.name}-{replica}", "--", "ls", SECRET_MOUNT) for replica in workers}
 
     assert [uris(first[worker]) for worker in workers] == [[f"elasticdl://{job.name}/worker/{w}"] for w in workers]
     assert all("authority.key" not in files and "worker.pem" in files for files in held.values()), held
@@ -115,7 +115,7 @@ def test_each_replica_has_a_certificate_of_its_own_which_is_replaced_while_the_j
 def certificate(job: ClusterJob, replica: str) -> x509.Certificate:
     """As the pod of a replica has it now."""
     pod = f"{job.name}-{replica}{'-0' if replica == 'master' else ''}"
-    text = job.kube.kubectl("exec", pod, "--", "cat", f"{STATE_PLACE}/job/certificates/{replica}.pem")
+    text = job.kube.kubectl("exec", pod, "--", "cat", f"{STATE_MOUNT}/job/certificates/{replica}.pem")
     return x509.load_pem_x509_certificate(text.encode())
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from elasticdl.checkpoint import manifest
-from elasticdl.storage.place import StorePath, open_place
+from elasticdl.storage.paths import StorePath, parse_path
 from tests.cluster.job import ClusterJob, Named
 from tests.cluster.kube import ROOT, Kube
 from tests.integration.job import Jobs, digest
@@ -120,11 +120,13 @@ def test_a_job_of_pods_is_stopped_and_resumed_from_the_store_alone(
     assert told["reason"].startswith(
         f"from step {stopped['checkpoint_step']} of job {first.name}, {stopped['records']} of"
     )
-    model = open_place(f"{RUN}/model", retry_s=20.0)
+    model = parse_path(f"{RUN}/model", retry_s=20.0)
     assert isinstance(model, StorePath)
     (model / "model.safetensors").download(tmp_path / "exported.safetensors")
     assert digest(tmp_path / "exported.safetensors") == local_digest
-    assert manifest.checkpoints(open_place(f"{RUN}/checkpoints", retry_s=20.0))[0].name == manifest.name_of(STEPS)
+    assert manifest.list_checkpoints(parse_path(f"{RUN}/checkpoints", retry_s=20.0))[
+        0
+    ].name == manifest.checkpoint_name(STEPS)
 
 
 def test_wrong_credentials_are_the_result_of_the_job_before_a_worker_is_launched(

@@ -17,8 +17,8 @@ import yaml
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
 from elasticdl.kube.errors import ApiError
-from elasticdl.launcher import certificates, manifest
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.launcher.kubernetes import job_secrets, manifest
+from elasticdl.spec.load import resolve_elastic_job
 from tests.cluster import host_operator, processes
 from tests.cluster.elastic_job import ElasticJob
 from tests.cluster.kube import Kube
@@ -273,7 +273,7 @@ def master(cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Person:
 
 def worker_pod(**change: Any) -> Document:
     """As a master makes it, by its own code."""
-    spec = job_of(job("led", cluster={"environ_secrets": ["lent"]}))
+    spec = resolve_elastic_job(job("led", cluster={"environ_secrets": ["lent"]}))
     owner = manifest.Owner("v1", "ConfigMap", "led-spec", "00000000-0000-0000-0000-00000000000a")
     pod = deepcopy(manifest.replica_pod(spec, "worker-7", "worker", owner))
     pod["spec"] |= change.pop("spec", {})
@@ -282,7 +282,7 @@ def worker_pod(**change: Any) -> Document:
     return pod
 
 
-AUTHORITY_KEY = {"key": certificates.AUTHORITY_KEY, "path": "harmless.txt"}
+AUTHORITY_KEY = {"key": job_secrets.AUTHORITY_KEY, "path": "harmless.txt"}
 POWERS: dict[str, tuple[Document, str]] = {
     "another account": ({"spec": {"serviceAccountName": "default"}}, "account of its workers"),
     "its own account": ({"spec": {"serviceAccountName": "elasticdl-master-led"}}, "account of its workers"),
@@ -393,7 +393,7 @@ def test_a_job_runs_and_a_master_that_does_not_go_on_is_started_again(cluster: K
     made.wait_members(1, step=2)
     pod = f"{made.name}-master-0"
     health = cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{OPEN}/pods/{pod}:50003/proxy/healthz")
-    (frozen,) = [one.pid for one in processes.running("-m", "elasticdl.launcher.pod", "master")]
+    (frozen,) = [one.pid for one in processes.running("-m", "elasticdl.launcher.kubernetes.pod", "master")]
 
     os.kill(frozen, signal.SIGSTOP)
     made.wait(lambda: made.pods("master")[pod]["status"]["containerStatuses"][0]["restartCount"] >= 1, "another master")

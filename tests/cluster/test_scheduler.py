@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.scheduler.cluster.annotations import PRIORITY, REASON, REQUESTED
+from elasticdl.scheduler.kubernetes.annotations import PRIORITY, REQUESTED_WORKERS, SCHEDULING_REASON
 from tests.cluster import host_operator
 from tests.cluster.elastic_job import SMALL, ElasticJob
 from tests.cluster.kube import SLOT, Kube
@@ -102,7 +102,7 @@ def test_a_second_job_starts_since_the_first_shrinks_and_it_grows_back(make: Cal
     found = {one["metadata"]["name"]: one for one in first.kube.get("elasticjobs", f"--namespace={NAMESPACE}")["items"]}
     wishes = {name: wish_of(one) for name, one in found.items()}
     assert 1 <= wishes["first"] < 4 and sum(wishes.values()) <= 4
-    assert f"{wishes['first']} of 4 workers" in found["first"]["metadata"]["annotations"][REASON]
+    assert f"{wishes['first']} of 4 workers" in found["first"]["metadata"]["annotations"][SCHEDULING_REASON]
     said = first.status()
     assert said["phase"] == "running" and "of 4 workers" in said["reason"]
 
@@ -131,7 +131,7 @@ def test_greater_priority_takes_all_it_needs_and_who_waits_goes_on_later(make: C
     low.wait_members(4)
     low.hurry()
     assert low.wait_phase("Succeeded")["step"] == STEPS
-    assert low.resource()["metadata"]["annotations"][REQUESTED] == "2"
+    assert low.resource()["metadata"]["annotations"][REQUESTED_WORKERS] == "2"
 
 
 def test_what_if_says_what_the_scheduler_would_do_with_a_job_on_this_very_cluster(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elasticdl.scheduler.cluster.annotations import REASON
+from elasticdl.scheduler.kubernetes.annotations import SCHEDULING_REASON
 from tests.cluster import host_operator
 from tests.cluster.elastic_job import ElasticJob
 from tests.cluster.kube import ROOT, SLOT, Kube
@@ -57,7 +57,7 @@ def submit(kube: Kube, name: str, place: Path) -> None:
 
 def reason(kube: Kube, name: str) -> str:
     found = kube.get("elasticjob", name, f"--namespace={NAMESPACE}")
-    return str(found["metadata"].get("annotations", {}).get(REASON, ""))
+    return str(found["metadata"].get("annotations", {}).get(SCHEDULING_REASON, ""))
 
 
 def holder(kube: Kube) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
-from elasticdl.kube.watching import follow
-from elasticdl.launcher.naming import JOB_LABEL, ROLE_LABEL
+from elasticdl.kube.watch import follow_changes
+from elasticdl.launcher.kubernetes.naming import JOB_LABEL, ROLE_LABEL
 
 
 class WorkerPods:
@@ -85,7 +85,7 @@ class WorkerPods:
         ]
 
     def _watch(self) -> None:
-        for changes in follow(self._api, POD, self._namespace, f"{ROLE_LABEL}=worker", self._stopped):
+        for changes in follow_changes(self._api, POD, self._namespace, f"{ROLE_LABEL}=worker", self._stopped):
             now = time.monotonic()
             with self._changed:
                 for before, after in changes:

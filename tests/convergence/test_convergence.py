@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from elasticdl.zoo.ctr import clicks
+from elasticdl.zoo.ctr import data
 from tests import native
 from tests.integration.job import Jobs
 
@@ -35,8 +35,8 @@ class Data(NamedTuple):
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Data:
     place = tmp_path_factory.mktemp("made-up")
-    clicks.write(place / "train.clicks", 100_000, seed=1)
-    best = clicks.write(place / "test.clicks", 20_000, seed=2)
+    data.write_records(place / "train.clicks", 100_000, seed=1)
+    best = data.write_records(place / "test.clicks", 20_000, seed=2)
     return Data(place / "train.clicks", place / "test.clicks", best, 100_000)
 
 
@@ -45,7 +45,7 @@ def criteo(tmp_path_factory: pytest.TempPathFactory) -> Data:
     if not CRITEO.exists():
         pytest.skip("the click log of Criteo is not here")
     place = tmp_path_factory.mktemp("criteo")
-    found = clicks.read_criteo(CRITEO)
+    found = data.read_criteo(CRITEO)
     cut = len(found) * 4 // 5  # in the order of time
     (place / "train.clicks").write_bytes(found[:cut].tobytes())
     (place / "test.clicks").write_bytes(found[cut:].tobytes())

@@ -8,8 +8,8 @@ from pathlib import PurePath
 import numpy as np
 
 from elasticdl.errors import CheckpointCorrupt
-from elasticdl.ps.chain import Chain, CutFile, pack
 from elasticdl.ps.slots import SLOTS
+from elasticdl.ps.snapshots.chain import SnapshotChain, SnapshotFile, pack_slots
 from elasticdl.spec import PsId
 
 
@@ -19,20 +19,20 @@ def fuzz_one(data: bytes) -> None:
     except UnicodeDecodeError:
         return  # the manifest's checksum was made of what a ps wrote, which is UTF-8
     try:
-        chain = Chain.parse(text, "ps/index.json")
+        chain = SnapshotChain.parse(text, "ps/index.json")
         counting = chain.counting()
     except CheckpointCorrupt:
         return
     assert all(PurePath(file.name).name == file.name for file in chain.files), "a path out of the checkpoint"
     assert np.maximum.reduce([flags for _, flags in counting]).all(), "every slot has rows"
-    assert Chain.parse(chain.model_dump_json(), "again") == chain
+    assert SnapshotChain.parse(chain.model_dump_json(), "again") == chain
 
 
 def seeds() -> Iterator[bytes]:
-    whole, none = pack(np.ones(SLOTS, np.uint8)), pack(np.zeros(SLOTS, np.uint8))
-    first = CutFile(
+    whole, none = pack_slots(np.ones(SLOTS, np.uint8)), pack_slots(np.zeros(SLOTS, np.uint8))
+    first = SnapshotFile(
         name="ps-0-1.safetensors", ps=PsId("ps-0"), number=1, step=5, owned=whole, whole=whole, rows=3, applied=7
     )
     second = first.model_copy(update={"name": "ps-0-2.safetensors", "number": 2, "step": 10, "whole": none})
-    yield Chain(cut="a", number=1, step=5, files=(first,)).model_dump_json().encode()
-    yield Chain(cut="b", number=2, step=10, upon=("a",), files=(first, second)).model_dump_json().encode()
+    yield SnapshotChain(cut="a", number=1, step=5, files=(first,)).model_dump_json().encode()
+    yield SnapshotChain(cut="b", number=2, step=10, upon=("a",), files=(first, second)).model_dump_json().encode()

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from elasticdl.data.csv_file import CsvSource, open_csv
-from elasticdl.data.files import find
+from elasticdl.data.files.stored_file import find_file
+from elasticdl.data.readers.csv import CsvSource, open_csv
 from elasticdl.errors import BadRecord, DataError
 from tests.fuzz.scratch import file_with
 
@@ -25,7 +25,7 @@ def fuzz_one(data: bytes) -> None:
     delimiter = _DELIMITERS[how % len(_DELIMITERS)]
     columns = ("a", "b") if how & 0x40 else ()
     try:
-        source = open_csv(find(str(file_with(content, "a.csv"))), columns, delimiter=delimiter, tolerates_bad=True)
+        source = open_csv(find_file(str(file_with(content, "a.csv"))), columns, delimiter=delimiter, tolerates_bad=True)
     except DataError:
         return
     assert len(source) <= content.count(b"\n") + 1

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from elasticdl.errors import SpecError
-from elasticdl.features import file, treatments
+from elasticdl.features import features_file, transform_specs
 from tests.fuzz.scratch import file_with
 
 
 def fuzz_one(data: bytes) -> None:
     try:
-        found = file.load(file_with(data, "features.yaml"))
+        found = features_file.load_features_file(file_with(data, "features.yaml"))
     except SpecError as exc:
         str(exc).encode()  # it can be shown
         return
     for chosen in (*found.columns.values(), found.crosses):
         for one in chosen:
-            assert treatments.parse(str(one)) == one
+            assert transform_specs.parse_transform(str(one)) == one
     # Aliases repeat no more than a bound, so what is read is about as large as what was written.
     names = sum(len(names) for names in found.groups.values())
     assert len(found.columns) + names <= len(data) + 10_000

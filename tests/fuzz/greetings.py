@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticdl.collective.door import Greeting, Purpose
+from elasticdl.collective.peers import ConnectionPurpose, Greeting
 
 MEMORY_BYTES = 1 << 20
 
@@ -18,6 +18,6 @@ def fuzz_one(data: bytes) -> None:
 
 
 def seeds() -> Iterator[bytes]:
-    yield Greeting("worker-3", Purpose.STATE, run=1).encode()
-    yield Greeting("worker-0", Purpose.ROUND, run=2, round=17, rank=3).encode()
+    yield Greeting("worker-3", ConnectionPurpose.STATE, run=1).encode()
+    yield Greeting("worker-0", ConnectionPurpose.ROUND, run=2, round=17, rank=3).encode()
     yield b'{"worker": "w", "purpose": "round", "run": 1e3, "round": true, "rank": -1}'

@@ -9,7 +9,7 @@ import torch
 
 from elasticdl.collective import frames
 from elasticdl.collective.frames import Frame
-from elasticdl.collective.handover import check_frame
+from elasticdl.collective.state_transfer import is_state_frame
 
 MOST_BYTES = 1 << 20  # of the tensors of one frame
 _PIECE_BYTES = 1000
@@ -36,10 +36,10 @@ def fuzz_one(data: bytes) -> None:
     try:
         while True:
             before = stream.tell()
-            frame = frames.receive(stream, MOST_BYTES)
+            frame = frames.receive_frame(stream, MOST_BYTES)
             size = sum(tensor.numel() * tensor.element_size() for tensor in frame.tensors.values())
             assert size <= min(MOST_BYTES, stream.tell() - before), "tensors that were not sent"
-            if check_frame(frame):
+            if is_state_frame(frame):
                 assert isinstance(frame.header["step"], int)
     except ConnectionError:
         pass
@@ -55,5 +55,5 @@ def seeds() -> Iterator[bytes]:
         Frame({"kind": "waiting"}, {}),
         Frame({"kind": "given up", "why": "too slow"}, {}),
     ):
-        yield b"".join(frames.pieces(frame))
-    yield b"".join(b"".join(frames.pieces(Frame(header, {}))) for header in (image, update | {"enter": 5}))
+        yield b"".join(frames.split_frame(frame))
+    yield b"".join(b"".join(frames.split_frame(Frame(header, {}))) for header in (image, update | {"enter": 5}))

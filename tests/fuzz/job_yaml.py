@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator
 
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobSpec, load
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.spec.load import resolve_elastic_job
 from tests.fuzz.scratch import file_with
 
 
 def fuzz_one(data: bytes) -> None:
     try:
-        document = load.load_file(file_with(data, "job.yaml"))
+        document = load.load_job_file(file_with(data, "job.yaml"))
     except SpecError as exc:
         str(exc).encode()  # it can be shown
         return
-    _resolve(lambda: load.resolve(document, "job.yaml"), len(data))
-    _resolve(lambda: job_of({"metadata": {"name": "job", "namespace": "team"}, "spec": document}), len(data))
+    _resolve(lambda: load.resolve_job(document, "job.yaml"), len(data))
+    _resolve(
+        lambda: resolve_elastic_job({"metadata": {"name": "job", "namespace": "team"}, "spec": document}), len(data)
+    )
 
 
 def _resolve(resolve: Callable[[], JobSpec], size: int) -> None:

@@ -9,11 +9,11 @@ import io
 from collections.abc import Iterator
 
 from elasticdl.errors import JournalDamaged, JournalUnreadable
-from elasticdl.frames import Decoder, Encoder, Writer
-from elasticdl.kube import segments
-from elasticdl.kube.segments import Head, Segment
-from elasticdl.master import codec
-from elasticdl.master import events as ev
+from elasticdl.journal_frames import FrameDecoder, FrameEncoder, JournalWriterInfo
+from elasticdl.master.kubernetes import journal_segments
+from elasticdl.master.kubernetes.journal_segments import JournalHead, JournalSegment
+from elasticdl.master.machine import events as ev
+from elasticdl.master.runtime import codec
 from elasticdl.spec import WorkerId
 
 MEMORY_BYTES = 4 << 20
@@ -21,8 +21,8 @@ MEMORY_BYTES = 4 << 20
 _EVENTS = [
     ev.MasterStarted(7),
     ev.ReplicaStarted("worker-0", 5),
-    ev.RoundPlanned(2, (ev.Seat(WorkerId("worker-0"), 0, 4, "worker-1"),), False, "joins"),
-    ev.StopAsked(False, "enough"),
+    ev.RoundPlanned(2, (ev.RankAssignment(WorkerId("worker-0"), 0, 4, "worker-1"),), False, "joins"),
+    ev.StopRequested(False, "enough"),
 ]
 
 
@@ -35,7 +35,7 @@ def fuzz_one(data: bytes) -> None:
 
 def _read(stream: bytes, *, can_be_torn: bool = True) -> list[bytes] | None:
     """The records; None where they are refused."""
-    decoder = Decoder(io.BytesIO(stream).read, len(stream), can_be_torn=can_be_torn)
+    decoder = FrameDecoder(io.BytesIO(stream).read, len(stream), can_be_torn=can_be_torn)
     try:
         found = list(decoder.records())
     except (JournalDamaged, JournalUnreadable) as exc:
@@ -44,7 +44,7 @@ def _read(stream: bytes, *, can_be_torn: bool = True) -> list[bytes] | None:
     assert decoder.at + decoder.torn_bytes == len(stream)
     for record in found:
         try:
-            codec.load(record)
+            codec.decode_event(record)
         except codec.UnknownEvent as exc:
             str(exc).encode(errors="replace")
     return found
@@ -64,15 +64,15 @@ def _damage(data: bytes) -> None:
 def _reframe(data: bytes) -> None:
     """The input as records of a right stream: these come back, whatever they hold."""
     records = data.split(b"\n")
-    encoder = Encoder(Writer(run=1))
+    encoder = FrameEncoder(JournalWriterInfo(run=1))
     assert _read(encoder.begin() + encoder.encode(records), can_be_torn=False) == records
 
 
 def _read_head(data: bytes) -> None:
     """Of the journal in ConfigMaps."""
     try:
-        head = Head.of(Segment(0, "head", "writer", data))
-        segments.choose(Segment(0, "head", "writer", head.to_bytes()), [])
+        head = JournalHead.of(JournalSegment(0, "head", "writer", data))
+        journal_segments.select_segments(JournalSegment(0, "head", "writer", head.to_bytes()), [])
     except (JournalDamaged, JournalUnreadable):
         return
     assert head.segments == ()
@@ -80,7 +80,7 @@ def _read_head(data: bytes) -> None:
 
 def _right() -> tuple[bytes, list[int], list[bytes]]:
     """A journal, where each of its writes ends, and its records: one of each write."""
-    encoder, records = Encoder(Writer(run=1)), [codec.dump(event, 1.5) for event in _EVENTS]
+    encoder, records = FrameEncoder(JournalWriterInfo(run=1)), [codec.encode_event(event, 1.5) for event in _EVENTS]
     stream, ends = encoder.begin(), list[int]()
     for record in records:
         stream += encoder.encode([record])
@@ -93,4 +93,4 @@ def seeds() -> Iterator[bytes]:
     yield stream
     yield stream[:-7]
     yield b"\n".join(records)
-    yield Head(((1, "a-1"), (2, "a-2")), True).to_bytes()
+    yield JournalHead(((1, "a-1"), (2, "a-2")), True).to_bytes()

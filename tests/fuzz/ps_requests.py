@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from elasticdl.ps import wire
-from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.slots import SLOTS, SlotMap
-from elasticdl.ps.wire import NO_IDS, NO_ROWS, Kind, Malformed, Message, Part, Status
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.wire import messages
+from elasticdl.ps.wire.messages import NO_IDS, NO_ROWS, MalformedMessage, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 from tests.fuzz.ps_wire import join, split
 
@@ -30,36 +30,40 @@ _LIMIT_BYTES = 16 << 20
 
 def fuzz_one(data: bytes) -> None:
     try:
-        message = wire.decode(split(data))
-    except Malformed:
+        message = messages.decode_message(split(data))
+    except MalformedMessage:
         return
     held = _holdings()
     reply = held.answer(message)
-    assert (reply.kind, reply.request) == (Kind.REPLY, message.request)
+    assert (reply.kind, reply.request) == (MessageKind.REPLY, message.request)
     _rows(held, message)
-    status = held.answer(Message(Kind.STATUS, 1))
-    assert status.status is Status.OK and json.loads(status.text)["name"] == _PS
+    status = held.answer(PsMessage(MessageKind.STATUS, 1))
+    assert status.status is ReplyStatus.OK and json.loads(status.text)["name"] == _PS
 
 
-def _holdings() -> Holdings:
-    held = Holdings(_PS, seed=1, memory_limit=_LIMIT_BYTES)
+def _holdings() -> PsState:
+    held = PsState(_PS, seed=1, memory_limit=_LIMIT_BYTES)
     held.set_map(SlotMap.first([_PS]))
     held.declare(_TABLES)
-    held.answer(Message(Kind.DECLARE, 1, copy_of=2, text=_TABLES))
-    held.answer(Message(Kind.PULL, 1, 1, parts=(Part(0, _IDS, NO_ROWS), Part(1, _IDS, NO_ROWS))))
+    held.answer(PsMessage(MessageKind.DECLARE, 1, copy_of=2, text=_TABLES))
+    held.answer(PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))))
     return held
 
 
-def _rows(held: Holdings, message: Message) -> None:
+def _rows(held: PsState, message: PsMessage) -> None:
     """They can still be read, and are finite: only what was accepted has changed them."""
-    look = held.answer(Message(Kind.LOOK, 1, held.map.version, parts=(Part(0, _IDS, NO_ROWS), Part(1, _IDS, NO_ROWS))))
-    if look.status is not Status.OK:
-        assert message.kind is Kind.TAKE, "only a new map takes slots away"
+    look = held.answer(
+        PsMessage(
+            MessageKind.LOOK, 1, held.map.version, parts=(TablePart(0, _IDS, NO_ROWS), TablePart(1, _IDS, NO_ROWS))
+        )
+    )
+    if look.status is not ReplyStatus.OK:
+        assert message.kind is MessageKind.TAKE, "only a new map takes slots away"
         return
     assert [part.rows.shape for part in look.parts] == [(3, 1), (3, 2)]
     # Rows are loaded as another ps of the job has them; a step that is too large is the model's business.
     largest = max((float(np.abs(part.rows).max()) for part in message.parts if part.rows.size), default=0.0)
-    if message.kind is not Kind.LOAD and not abs(message.rate) * largest > 1e30:
+    if message.kind is not MessageKind.LOAD and not abs(message.rate) * largest > 1e30:
         assert all(np.isfinite(part.rows).all() for part in look.parts)
 
 
@@ -69,20 +73,24 @@ def seeds() -> Iterator[bytes]:
     marks = np.array([1, 7, 9, 4, 1], np.int64)
     slot_map = json.dumps(SlotMap(2, (PsId("ps-1"),) * SLOTS).document()).encode()
     for message in (
-        Message(Kind.DECLARE, 1, text=_TABLES),
-        Message(Kind.DECLARE, 1, text=b'[{"name": "more", "columns": 3, "ttl_s": 1.0, "admit_after": 2}]'),
-        Message(Kind.PULL, 1, 1, parts=(Part(0, _IDS, NO_ROWS),)),
-        Message(Kind.LOOK, 1, 1, parts=(Part(1, _IDS, NO_ROWS),)),
-        Message(Kind.PUSH, 1, 1, sender=1, batch=1, rate=0.5, step=1, parts=(Part(0, _IDS, ones),)),
-        Message(Kind.PUSH, 1, 1, copy_of=2, sender=1, batch=1, rate=0.5, step=1, parts=(Part(0, _IDS, ones),)),
-        Message(Kind.PUT, 1, 1, parts=(Part(0, _IDS + 1, ones),)),
-        Message(Kind.LOAD, 1, parts=(Part(0, _IDS, ones), Part(0, NO_IDS, np.empty((3, 0), np.float32)))),
-        Message(Kind.LOAD, 1, copy_of=2, parts=(Part(0, _IDS, ones), Part(0, NO_IDS, NO_ROWS))),
-        Message(Kind.TAKE, 1, parts=(Part(0, marks, NO_ROWS),), text=slot_map),
-        Message(Kind.FORGET, 1, parts=(Part(0, slots, NO_ROWS),)),
-        Message(Kind.FORGET, 1, copy_of=2, parts=(Part(0, slots, NO_ROWS),)),
-        Message(Kind.ROWS, 1, parts=(Part(1, slots[:1], NO_ROWS),)),
-        Message(Kind.STATUS, 1),
-        Message(Kind.SHARE, 1, text=b"[1, 2, 3]"),
+        PsMessage(MessageKind.DECLARE, 1, text=_TABLES),
+        PsMessage(MessageKind.DECLARE, 1, text=b'[{"name": "more", "columns": 3, "ttl_s": 1.0, "admit_after": 2}]'),
+        PsMessage(MessageKind.PULL, 1, 1, parts=(TablePart(0, _IDS, NO_ROWS),)),
+        PsMessage(MessageKind.LOOK, 1, 1, parts=(TablePart(1, _IDS, NO_ROWS),)),
+        PsMessage(MessageKind.PUSH, 1, 1, sender=1, batch=1, rate=0.5, step=1, parts=(TablePart(0, _IDS, ones),)),
+        PsMessage(
+            MessageKind.PUSH, 1, 1, copy_of=2, sender=1, batch=1, rate=0.5, step=1, parts=(TablePart(0, _IDS, ones),)
+        ),
+        PsMessage(MessageKind.PUT, 1, 1, parts=(TablePart(0, _IDS + 1, ones),)),
+        PsMessage(
+            MessageKind.LOAD, 1, parts=(TablePart(0, _IDS, ones), TablePart(0, NO_IDS, np.empty((3, 0), np.float32)))
+        ),
+        PsMessage(MessageKind.LOAD, 1, copy_of=2, parts=(TablePart(0, _IDS, ones), TablePart(0, NO_IDS, NO_ROWS))),
+        PsMessage(MessageKind.TAKE, 1, parts=(TablePart(0, marks, NO_ROWS),), text=slot_map),
+        PsMessage(MessageKind.FORGET, 1, parts=(TablePart(0, slots, NO_ROWS),)),
+        PsMessage(MessageKind.FORGET, 1, copy_of=2, parts=(TablePart(0, slots, NO_ROWS),)),
+        PsMessage(MessageKind.ROWS, 1, parts=(TablePart(1, slots[:1], NO_ROWS),)),
+        PsMessage(MessageKind.STATUS, 1),
+        PsMessage(MessageKind.SHARE, 1, text=b"[1, 2, 3]"),
     ):
-        yield join([bytes(frame) for frame in wire.encode(message)])
+        yield join([bytes(frame) for frame in messages.encode_message(message)])

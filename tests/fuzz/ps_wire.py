@@ -10,9 +10,18 @@ from functools import cache
 
 import numpy as np
 
-from elasticdl.ps import wire
-from elasticdl.ps.shared import Memory, View
-from elasticdl.ps.wire import NO_IDS, NO_ROWS, Kind, Malformed, Message, NoMemory, Part, Transport
+from elasticdl.ps.wire import messages
+from elasticdl.ps.wire.messages import (
+    NO_IDS,
+    NO_ROWS,
+    MalformedMessage,
+    MessageKind,
+    PsMessage,
+    SharedMemoryNotFound,
+    TablePart,
+    WireDtype,
+)
+from elasticdl.ps.wire.shared_memory import SharedMemory, SharedMemoryView
 
 _SHARED = 0x5EED  # the name of the memory that both sides see, in every input
 _SHARED_BYTES = 1 << 16
@@ -21,12 +30,12 @@ _SHARED_BYTES = 1 << 16
 def fuzz_one(data: bytes) -> None:
     frames = split(data)
     try:
-        token, request = wire.token_of(frames)
-    except Malformed:
+        token, request = messages.read_token(frames)
+    except MalformedMessage:
         token, request = b"", -1
     try:
-        message = wire.decode(frames, _memory)
-    except (Malformed, NoMemory):
+        message = messages.decode_message(frames, _memory)
+    except (MalformedMessage, SharedMemoryNotFound):
         return
     assert (message.token, message.request) == (token, request)
     sent = sum(len(frame) for frame in frames)
@@ -35,7 +44,7 @@ def fuzz_one(data: bytes) -> None:
         assert part.rows.dtype == np.float32 and part.rows.ndim == 2
         assert part.ids.nbytes <= sent + _SHARED_BYTES and part.rows.nbytes <= 2 * sent + _SHARED_BYTES
     if not message.memory:  # what lies in shared memory is not sent, and arrives with no place of its own
-        again = wire.decode([bytes(frame) for frame in wire.encode(message)])
+        again = messages.decode_message([bytes(frame) for frame in messages.encode_message(message)])
         assert again._replace(parts=(), rate=0.0) == message._replace(parts=(), rate=0.0)
         assert [part.ids.tolist() for part in again.parts] == [part.ids.tolist() for part in message.parts]
         assert [part.rows.shape for part in again.parts] == [part.rows.shape for part in message.parts]
@@ -55,28 +64,28 @@ def join(frames: Sequence[bytes]) -> bytes:
 
 
 @cache
-def _view() -> tuple[Memory, View]:
-    memory = Memory(_SHARED_BYTES)
-    return memory, View(memory.offer)
+def _view() -> tuple[SharedMemory, SharedMemoryView]:
+    memory = SharedMemory(_SHARED_BYTES)
+    return memory, SharedMemoryView(memory.offer)
 
 
-def _memory(name: int) -> View:
+def _memory(name: int) -> SharedMemoryView:
     if name != _SHARED:
-        raise NoMemory(name)
+        raise SharedMemoryNotFound(name)
     return _view()[1]
 
 
 def seeds() -> Iterator[bytes]:
     ids, rows = np.arange(3, dtype=np.int64), np.ones((3, 2), np.float32)
-    part = Part(0, ids, rows)
+    part = TablePart(0, ids, rows)
     for message in (
-        Message(Kind.STATUS, 1),
-        Message(Kind.DECLARE, 2, text=b"[]", token=bytes(range(16))),
-        Message(Kind.PULL, 3, parts=(Part(0, ids, NO_ROWS), Part(1, NO_IDS, NO_ROWS))),
-        Message(Kind.PUSH, 4, sender=1, batch=7, rate=0.5, step=7, parts=(part,)),
-        Message(Kind.PUSH, 5, parts=(part,), transport=Transport.FLOAT16),
-        Message(Kind.PUSH, 6, parts=(part, part), transport=Transport.BFLOAT16),
-        Message(Kind.LOAD, 7, parts=(part, Part(0, NO_IDS, np.empty((3, 0), np.float32)))),
-        Message(Kind.PUSH, 8, parts=(part._replace(at=64),), memory=_SHARED),
+        PsMessage(MessageKind.STATUS, 1),
+        PsMessage(MessageKind.DECLARE, 2, text=b"[]", token=bytes(range(16))),
+        PsMessage(MessageKind.PULL, 3, parts=(TablePart(0, ids, NO_ROWS), TablePart(1, NO_IDS, NO_ROWS))),
+        PsMessage(MessageKind.PUSH, 4, sender=1, batch=7, rate=0.5, step=7, parts=(part,)),
+        PsMessage(MessageKind.PUSH, 5, parts=(part,), transport=WireDtype.FLOAT16),
+        PsMessage(MessageKind.PUSH, 6, parts=(part, part), transport=WireDtype.BFLOAT16),
+        PsMessage(MessageKind.LOAD, 7, parts=(part, TablePart(0, NO_IDS, np.empty((3, 0), np.float32)))),
+        PsMessage(MessageKind.PUSH, 8, parts=(part._replace(at=64),), memory=_SHARED),
     ):
-        yield join([bytes(frame) for frame in wire.encode(message)])
+        yield join([bytes(frame) for frame in messages.encode_message(message)])

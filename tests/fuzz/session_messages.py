@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 
 from elasticdl.errors import SpecError
-from elasticdl.master import codec, ps_events
-from elasticdl.master import events as ev
+from elasticdl.master.machine import events as ev
+from elasticdl.master.ps_fleet import ps_events
+from elasticdl.master.runtime import codec
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods
 from elasticdl.spec.ids import PsId, WorkerId
 
-_BEATS = (ev.HeartbeatReceived, ps_events.PsBeatReceived)
+_BEATS = (ev.HeartbeatReceived, ps_events.PsHeartbeatReceived)
 _METHODS = (methods.SESSION, methods.EXCHANGE, methods.WATCH, methods.SCALE, methods.STOP)
 
 
@@ -33,13 +34,13 @@ def fuzz_one(data: bytes) -> None:
     for event in _events(message):
         if isinstance(event, _BEATS):
             continue  # never journaled
-        again, at = codec.load(codec.dump(event, 12.5))
+        again, at = codec.decode_event(codec.encode_event(event, 12.5))
         assert (repr(again), at) == (repr(event), 12.5)
 
 
 def _events(message: object) -> Iterator[ev.Event]:
     if isinstance(message, pb.ExchangeRequest):
-        yield codec.from_exchange(message)
+        yield codec.event_from_exchange(message)
     elif isinstance(message, pb.WorkerMessage):
         for event in (_worker_event(message), _ps_event(message)):
             if event is not None:
@@ -48,13 +49,13 @@ def _events(message: object) -> Iterator[ev.Event]:
 
 def _worker_event(message: pb.WorkerMessage) -> ev.Event | None:
     with contextlib.suppress(SpecError):
-        return codec.from_worker(WorkerId("worker-1"), message)
+        return codec.event_from_worker(WorkerId("worker-1"), message)
     return None
 
 
 def _ps_event(message: pb.WorkerMessage) -> ev.Event | None:
     with contextlib.suppress(SpecError):
-        return codec.from_ps(PsId("ps-1"), message)
+        return codec.event_from_ps(PsId("ps-1"), message)
     return None
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from cryptography import x509
 
 from elasticdl.errors import SpecError
-from elasticdl.launcher.authority import Authority, SigningRequest
+from elasticdl.launcher.certificate_authority import CertificateAuthority, SigningRequest
 from elasticdl.tls import Role
 
 MEMORY_BYTES = 1 << 20
 NOW = datetime.datetime(2026, 11, 18, tzinfo=datetime.UTC)
-AUTHORITY = Authority.make("job", NOW)
+AUTHORITY = CertificateAuthority.make("job", NOW)
 
 
 def fuzz_one(data: bytes) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from elasticdl.errors import DataError
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 from tests.fuzz.scratch import directory, file_with
 
 
@@ -26,10 +26,12 @@ def _plain(found: Statistics) -> str:
 
 def seeds() -> Iterator[bytes]:
     number = ColumnStatistics(
-        kind=Kind.NUMBER, missing=1, distinct=3, minimum=-1.0, maximum=2.5, mean=0.5, deviation=math.pi,
+        kind=ColumnKind.NUMBER, missing=1, distinct=3, minimum=-1.0, maximum=2.5, mean=0.5, deviation=math.pi,
         quantiles=(-1, 0, 2.5),
     )  # fmt: skip
-    text = ColumnStatistics(kind=Kind.TEXT, missing=0, distinct=2, values=("a", "ü"), counts=(5, 2), separator="|")
+    text = ColumnStatistics(
+        kind=ColumnKind.TEXT, missing=0, distinct=2, values=("a", "ü"), counts=(5, 2), separator="|"
+    )
     path = directory() / "seed.json"
     for columns in ({}, {"age": number}, {"age": number, "who": text}):
         Statistics(source="here.csv", rows=9, label="age" if columns else None, columns=columns).save(path)

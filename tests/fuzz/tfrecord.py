@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.data.files import find
-from elasticdl.data.tfrecord import open_tfrecord, write_tfrecord
+from elasticdl.data.files.stored_file import find_file
+from elasticdl.data.readers.tfrecord import open_tfrecord, write_tfrecord
 from elasticdl.errors import BadRecord, DataError
 from tests.fuzz.scratch import directory, file_with
 
 
 def fuzz_one(data: bytes) -> None:
     try:
-        source = open_tfrecord(find(str(file_with(data, "a.tfrecord"))))
+        source = open_tfrecord(find_file(str(file_with(data, "a.tfrecord"))))
     except DataError:
         return
     try:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from elasticdl.errors import DataError, SpecError
-from elasticdl.sim import source
+from elasticdl.sim.traces import source
 from tests.fuzz.scratch import directory, file_with
 
 
 def fuzz_one(data: bytes) -> None:
     path = file_with(data, "trace")
     try:
-        found = list(islice(source.opened(str(path), directory()).jobs(), 100))
+        found = list(islice(source.open_trace(str(path), directory()).jobs(), 100))
     except (DataError, SpecError):
         return
     assert all(job.submitted_at >= 0 and 1 <= job.minimum <= job.maximum for job in found)

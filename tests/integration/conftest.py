@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.storage.place import StorePath, open_place
+from elasticdl.storage.paths import StorePath, parse_path
 from tests.integration.job import Jobs
 from tests.s3 import BUCKET, Proxy, pass_all, serve_s3
 
@@ -64,6 +64,6 @@ def s3(s3_proxy: Proxy) -> Iterator[Proxy]:
 @pytest.fixture
 def bucket(s3: Proxy, request: pytest.FixtureRequest) -> StorePath:
     """A prefix of this test's own."""
-    place = open_place(f"s3://{BUCKET}/{request.node.name.replace('[', '-').replace(']', '')}", retry_s=20.0)
+    place = parse_path(f"s3://{BUCKET}/{request.node.name.replace('[', '-').replace(']', '')}", retry_s=20.0)
     assert isinstance(place, StorePath)
     return place

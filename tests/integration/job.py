@@ -16,9 +16,9 @@ from typing import Any
 from safetensors import safe_open
 
 from elasticdl.errors import ElasticDLError
-from elasticdl.launcher import living, process
-from elasticdl.launcher.interface import Running
-from elasticdl.launcher.record import Record, start_ticks
+from elasticdl.launcher.interface import RunningProcess
+from elasticdl.launcher.local import processes
+from elasticdl.launcher.local.record import LauncherRecord, start_ticks
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec.directory import JobDirectory, read_json
@@ -168,8 +168,8 @@ class Job:
     def kinds(self, worker: str = "") -> list[str]:
         return [e["kind"] for e in self.events() if not worker or e["worker"] == worker]
 
-    def record(self) -> Record:
-        record = Record.load(self.directory.launcher)
+    def record(self) -> LauncherRecord:
+        record = LauncherRecord.load(self.directory.launcher)
         assert record is not None
         return record
 
@@ -202,15 +202,15 @@ class Job:
     def kill_launcher_and_master(self) -> None:
         """In the same moment: neither sees the other's end."""
 
-        def find() -> list[Running]:
-            found = living.find_keepers(self.directory)
-            return found if {one.replica for one in found} == {living.LAUNCHER, living.MASTER} else []
+        def find() -> list[RunningProcess]:
+            found = processes.find_supervisors(self.directory)
+            return found if {one.replica for one in found} == {processes.LAUNCHER, processes.MASTER} else []
 
         keepers = until("launcher and master", find, PATIENCE_S, tell=self.story)
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for running in keepers:
                 os.kill(running.pid, number)
-        until("their end", lambda: not living.find_keepers(self.directory), PATIENCE_S)
+        until("their end", lambda: not processes.find_supervisors(self.directory), PATIENCE_S)
 
     def scale(self, workers: int) -> None:
         done = self.command("scale", self.name, "--workers", str(workers))
@@ -223,7 +223,7 @@ class Job:
     def kill(self) -> None:
         """Nothing of the job is left afterwards."""
         if self.directory.launcher.exists():
-            process.kill_all(self.directory)
+            processes.kill_processes(self.directory)
 
     # ---- outcome
 

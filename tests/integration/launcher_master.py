@@ -12,8 +12,8 @@ import socket
 import sys
 from pathlib import Path
 
-from elasticdl.launcher import process, wire
-from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.launcher.local import processes, wire
+from elasticdl.spec.directory import JobDirectory, write_private_file
 
 MODULE = "tests.integration.launcher_master"
 
@@ -22,11 +22,11 @@ def main(root: Path, launcher_fd: int, run: int) -> None:
     directory = JobDirectory(root)
     if (root / "crash").exists():
         sys.exit("this master crashes as it was told to")
-    write_private(directory.master, f'{{"pid": {os.getpid()}}}')
+    write_private_file(directory.master, f'{{"pid": {os.getpid()}}}')
     launcher = socket.socket(fileno=launcher_fd)
     with socket.socket(socket.AF_UNIX) as test:
         test.connect(str(root / "test.sock"))
-        test.sendall(wire.encode({"pid": os.getpid()}))
+        test.sendall(wire.encode_line({"pid": os.getpid()}))
         while True:
             for end in select.select([launcher, test], [], [])[0]:
                 received = end.recv(1 << 16)
@@ -36,7 +36,7 @@ def main(root: Path, launcher_fd: int, run: int) -> None:
                     return
                 else:
                     launcher.close()
-                    launcher = process.adopt(directory, run, master=MODULE)
+                    launcher = processes.replace_launcher(directory, run, master=MODULE)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.errors import RunOver
+from elasticdl.errors import RunSuperseded
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import WorkerSession
+from elasticdl.rpc.session import MasterSession
 from elasticdl.spec.directory import JobDirectory
 from tests.waiting import until
 
@@ -91,8 +91,8 @@ class FakeWorker:
         self.round = 0
         self.step = -1
         self.heard: list[pb.MasterMessage] = []
-        self.run_over: RunOver | None = None
-        self.session = WorkerSession(
+        self.run_over: RunSuperseded | None = None
+        self.session = MasterSession(
             directory, directory.load_spec(), self._hello, self._heartbeat, self._on_message,
             run=run or directory.run, on_run_over=self._on_run_over,
         )  # fmt: skip
@@ -109,7 +109,7 @@ class FakeWorker:
     def _on_message(self, message: pb.MasterMessage) -> None:
         self.heard.append(message)
 
-    def _on_run_over(self, exc: RunOver) -> None:
+    def _on_run_over(self, exc: RunSuperseded) -> None:
         self.run_over = exc
 
     def say(self, **message: Any) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from elasticdl.cli.main import main
 from elasticdl.scheduler import policies
+from elasticdl.scheduler.accounts.report import ScheduledJobStatus
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.local.queue import Queue
-from elasticdl.scheduler.local.standing import Standing
+from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.scheduler.snapshot import Snapshot
 from elasticdl.spec.env import HOME
 from tests.integration.job import PATIENCE_S
@@ -43,7 +43,7 @@ class Scheduler:
     """The scheduler of one home, as a process that may be killed and started again."""
 
     def __init__(self, home: Path) -> None:
-        self.queue = Queue(home)
+        self.queue = SubmissionQueue(home)
         self.log = home / "scheduler-output"
         self._environ = {**os.environ, HOME: str(home), "PYTHONUNBUFFERED": "1"}
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,14 +68,14 @@ class Scheduler:
         self._process = None
         return code
 
-    def standing(self, name: str) -> Standing | None:
+    def standing(self, name: str) -> ScheduledJobStatus | None:
         report = self.queue.report()
         return report.jobs.get(name) if report else None
 
-    def wait(self, name: str, is_so: Callable[[Standing], bool], what: str) -> Standing:
+    def wait(self, name: str, is_so: Callable[[ScheduledJobStatus], bool], what: str) -> ScheduledJobStatus:
         """Until the scheduler says so of a job."""
         found = self._wait(lambda: (one := self.standing(name)) is not None and is_so(one) and one, f"{name} {what}")
-        assert isinstance(found, Standing)
+        assert isinstance(found, ScheduledJobStatus)
         return found
 
     def wait_gone(self, name: str) -> None:
@@ -92,5 +92,5 @@ if __name__ == "__main__":
     module = ModuleType("in_order")
     module.POLICY = Fallible  # type: ignore[attr-defined]
     sys.modules["elasticdl.scheduler.policies.in_order"] = module
-    policies.KNOWN["in-order"] = ("in_order", {})
+    policies.POLICY_REGISTRY["in-order"] = ("in_order", {})
     main()

@@ -19,14 +19,14 @@ import torch
 
 from elasticdl.checkpoint import staging, store
 from elasticdl.spec.directory import read_json
-from elasticdl.zoo import init as starter
+from elasticdl.zoo import new_project as starter
 from tests.integration.job import PATIENCE_S, Job, Jobs
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A good job: job.yaml, starter.py and its data."""
-    starter.init(tmp_path / "project")
+    starter.create_project(tmp_path / "project")
     return tmp_path / "project"
 
 
@@ -209,7 +209,7 @@ def test_a_loss_that_is_not_a_number_ends_the_job_with_step_rank_and_a_checkpoin
     assert done.returncode == 1, done.stdout + done.stderr
     told = re.search(r"the loss became nan in step (\d+) at logical rank [01]: lower the learning rate", done.stdout)
     assert told, done.stdout
-    image, _, path = store.find(project.parent / "home" / "jobs" / "job" / "checkpoints")
+    image, _, path = store.find_checkpoint(project.parent / "home" / "jobs" / "job" / "checkpoints")
     assert image.step == int(told[1])
     assert str(path) in done.stdout
     assert all(torch.isfinite(tensor).all() for tensor in image.weights().values())
@@ -271,7 +271,7 @@ def test_a_master_whose_port_was_taken_meanwhile_comes_back_at_another(jobs: Job
 
 
 def test_what_a_dead_writer_left_is_swept_before_the_next_write(project: Path) -> None:
-    left = project / f"{staging.PREFIX}trained-0000"
+    left = project / f"{staging.STAGING_PREFIX}trained-0000"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
 

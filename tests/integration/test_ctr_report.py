@@ -13,12 +13,11 @@ import pytest
 import torch
 from sklearn import metrics
 
-from elasticdl.ctr.report.measured import Measured
-from elasticdl.data.dataset import Dataset
-from elasticdl.data.mode import Mode
-from elasticdl.data.open import open_source
+from elasticdl.ctr.models.job import CtrJob
+from elasticdl.ctr.report.measurement import ModelMeasurement
+from elasticdl.data.dataset import Dataset, Mode
+from elasticdl.data.sources import open_source
 from elasticdl.spec import DataSpec
-from elasticdl.zoo.ctr.job import Job
 from tests.integration.commands import elasticdl
 
 ROWS = 2000
@@ -75,7 +74,7 @@ def test_the_page_has_all_its_parts_and_needs_nothing_else(trained: Path) -> Non
 
 def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(trained: Path) -> None:
     export = trained / "ctr-ctr" / "model"
-    program, job = torch.export.load(export / "model.pt2").module(), Job(export)
+    program, job = torch.export.load(export / "model.pt2").module(), CtrJob(export)
     page = page_of(trained)
 
     for name, part in (("validation", "80%:90%"), ("test", "90%:100%")):
@@ -98,7 +97,7 @@ def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(train
 def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end(trained: Path) -> None:
     result = json.loads((trained / "home" / "jobs" / "clicks" / "result.json").read_text())
 
-    found = Measured.load(trained / "ctr-ctr" / "report" / "measured.json")
+    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measured.json")
 
     assert found.step == result["step"] == 25 and found.has_program
     assert found.validation is not None
@@ -107,7 +106,7 @@ def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end
 
 
 def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(trained: Path) -> None:
-    found = Measured.load(trained / "ctr-ctr" / "report" / "measured.json")
+    found = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measured.json")
 
     worth = {one.column: one for one in found.importance}
     assert set(worth) == {"city", "price", "noise"} and found.importance[0].column == "city"
@@ -116,14 +115,14 @@ def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(traine
 
 
 def test_without_an_export_the_newest_checkpoint_is_judged_and_finds_the_same(trained: Path, tmp_path: Path) -> None:
-    before = Measured.load(trained / "ctr-ctr" / "report" / "measured.json")
+    before = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measured.json")
     shutil.move(trained / "ctr-ctr" / "model", tmp_path / "model")
     try:
         shown = elasticdl(trained, "ctr", "report", "clicks", "-o", str(tmp_path / "again"), "--repeats", "1")
     finally:
         shutil.move(tmp_path / "model", trained / "ctr-ctr" / "model")
 
-    again = Measured.load(tmp_path / "again" / "measured.json")
+    again = ModelMeasurement.load(tmp_path / "again" / "measured.json")
     assert shown.split() == [str(tmp_path / "again" / "index.html")]
     assert not again.has_program and again.step == before.step
     assert again.test is not None and before.test is not None

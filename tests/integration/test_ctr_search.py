@@ -114,7 +114,7 @@ def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp
     assert "ctr-trial-000: complete" in said
     assert "best: trial" in said and f"learning_rate {GOOD}" in said
     written = tmp_path / "ctr-ctr" / "search" / "best.yaml"
-    best = configs.parse(yaml.safe_load(written.read_text()), "best.yaml")
+    best = configs.parse_config(yaml.safe_load(written.read_text()), "best.yaml")
     assert best.training.learning_rate == GOOD and best.data == str(tmp_path / "clicks.csv")
     words = [sys.executable, "-m", "elasticdl.cli", "ctr", "build", str(written)]
     built = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout

@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import elasticdl.torch as elastic
-from elasticdl.collective.tree import Share
-from elasticdl.data.plan import Plan
-from elasticdl.worker.loading import LoadedFeed, LoaderOptions
-from elasticdl.worker.stream_requests import StreamRequests
-from elasticdl.worker.streams import open_streams
+from elasticdl.collective.tree import RankRange
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.worker.reading.loader import LoaderFeed, LoaderOptions
+from elasticdl.worker.reading.stream_requests import StreamRequests
+from elasticdl.worker.reading.streams import open_streams
 
 RECORDS, SHARDS = 48, 8
 
@@ -71,14 +71,14 @@ def test_a_stream_of_hugging_face_shards_itself_by_logical_ranks(num_workers: in
     assert numbers != shuffled != shuffled[RECORDS:] + shuffled[:RECORDS]
 
 
-def open_feed(dataset: Any) -> LoadedFeed:
-    plan = Plan(RECORDS, global_batch=8, logical_ranks=4, shuffle=False)
+def open_feed(dataset: Any) -> LoaderFeed:
+    plan = TrainingPlan(RECORDS, global_batch=8, logical_ranks=4, shuffle=False)
     requests = StreamRequests(open_streams(dataset, 4, 0, plan.steps_per_epoch, 2), plan, list)
-    return LoadedFeed(requests, plan, LoaderOptions(), torch.device("cpu")).start()
+    return LoaderFeed(requests, plan, LoaderOptions(), torch.device("cpu")).start()
 
 
-def numbers_of(feed: LoadedFeed, step: int) -> list[list[int]]:
-    feed.expect(step, Share(0, 4))
+def numbers_of(feed: LoaderFeed, step: int) -> list[list[int]]:
+    feed.expect(step, RankRange(0, 4))
     batches = [feed.batch(step, rank) for rank in range(4)]
     return [[record["number"] for record in batch.value] if batch else [] for batch in batches]
 

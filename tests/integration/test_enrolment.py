@@ -16,18 +16,18 @@ import pytest
 from cryptography import x509
 
 from elasticdl.clock import ManualClock, WallClock
-from elasticdl.errors import AccessDenied, MasterUnreachable, RunOver, SpecError
-from elasticdl.launcher import certificates, enrolment, pod
-from elasticdl.launcher.authority import SigningRequest, expires_at
-from elasticdl.launcher.issuer import read_authority
-from elasticdl.master.service import Service
+from elasticdl.errors import AccessDenied, MasterUnreachable, RunSuperseded, SpecError
+from elasticdl.launcher.certificate_authority import SigningRequest, expires_at
+from elasticdl.launcher.certificate_manager import read_authority
+from elasticdl.launcher.kubernetes import job_secrets, pod
+from elasticdl.master.runtime.service import MasterServicer
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.rpc.client import MasterClient
 from elasticdl.rpc.server import MasterServer
 from elasticdl.spec import JobSpec
-from elasticdl.spec.directory import JobDirectory, write_private
+from elasticdl.spec.directory import JobDirectory, write_private_file
 from elasticdl.spec.env import PodEnv
 from tests.unit.launcher.jobs import SMALL, job
 from tests.unit.launcher.test_pod import mount
@@ -42,7 +42,7 @@ SOON_S = 3.0
 class Job:
     """One whose master has launched worker-0, worker-1 and ps-0."""
 
-    secrets: certificates.JobSecrets
+    secrets: job_secrets.JobSecrets
     driver: Driver
     address: str
     clock: ManualClock
@@ -53,24 +53,24 @@ class Job:
         folder = self.folder / replica
         folder.mkdir()
         env = PodEnv("127.0.0.1", f"digits-{replica}", "default", replica, RUN)
-        directory = pod.prepare(role, env, mount(folder, role, self.secrets))
-        write_private(directory.master, json.dumps({"address": self.address}))
+        directory = pod.prepare_job_directory(role, env, mount(folder, role, self.secrets))
+        write_private_file(directory.master, json.dumps({"address": self.address}))
         return directory
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Job]:
-    secrets, driver = certificates.make(job(SMALL)), Driver(job_spec(ps=1))
+    secrets, driver = job_secrets.create_secrets(job(SMALL)), Driver(job_spec(ps=1))
     env = PodEnv("127.0.0.1", "digits-master-0", "default", "master")
     (tmp_path / "master").mkdir()
-    directory = pod.prepare("master", env, mount(tmp_path / "master", "master", secrets))
-    pod.keep_certificate("master", env, directory)
+    directory = pod.prepare_job_directory("master", env, mount(tmp_path / "master", "master", secrets))
+    pod.start_certificate_renewal("master", env, directory)
     clock = ManualClock(WallClock().now())
     with serving(directory, driver, clock) as address:
         yield Job(secrets, driver, address, clock, tmp_path)
 
 
-class serving:  # noqa: N801  # a context
+class serving:  # a context
     """The server of a master in a thread of its own."""
 
     def __init__(self, directory: JobDirectory, driver: Driver, clock: ManualClock) -> None:
@@ -91,7 +91,7 @@ class serving:  # noqa: N801  # a context
 
     async def _server_of(self, directory: JobDirectory, driver: Driver, clock: ManualClock) -> MasterServer:
         spec = directory.load_spec()
-        service = Service(cast(Any, SimpleNamespace(state=driver.state)), read_authority(directory), clock)
+        service = MasterServicer(cast(Any, SimpleNamespace(state=driver.state)), read_authority(directory), clock)
         local = spec.model_copy(update={"workers": spec.workers.model_copy(update={"address": "127.0.0.1"})})
         return MasterServer(service, local, directory.load_token(), RUN, directory.identity(spec, "master"))
 
@@ -115,7 +115,7 @@ def enrolled(running: Job, replica: str, now: float | None = None) -> tuple[JobD
     role = replica.partition("-")[0]
     directory = running.directory(role, replica)
     spec = directory.load_spec()
-    enrolment.issuer(directory, spec, RUN).issue(replica, running.clock.now() if now is None else now)
+    pod.enrolling_manager(directory, spec, RUN).issue(replica, running.clock.now() if now is None else now)
     return directory, spec
 
 
@@ -159,11 +159,11 @@ def test_one_that_is_gone_gets_no_certificate(running: Job) -> None:
 def test_of_another_run_without_the_token_or_with_a_bad_request_nobody_enrolls(running: Job) -> None:
     directory = running.directory("worker", "worker-0")
 
-    with pytest.raises(RunOver):
+    with pytest.raises(RunSuperseded):
         ask(directory, "worker", "worker-0", run=RUN - 1)
     with pytest.raises(SpecError, match="csr: expected a certificate signing request"):
         ask(directory, "worker", "worker-0", csr=bytes(5000))
-    write_private(directory.token, "guessed")
+    write_private_file(directory.token, "guessed")
     with pytest.raises(AccessDenied, match="refused the token"):
         ask(directory, "worker", "worker-0")
 
@@ -182,9 +182,11 @@ def test_with_the_certificate_of_a_role_nothing_else_is_granted(running: Job) ->
 
 def greet(directory: JobDirectory, shown: str, name: str) -> str:
     """What a session ends with in which `name` says Hello."""
-    channel = channels.open_channel(channels.address(directory), directory.identity(directory.load_spec(), shown))
+    channel = channels.open_channel(
+        channels.master_address(directory), directory.identity(directory.load_spec(), shown)
+    )
     hello = iter([pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))])
-    metadata = security.metadata(directory.load_token(), RUN)
+    metadata = security.call_metadata(directory.load_token(), RUN)
     try:
         return f"it was told {list(methods.SESSION.bind(channel)(hello, metadata=metadata, timeout=9))}"
     except grpc.RpcError as exc:
@@ -196,7 +198,7 @@ def greet(directory: JobDirectory, shown: str, name: str) -> str:
 def test_it_is_renewed_at_half_of_its_life_with_the_one_it_has(running: Job) -> None:
     directory, spec = enrolled(running, "worker-0")
     own, now = directory.certificates / "worker-0.pem", running.clock.now()
-    issuer = enrolment.issuer(directory, spec, RUN)
+    issuer = pod.enrolling_manager(directory, spec, RUN)
     issuer.issue("worker-0", now)
     first = own.read_text()
     (directory.certificates / "worker.pem").unlink()  # of its role: not needed any more
@@ -215,13 +217,13 @@ def test_one_that_has_run_out_is_renewed_with_that_of_the_role(running: Job) -> 
     running.clock.advance(-2 * DAY_S)
     directory, spec = enrolled(running, "worker-0")
     running.clock.advance(2 * DAY_S)
-    assert not enrolment.has_valid(directory, "worker-0", now)
+    assert not pod.has_valid_certificate(directory, "worker-0", now)
     with pytest.raises((AccessDenied, MasterUnreachable)):
         ask(directory, "worker-0", "worker-0")
 
-    enrolment.issuer(directory, spec, RUN).issue("worker-0", now)
+    pod.enrolling_manager(directory, spec, RUN).issue("worker-0", now)
 
-    assert enrolment.has_valid(directory, "worker-0", now)
+    assert pod.has_valid_certificate(directory, "worker-0", now)
     assert uris(ask(directory, "worker-0", "worker-0")) == ["elasticdl://digits/worker/worker-0"]
 
 
@@ -232,9 +234,9 @@ def test_a_replica_whose_clock_is_behind_asks_with_that_of_its_role_when_its_own
     running.clock.advance(2 * DAY_S)
     spec = spec.model_copy(update={"timing": spec.timing.model_copy(update={"rpc_s": 1.0})})
 
-    enrolment.issuer(directory, spec, RUN).issue("worker-0", now - 1.5 * DAY_S)
+    pod.enrolling_manager(directory, spec, RUN).issue("worker-0", now - 1.5 * DAY_S)
 
-    assert enrolment.has_valid(directory, "worker-0", now)
+    assert pod.has_valid_certificate(directory, "worker-0", now)
 
 
 def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
@@ -243,19 +245,19 @@ def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
     spec = directory.load_spec()
     hasty = spec.model_copy(update={"timing": spec.timing.model_copy(update={"orphan_s": 0.2})})
     with pytest.raises(MasterUnreachable):
-        enrolment.issuer(directory, hasty, RUN).issue("worker-0", running.clock.now())
+        pod.enrolling_manager(directory, hasty, RUN).issue("worker-0", running.clock.now())
     assert not (directory.certificates / "worker-0.pem").exists()
 
-    waiting = threading.Thread(target=lambda: enrolment.issuer(directory, spec, RUN).issue("worker-0", 0.0))
+    waiting = threading.Thread(target=lambda: pod.enrolling_manager(directory, spec, RUN).issue("worker-0", 0.0))
     waiting.start()
-    write_private(directory.master, json.dumps({"address": running.address}))
+    write_private_file(directory.master, json.dumps({"address": running.address}))
     waiting.join(20)
 
     assert uris((directory.certificates / "worker-0.pem").read_text()) == ["elasticdl://digits/worker/worker-0"]
 
 
 def test_a_master_without_an_authority_says_who_has_it() -> None:
-    service = Service(cast(Any, SimpleNamespace(state=Driver(job_spec()).state)))
+    service = MasterServicer(cast(Any, SimpleNamespace(state=Driver(job_spec()).state)))
 
     with pytest.raises(SpecError, match="from its launcher"):
         asyncio.run(service.enroll(pb.EnrollRequest(replica="worker-0")))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from elasticdl.cli.real_experiment import Scene, Submitted, play
-from elasticdl.sim.course import Course
+from elasticdl.experiments.real_jobs import ExperimentJob, Scenario, run_scenario
+from elasticdl.experiments.results import ExperimentResult
 
 GANG, ELASTIC, COURTEOUS = "fifo-gang", "elastic-first-come", "courteous"
 
 # A step of all ranks takes a worker a second.
-TWO_JOBS = Scene(3, (Submitted("first", 0.0, 16, 1, 2, 2), Submitted("second", 1.0, 4, 1, 2, 2)))
-MIXED = Scene(
+TWO_JOBS = Scenario(3, (ExperimentJob("first", 0.0, 16, 1, 2, 2), ExperimentJob("second", 1.0, 4, 1, 2, 2)))
+MIXED = Scenario(
     2,
     (
-        Submitted("training", 0.0, 100_000, 1, 2, 2, is_endless=True),
-        Submitted("service", 1.0, 2, 1, 1, 1, priority=10),
+        ExperimentJob("training", 0.0, 100_000, 1, 2, 2, is_endless=True),
+        ExperimentJob("service", 1.0, 2, 1, 1, 1, priority=10),
     ),
 )
 
 
-def played(scene: Scene, *policies: str) -> list[Course]:
+def played(scene: Scenario, *policies: str) -> list[ExperimentResult]:
     """At once, each with a scheduler and a home of its own: most of the time they sleep."""
     with ThreadPoolExecutor(len(policies)) as threads:
-        return list(threads.map(lambda policy: play(policy, scene), policies))
+        return list(threads.map(lambda policy: run_scenario(policy, scene), policies))
 
 
 def known(value: float | None) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticdl.features.analyze import Source, analyze
-from elasticdl.features.sql.interface import Question
+from elasticdl.features.analysis import AnalysisSource, analyze
+from elasticdl.features.sql.interface import AnalysisOptions
 
 MEMORY_BYTES = 100_000_000
 LENGTH, DISTINCT = 220, 500_000
@@ -18,7 +18,7 @@ def test_a_vocabulary_larger_than_memory_is_counted_on_disk(tmp_path: Path) -> N
         file.write("label,page\n0,often\n1,often\n")
         file.writelines(f"{number % 2},{number:0{LENGTH}}x\n" for number in range(DISTINCT))
 
-    found = analyze(Source(str(path), memory="100MB", temporary=tmp_path), Question(), "label")
+    found = analyze(AnalysisSource(str(path), memory="100MB", temporary=tmp_path), AnalysisOptions(), "label")
 
     assert found.rows == DISTINCT + 2
     assert found.of("page").distinct == DISTINCT + 1

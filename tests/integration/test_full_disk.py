@@ -75,7 +75,7 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_nothing_else(
     assert written["at"] > failed["at"]
     disk.fill()  # the one there is stays, though it is the only one and newer ones are due
     failed = job.wait_event("checkpoint-failed", after=written["at"])
-    assert [manifest.step_of(path) for path in manifest.checkpoints(disk.checkpoints)] != []
+    assert [manifest.parse_step(path) for path in manifest.list_checkpoints(disk.checkpoints)] != []
     disk.free()
     job.hurry()
 

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.scheduler import measured
+from elasticdl.scheduler.accounts import progress
 from tests.integration.job import BATCH, EPOCHS, RECORDS, STEPS, STEPS_PER_EPOCH, Job, Jobs
 
 
@@ -98,12 +98,12 @@ def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) ->
     job = jobs.train("told", 1, slow=True)
     job.wait(lambda s: bool(s.speeds), "a speed with one worker")
     job.scale(2)
-    status = job.wait(lambda s: len(measured.speeds(s)) >= 2, "a speed with two workers")
-    noise = measured.noise(status)
+    status = job.wait(lambda s: len(progress.parse_speed_samples(s)) >= 2, "a speed with two workers")
+    noise = progress.parse_gradient_noise(status)
     job.hurry()
     job.digest()
 
-    alone, together = measured.speeds(status)[:2]
+    alone, together = progress.parse_speed_samples(status)[:2]
     assert (alone.nodes, alone.workers, alone.local_batch) == (1, 1, BATCH)
     assert (together.nodes, together.workers, together.local_batch) == (1, 2, BATCH // 2)
     assert 0 < together.compute_s < alone.compute_s < 5

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.launcher import living, process
-from elasticdl.launcher.record import Record, start_ticks
+from elasticdl.launcher.local import processes
+from elasticdl.launcher.local.record import LauncherRecord, start_ticks
 from elasticdl.spec.env import RUN, WORKER
 from tests.integration.job import PATIENCE_S, Job, Jobs
 from tests.waiting import until
 
 
 def wait_launched(job: Job) -> None:
-    until("a worker process", lambda: living.find_replicas(job.directory), PATIENCE_S, tell=job.story)
+    until("a worker process", lambda: processes.find_replicas(job.directory), PATIENCE_S, tell=job.story)
 
 
 def wait_trained(job: Job) -> None:
@@ -32,7 +32,7 @@ def wait_checkpoint(job: Job) -> None:
 def wait_joining(job: Job) -> None:
     job.wait_members(2, step=3)
     job.scale(3)
-    until("a third process", lambda: len(living.find_replicas(job.directory)) == 3, PATIENCE_S, tell=job.story)
+    until("a third process", lambda: len(processes.find_replicas(job.directory)) == 3, PATIENCE_S, tell=job.story)
 
 
 MOMENTS = [
@@ -48,7 +48,7 @@ def test_a_job_without_launcher_and_master_is_resumed_with_one_set_of_workers(
     job = jobs.train("pair", 2, "--checkpoint_steps", "10", slow=True)
     moment(job)
     job.kill_launcher_and_master()
-    left = living.find_replicas(job.directory)
+    left = processes.find_replicas(job.directory)
     assert left, job.story()
 
     job.hurry()
@@ -56,11 +56,11 @@ def test_a_job_without_launcher_and_master_is_resumed_with_one_set_of_workers(
 
     assert [start_ticks(one.pid) == one.start_ticks for one in left] == [False] * len(left)
     again.wait_members(2)
-    assert [one.replica for one in living.find_replicas(again.directory)] == ["worker-0", "worker-1"]
+    assert [one.replica for one in processes.find_replicas(again.directory)] == ["worker-0", "worker-1"]
     again.hurry()
     assert again.digest() == undisturbed
     again.wait_gone()
-    assert living.find_all(again.directory) == []
+    assert processes.find_processes(again.directory) == []
 
 
 @pytest.mark.slow
@@ -68,15 +68,17 @@ def test_resume_says_what_it_ends_and_goes_on_from_the_step_that_was_reached(job
     job = jobs.train("told", 2, slow=True)
     job.wait_members(2, step=7)
     job.kill_launcher_and_master()
-    left = living.find_replicas(job.directory)
+    left = processes.find_replicas(job.directory)
 
     status = job.document()
     done = job.command("train", "--resume", "--detach", "--job_name", "told")
 
     assert (status["phase"], [one["pid"] for one in status["leftover_processes"]]) == ("failed", [x.pid for x in left])
-    assert f"{living.sentence(left)} still run. Go on with --resume" in status["reason"]
+    assert f"{processes.describe_processes(left)} still run. Go on with --resume" in status["reason"]
     assert done.returncode == 0, done.stderr
-    assert f"ending what is left of the last run, with a checkpoint: {living.sentence(left)}" in done.stdout
+    assert (
+        f"ending what is left of the last run, with a checkpoint: {processes.describe_processes(left)}" in done.stdout
+    )
     assert job.wait(lambda status: status.step > 0, "what it had").step >= 7
 
 
@@ -85,13 +87,15 @@ def test_stop_ends_what_is_left_with_a_checkpoint_and_says_so(jobs: Jobs, moment
     job = jobs.train("stopped", 2, slow=True)
     moment(job)
     job.kill_launcher_and_master()
-    left = living.find_replicas(job.directory)
+    left = processes.find_replicas(job.directory)
 
     done = job.command("stop", "stopped")
 
     assert done.returncode == 0, done.stderr
-    assert f"launcher and master were gone; ended what was left of it: {living.sentence(left)}" in done.stdout
-    assert living.find_all(job.directory) == []
+    assert (
+        f"launcher and master were gone; ended what was left of it: {processes.describe_processes(left)}" in done.stdout
+    )
+    assert processes.find_processes(job.directory) == []
     result = job.result()
     assert (result["phase"], result["reason"]) == ("stopped", "elasticdl stop")
     if moment is wait_trained:
@@ -110,7 +114,7 @@ def test_stop_now_kills_what_no_launcher_wrote_down(jobs: Jobs) -> None:
     done = job.command("stop", "unknown", "--now")
 
     assert done.returncode == 0, done.stderr
-    assert living.find_all(job.directory) == []
+    assert processes.find_processes(job.directory) == []
 
 
 def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jobs, undisturbed: str) -> None:
@@ -120,7 +124,7 @@ def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jo
     job.kill_launcher_and_master()
     previous = job.directory.create_again(job.directory.load_spec())
 
-    launcher = process.start(job.directory, attached_fd=None)  # nobody looks for anybody
+    launcher = processes.start_launcher(job.directory, attached_fd=None)  # nobody looks for anybody
 
     pid = members["worker-0"]
     until("its end", lambda: start_ticks(pid) is None, PATIENCE_S, tell=job.story)
@@ -134,17 +138,17 @@ def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jo
 def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("twin", 2, slow=True)
     job.wait_members(2, step=2)
-    before = living.find_replicas(job.directory)
+    before = processes.find_replicas(job.directory)
     record = job.record()
     os.kill(record.launcher.pid, signal.SIGKILL)
     until("its end", lambda: start_ticks(record.launcher.pid) is None, PATIENCE_S)
     del record.replicas["worker-1"]
     record.save(job.directory.launcher)
 
-    until("another launcher", lambda: len(living.find_keepers(job.directory)) == 2, PATIENCE_S, tell=job.story)
+    until("another launcher", lambda: len(processes.find_supervisors(job.directory)) == 2, PATIENCE_S, tell=job.story)
     until("worker-1 is written down", lambda: "worker-1" in job.record().replicas, PATIENCE_S, tell=job.story)
 
-    assert [one.pid for one in living.find_replicas(job.directory)] == [one.pid for one in before]
+    assert [one.pid for one in processes.find_replicas(job.directory)] == [one.pid for one in before]
     job.hurry()
     assert job.digest() == undisturbed
 
@@ -155,28 +159,28 @@ def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
     job.wait_members(1)
     other.wait_members(1)
 
-    [worker] = living.find_replicas(job.directory)
+    [worker] = processes.find_replicas(job.directory)
 
-    assert living.find_replicas(job.directory, run=1) == [worker]
-    assert living.find_replicas(job.directory, run=2) == []
+    assert processes.find_replicas(job.directory, run=1) == [worker]
+    assert processes.find_replicas(job.directory, run=2) == []
     environ = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
     assert f"{WORKER}=worker-0" in environ and f"{RUN}=1" in environ
-    assert worker.pid not in [one.pid for one in living.find_all(other.directory)]
+    assert worker.pid not in [one.pid for one in processes.find_processes(other.directory)]
 
 
 @pytest.mark.slow
 def test_replicas_of_a_launcher_whose_record_is_damaged_are_adopted_all_the_same(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("damaged", 2, slow=True)
     job.wait_members(2, step=2)
-    before, launcher = living.find_replicas(job.directory), job.record().launcher
+    before, launcher = processes.find_replicas(job.directory), job.record().launcher
     os.kill(launcher.pid, signal.SIGSTOP)  # or it might write it again
     job.directory.launcher.write_bytes(bytes(200))
     os.kill(launcher.pid, signal.SIGKILL)
 
-    until("another record", lambda: Record.load(job.directory.launcher), PATIENCE_S, tell=job.story)
+    until("another record", lambda: LauncherRecord.load(job.directory.launcher), PATIENCE_S, tell=job.story)
     until("two replicas in it", lambda: len(job.record().replicas) == 2, PATIENCE_S, tell=job.story)
 
-    assert [one.pid for one in living.find_replicas(job.directory)] == [one.pid for one in before]
+    assert [one.pid for one in processes.find_replicas(job.directory)] == [one.pid for one in before]
     job.hurry()
     assert job.digest() == undisturbed
 
@@ -195,4 +199,4 @@ def test_of_two_resumptions_at_once_one_goes_on(jobs: Jobs, undisturbed: str) ->
     assert sorted(codes)[0] == 0, job.story()
     assert job.digest() == undisturbed
     job.wait_gone()
-    assert living.find_all(job.directory) == []
+    assert processes.find_processes(job.directory) == []

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.launcher import process, wire
-from elasticdl.launcher.interface import Replica, Running
-from elasticdl.launcher.record import Record, start_ticks
+from elasticdl.launcher.interface import Replica, RunningProcess
+from elasticdl.launcher.local import processes, wire
+from elasticdl.launcher.local.record import LauncherRecord, start_ticks
 from elasticdl.spec import JobSpec, ModelSpec, TimingSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 from tests.integration import launcher_master
@@ -39,7 +39,7 @@ class Master:
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(TIMEOUT_S)
         self._connection = connection
-        self._lines = wire.Lines()
+        self._lines = wire.JsonLineDecoder()
         self._received: list[dict[str, Any]] = []
         self.pid: int = self.next()["pid"]
 
@@ -51,11 +51,11 @@ class Master:
         return self._received.pop(0)
 
     def send(self, document: dict[str, Any]) -> None:
-        self._connection.sendall(wire.encode(document))
+        self._connection.sendall(wire.encode_line(document))
 
     def launch(self, name: str, code: str) -> int:
         """Start `python -c code`; its pid."""
-        self.send(wire.launch(Replica(name, "worker", (sys.executable, "-c", code), {"WHO": name})))
+        self.send(wire.launch_command(Replica(name, "worker", (sys.executable, "-c", code), {"WHO": name})))
         event = self.next()
         assert (event["event"], event["replica"]) == ("started", name)
         pid = event["pid"]
@@ -79,7 +79,7 @@ class Job:
         self.launcher = 0
 
     def start(self, attached_fd: int | None = None) -> None:
-        self.launcher = process.start(self.directory, attached_fd=attached_fd, master=launcher_master.MODULE)
+        self.launcher = processes.start_launcher(self.directory, attached_fd=attached_fd, master=launcher_master.MODULE)
 
     def master(self) -> Master:
         """The next master that is started."""
@@ -93,7 +93,7 @@ class Job:
         return os.waitstatus_to_exitcode(status)
 
     def close(self) -> None:
-        process.kill_all(self.directory)
+        processes.kill_processes(self.directory)
         for master in self._masters:
             master.close()
         self._listener.close()
@@ -180,7 +180,7 @@ def test_what_cannot_be_executed_ends_with_127_and_a_line_in_its_log(job: Job) -
     master = job.master()
     master.next()
 
-    master.send(wire.launch(Replica("worker-0", "worker", ("/no/such/program",), {})))
+    master.send(wire.launch_command(Replica("worker-0", "worker", ("/no/such/program",), {})))
 
     assert master.next()["code"] == 127
     assert "cannot start worker-0: /no/such/program: No such file" in job.directory.log("worker-0").read_text()
@@ -356,7 +356,7 @@ def test_kill_all_leaves_nothing_alive(job: Job) -> None:
     master.next()
     worker = master.launch("worker-0", SLEEP)
 
-    process.kill_all(job.directory)
+    processes.kill_processes(job.directory)
 
     assert [start_ticks(pid) for pid in (job.launcher, master.pid, worker)] == [None, None, None]
     # Nor does anything come back: a master that outlived its launcher would have started another.
@@ -368,9 +368,9 @@ def test_kill_all_spares_a_process_that_was_given_a_dead_ones_pid(job: Job) -> N
     with subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True) as other:
         ticks = start_ticks(other.pid)
         assert ticks is not None
-        Record(Running("launcher", other.pid, 0.0, ticks - 1)).save(job.directory.launcher)
+        LauncherRecord(RunningProcess("launcher", other.pid, 0.0, ticks - 1)).save(job.directory.launcher)
 
-        process.kill_all(job.directory)
+        processes.kill_processes(job.directory)
 
         assert other.poll() is None
         other.kill()

@@ -15,12 +15,12 @@ import psutil
 import pytest
 import torch
 
-from elasticdl.collective.tree import Share
-from elasticdl.data.mapped import as_source
-from elasticdl.data.plan import Plan
+from elasticdl.collective.tree import RankRange
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.readers.mapped import as_source
 from elasticdl.spec.env import FAULTS
-from elasticdl.worker.fetch import ItemFetcher
-from elasticdl.worker.loading import ItemRequests, LoadedFeed, LoaderOptions
+from elasticdl.worker.reading.loader import ItemRequests, LoaderFeed, LoaderOptions
+from elasticdl.worker.reading.loader_process import ItemFetcher
 from tests.integration import reading
 from tests.integration.job import Job, Jobs, digest
 from tests.waiting import until
@@ -204,11 +204,11 @@ class Logged:
 
 
 def test_a_new_share_keeps_what_was_read_ahead_for_it(tmp_path: Path) -> None:
-    plan = Plan(records=400, global_batch=20, logical_ranks=4, shuffle=False)
+    plan = TrainingPlan(records=400, global_batch=20, logical_ranks=4, shuffle=False)
     fetcher = ItemFetcher(as_source(Logged(tmp_path / "reads"), "logged"), list, plan.seed)
     options = LoaderOptions(num_workers=2, prefetch_factor=2)
-    feed = LoadedFeed(ItemRequests(fetcher, plan, None), plan, options, torch.device("cpu")).start()
-    shares = {0: Share(0, 4), 5: Share(0, 2), 10: Share(0, 4), 15: Share(2, 2)}
+    feed = LoaderFeed(ItemRequests(fetcher, plan, None), plan, options, torch.device("cpu")).start()
+    shares = {0: RankRange(0, 4), 5: RankRange(0, 2), 10: RankRange(0, 4), 15: RankRange(2, 2)}
     share, taken = shares[0], 0
     try:
         for step in range(plan.total_steps):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.errors import AccessDenied, RunOver, SpecError
+from elasticdl.errors import AccessDenied, RunSuperseded, SpecError
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, WorkersSpec
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_private_file
 from tests.integration.master_process import PATIENCE_S, FakeLauncher, FakeWorker, wait_until
 
 
@@ -164,7 +164,7 @@ def test_scaling_is_refused_outside_the_bounds_and_done_within(launcher: FakeLau
 
 def test_a_wrong_token_is_refused(directory: JobDirectory, launcher: FakeLauncher, client: MasterClient) -> None:
     client.status()
-    write_private(directory.token, "not the token")
+    write_private_file(directory.token, "not the token")
 
     with MasterClient.connect(directory, PATIENCE_S) as stranger, pytest.raises(AccessDenied):
         stranger.stop(at_once=True, reason="")
@@ -184,16 +184,16 @@ def test_a_worker_of_an_earlier_run_is_refused_and_told_to_end(
 
     assert "the job is in run 1, and this process is of another: it is to end" in str(late.run_over)
     assert late.heard == []
-    with MasterClient.connect(directory, PATIENCE_S, directory.run + 1) as taker, pytest.raises(RunOver):
+    with MasterClient.connect(directory, PATIENCE_S, directory.run + 1) as taker, pytest.raises(RunSuperseded):
         taker.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
-    with MasterClient.connect(directory, PATIENCE_S) as nobody, pytest.raises(RunOver):
+    with MasterClient.connect(directory, PATIENCE_S) as nobody, pytest.raises(RunSuperseded):
         nobody.exchange(pb.ExchangeRequest(worker="worker-0", want=1, request=1))
 
 
 def test_a_taken_port_makes_the_master_choose_another(directory: JobDirectory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        write_private(directory.master, json.dumps({"address": f"127.0.0.1:{port}", "pid": 0}))
+        write_private_file(directory.master, json.dumps({"address": f"127.0.0.1:{port}", "pid": 0}))
         launcher = FakeLauncher(directory)
         try:
             wait_until(lambda: (read_json(directory.master) or {})["pid"] != 0, "it listens")

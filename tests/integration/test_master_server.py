@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from elasticdl.errors import SpecError, is_of_the_machine
-from elasticdl.rpc.server import MasterServer, MasterService, why_unbound
+from elasticdl.errors import SpecError, is_machine_error
+from elasticdl.rpc.server import MasterServer, MasterService, bind_error
 from elasticdl.spec import JobSpec, ModelSpec, SecuritySpec, WorkersSpec
 
 
@@ -39,14 +39,12 @@ def test_want_of_descriptors_for_the_port_is_no_wrong_job() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        problem = why_unbound("127.0.0.1", RuntimeError("grpc does not say"))
+        problem = bind_error("127.0.0.1", RuntimeError("grpc does not say"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    assert is_of_the_machine(problem)
-    assert not isinstance(why_unbound("127.0.0.1", RuntimeError("it is over")), SpecError), (
-        "a moment later there is one"
-    )
+    assert is_machine_error(problem)
+    assert not isinstance(bind_error("127.0.0.1", RuntimeError("it is over")), SpecError), "a moment later there is one"
 
 
 async def _start(address: str) -> None:

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from elasticdl.data.table_uri import MaxComputeTable
+from elasticdl.data.tables.table_uri import MaxComputeTable
 from elasticdl.errors import DataError
-from elasticdl.features import analyze
-from elasticdl.features.sql import assemble
-from elasticdl.features.sql.interface import Question, Vocabulary
-from elasticdl.features.sql.maxcompute import MaxComputeEngine
+from elasticdl.features import analysis
+from elasticdl.features.sql import summary
+from elasticdl.features.sql.interface import AnalysisOptions, ColumnVocabulary
+from elasticdl.features.sql.maxcompute_engine import MaxComputeEngine
 from tests.integration.maxcompute_server import StandIn, serve
 
 odps = pytest.importorskip("odps")
@@ -29,20 +29,22 @@ def engine(endpoint: str) -> MaxComputeEngine:
 
 
 def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
-    question = Question(least_count=1)
+    question = AnalysisOptions(least_count=1)
     path = tmp_path / "clicks.parquet"
     columns = {"label": ["0", "1", "0", "1"], "city": ["Rome", "Oslo", "Rome", None]}
     parquet.write_table(pa.table(columns), path)
-    with analyze.opened(analyze.Source(str(path))) as duckdb:
+    with analysis.open_engine(analysis.AnalysisSource(str(path))) as duckdb:
         same = duckdb.columns()
-        rows = list(duckdb.summarize(same, question, analyze.silent))
-    stand_in = StandIn(COLUMNS, [row for row in rows if not isinstance(row, Vocabulary)])
+        rows = list(duckdb.summarize(same, question, analysis.ignore_progress))
+    stand_in = StandIn(COLUMNS, [row for row in rows if not isinstance(row, ColumnVocabulary)])
 
     with serve(stand_in) as endpoint:
         asked = engine(endpoint)
-        found = assemble.assemble(asked.summarize(asked.columns(), question, analyze.silent), asked.columns(), question)
+        found = summary.build_statistics(
+            asked.summarize(asked.columns(), question, analysis.ignore_progress), asked.columns(), question
+        )
 
-    assert found == assemble.assemble(rows, same, question)
+    assert found == summary.build_statistics(rows, same, question)
     counting, summing, dropping = stand_in.statements
     assert counting.startswith("CREATE TABLE `elasticdl_counts_")
     assert counting.count("`shop`.`clicks`") == 1
@@ -59,11 +61,11 @@ def test_a_statement_that_fails_is_told_and_its_table_dropped() -> None:
         asked = engine(endpoint)
         columns = asked.columns()
         with pytest.raises(DataError, match="Table not found") as raised:
-            list(asked.summarize(columns, Question(), analyze.silent))
+            list(asked.summarize(columns, AnalysisOptions(), analysis.ignore_progress))
 
     assert "swordfish" not in str(raised.value)
 
 
 def test_credentials_come_from_the_environment_or_are_asked_for() -> None:
     with pytest.raises(DataError, match="set ODPS_ACCESS_ID, ODPS_ACCESS_KEY"):
-        analyze.analyze(analyze.Source("maxcompute://shop/clicks", environ={}), Question())
+        analysis.analyze(analysis.AnalysisSource("maxcompute://shop/clicks", environ={}), AnalysisOptions())

@@ -34,7 +34,7 @@ def replace_worker(job: Job) -> None:
 
 def scaler_of(job: Job) -> Any:
     """The state of the scaler in the last checkpoint of a job."""
-    found = store.newest(job.directory.root / "checkpoints")
+    found = store.read_newest(job.directory.root / "checkpoints")
     assert found is not None
     return found[0].meta["user_state"].get("scaler")
 

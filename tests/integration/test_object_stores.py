@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import nn
 
+from elasticdl.checkpoint import captured_state, export_target, manifest, staging, store
 from elasticdl.checkpoint import export as exports
-from elasticdl.checkpoint import image, manifest, output, staging, store
-from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
 from elasticdl.model.callbacks import EarlyStopping
 from elasticdl.storage import probe
-from elasticdl.storage.place import StorePath, open_place
-from elasticdl.worker.exporting import best_checkpoint
+from elasticdl.storage.paths import StorePath, parse_path
+from elasticdl.worker.model_export import find_best_checkpoint
 from tests.s3 import Proxy
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ WRITE = """
 import sys
 import torch
 from elasticdl.checkpoint import image, store
-from elasticdl.storage.place import open_place
+from elasticdl.storage.paths import open_place
 
 torch.manual_seed(0)
 model = torch.nn.Linear(3, 2)
@@ -37,19 +37,19 @@ store.write(open_place(sys.argv[1]), image.capture(model, optimizer, int(sys.arg
 """
 
 
-def make_image(step: int) -> Image:
+def make_image(step: int) -> CapturedState:
     torch.manual_seed(step)
     model = nn.Linear(3, 2)
-    return image.capture(model, torch.optim.AdamW(model.parameters()), step, 10 * step)
+    return captured_state.capture_state(model, torch.optim.AdamW(model.parameters()), step, 10 * step)
 
 
 def write(place: StorePath, step: int, keep: int = 3, best: int | None = None) -> StorePath:
-    written = store.write(place, make_image(step), {"seed": 7}, keep, best, files={"front.json": b"{}"})
+    written = store.write_checkpoint(place, make_image(step), {"seed": 7}, keep, best, files={"front.json": b"{}"})
     assert isinstance(written, StorePath)
     return written
 
 
-def weights(found: Image) -> bytes:
+def weights(found: CapturedState) -> bytes:
     return b"".join(tensor.numpy().tobytes() for _, tensor in sorted(found.tensors.items()))
 
 
@@ -83,7 +83,7 @@ class FailTimes:
 def test_a_checkpoint_comes_back_as_it_was_written(bucket: StorePath) -> None:
     path = write(bucket, 120)
 
-    found = store.newest(bucket)
+    found = store.read_newest(bucket)
 
     assert found is not None
     restored, extra, place = found
@@ -99,7 +99,7 @@ def test_the_newest_few_and_the_best_are_kept_and_the_manifest_goes_first(bucket
     s3.asked.clear()
     write(bucket, 4, keep=2, best=1)
 
-    assert [place.name[-1] for place in manifest.checkpoints(bucket)] == ["4", "3", "1"]
+    assert [place.name[-1] for place in manifest.list_checkpoints(bucket)] == ["4", "3", "1"]
     removed = [path for method, path in s3.asked if method == "DELETE" and "checkpoint-000000002" in path]
     assert removed[0].endswith("manifest.json") and len(removed) == 4
     assert not (bucket / "checkpoint-000000002").list_files()
@@ -109,9 +109,9 @@ def test_a_checkpoint_of_the_same_step_is_replaced(bucket: StorePath) -> None:
     write(bucket, 5)
     (bucket / "checkpoint-000000005" / "left").write_bytes(b"of another time")
 
-    store.write(bucket, make_image(5), {"seed": 8}, 3)
+    store.write_checkpoint(bucket, make_image(5), {"seed": 8}, 3)
 
-    found = store.newest(bucket)
+    found = store.read_newest(bucket)
     assert found is not None and found[1] == {"seed": 8}
     expected = {"manifest.json", "model.safetensors", "optimizer.safetensors"}
     assert set((bucket / "checkpoint-000000005").list_files()) == expected
@@ -139,24 +139,24 @@ def test_an_upload_whose_writer_was_killed_is_not_believed_and_swept_by_the_next
     torn = bucket / "checkpoint-000000002"
     assert "model.safetensors" in torn.list_files() and "manifest.json" not in torn.list_files()
 
-    found = store.newest(bucket)
+    found = store.read_newest(bucket)
     assert found is not None and found[0].step == 1
 
     s3.rule = lambda method, path: 0
     write(bucket, 3)
-    assert [place.name[-1] for place in manifest.checkpoints(bucket)] == ["3", "1"]
+    assert [place.name[-1] for place in manifest.list_checkpoints(bucket)] == ["3", "1"]
     assert not torn.list_files()
 
 
 def test_the_best_step_is_exported_only_of_a_checkpoint_that_is_whole(bucket: StorePath) -> None:
-    path, torn = write(bucket, 40), bucket / manifest.name_of(50)
+    path, torn = write(bucket, 40), bucket / manifest.checkpoint_name(50)
     (torn / "model.safetensors").write_bytes(b"of a killed writer")
     best = EarlyStopping("logloss", mode="min", exports_best=True)
 
     best.best_step = 40
-    assert best_checkpoint([best], bucket, 60) == path
+    assert find_best_checkpoint([best], bucket, 60) == path
     best.best_step = 50
-    assert best_checkpoint([best], bucket, 60) is None
+    assert find_best_checkpoint([best], bucket, 60) is None
 
 
 def test_a_store_that_answers_503_for_a_while_is_asked_again(bucket: StorePath, s3: Proxy) -> None:
@@ -165,20 +165,20 @@ def test_a_store_that_answers_503_for_a_while_is_asked_again(bucket: StorePath, 
     assert rule.left == 0
 
     s3.rule = rule = FailTimes(4, 500)
-    found = store.newest(bucket)
+    found = store.read_newest(bucket)
     assert rule.left == 0 and found is not None and weights(found[0]) == weights(make_image(1))
 
 
 def test_a_store_that_stays_away_costs_this_checkpoint_and_no_other(bucket: StorePath, s3: Proxy) -> None:
     write(bucket, 1)
     s3.rule = FailAfter("checkpoint-000000002/optimizer.safetensors", 503)
-    place = open_place(str(bucket), retry_s=0.5)
+    place = parse_path(str(bucket), retry_s=0.5)
 
     with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.5 s"):
-        store.write(place, make_image(2), {}, 3)
+        store.write_checkpoint(place, make_image(2), {}, 3)
 
     s3.rule = lambda method, path: 0
-    assert [found.name[-1] for found in manifest.checkpoints(bucket)] == ["1"]
+    assert [found.name[-1] for found in manifest.list_checkpoints(bucket)] == ["1"]
 
 
 def test_a_store_that_refuses_is_not_asked_again(bucket: StorePath, s3: Proxy) -> None:
@@ -194,41 +194,41 @@ def test_a_checkpoint_with_a_missing_or_changed_object_is_passed_over(bucket: St
     (bucket / "checkpoint-000000003" / "optimizer.safetensors").unlink()
     (bucket / "checkpoint-000000002" / "model.safetensors").write_bytes(b"changed")
 
-    found = store.newest(bucket)
+    found = store.read_newest(bucket)
 
     assert found is not None and found[0].step == 1
     (bucket / "checkpoint-000000001" / "manifest.json").write_bytes(b"{}")
     with pytest.raises(CheckpointCorrupt, match="none of the 3 checkpoints"):
-        store.newest(bucket)
+        store.read_newest(bucket)
 
 
 def test_an_export_is_replaced_but_nothing_else_is(bucket: StorePath) -> None:
     model = nn.Linear(3, 2)
     for step in (1, 2):
-        exports.export(model, torch.zeros(2, 3), bucket / "model", {"step": step}, {"front.json": b"{}"})
+        exports.export_model(model, torch.zeros(2, 3), bucket / "model", {"step": step}, {"front.json": b"{}"})
 
     found, local = exports.find_weights(bucket / "model")
     assert found.step == 2
     assert torch.export.load(local / "model.pt2").module()(torch.ones(2, 3)).shape == (2, 2)
     (bucket / "model" / "notes.txt").write_bytes(b"mine")
     with pytest.raises(SpecError, match="holds other files and is not replaced"):
-        output.check(bucket / "model")
+        export_target.check_export_target(bucket / "model")
     assert (bucket / "model" / "notes.txt").read_bytes() == b"mine"
 
 
 def test_an_export_that_was_broken_off_is_no_model_and_may_be_written_again(bucket: StorePath, s3: Proxy) -> None:
     model = nn.Linear(3, 2)
-    exports.export(model, None, bucket / "model", {"step": 1}, {"old.json": b"{}"})
+    exports.export_model(model, None, bucket / "model", {"step": 1}, {"old.json": b"{}"})
     s3.rule = FailAfter("front.json", 503)
-    place = open_place(f"{bucket}/model", retry_s=0.3)
+    place = parse_path(f"{bucket}/model", retry_s=0.3)
     with pytest.raises(CheckpointFailed, match="the export could not be written"):
-        exports.export(model, None, place, {"step": 2}, {"front.json": b"{}"})
+        exports.export_model(model, None, place, {"step": 2}, {"front.json": b"{}"})
     s3.rule = lambda method, path: 0
 
-    assert staging.UPLOADING in (bucket / "model").list_files()
+    assert staging.UPLOADING_FILE in (bucket / "model").list_files()
     with pytest.raises(SpecError, match="no checkpoint at"):
         exports.find_weights(bucket / "model")
-    exports.export(model, None, bucket / "model", {"step": 3}, {"front.json": b"{}"})
+    exports.export_model(model, None, bucket / "model", {"step": 3}, {"front.json": b"{}"})
     assert exports.load_weights(bucket / "model").step == 3
     assert set((bucket / "model").list_files()) == {"front.json", "model.json", "model.safetensors"}
 
@@ -279,9 +279,9 @@ def test_a_store_that_cannot_be_reached_is_refused_in_bounded_time(bucket: Store
 
 
 def test_two_processes_see_what_the_other_wrote_at_once(bucket: StorePath) -> None:
-    assert manifest.checkpoints(bucket) == []
+    assert manifest.list_checkpoints(bucket) == []
 
     subprocess.run([sys.executable, "-c", WRITE, str(bucket), "7"], check=True)
 
-    found = until("the other's checkpoint", lambda: manifest.checkpoints(bucket), 5.0)
+    found = until("the other's checkpoint", lambda: manifest.list_checkpoints(bucket), 5.0)
     assert [place.name for place in found] == ["checkpoint-000000007"]

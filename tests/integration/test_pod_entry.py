@@ -1,4 +1,4 @@
-"""`python -m elasticdl.launcher.pod worker`, as a pod starts it: it becomes the worker of its replica."""
+"""`python -m elasticdl.launcher.kubernetes.pod worker`, as a pod starts it: it becomes the worker of its replica."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from elasticdl.launcher import manifest, pod
+from elasticdl.launcher.kubernetes import manifest, pod
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.launcher.test_pod import mount
 from tests.waiting import until
@@ -32,7 +32,7 @@ def start(folder: Path, role: str, replica: str, *, is_held_up: bool = False) ->
         "ELASTICDL_REPLICA": replica,
     }
     mounted = ["--spec", str(places.spec), "--secret", str(places.secret), "--state", str(places.state)]
-    argv = [sys.executable, "-m", "elasticdl.launcher.pod", role, *mounted]
+    argv = [sys.executable, "-m", "elasticdl.launcher.kubernetes.pod", role, *mounted]
     with log.open("wb") as output:
         process = subprocess.Popen(argv, cwd=places.work, env=environ, stdout=output, stderr=output)
     return process, log
@@ -81,7 +81,7 @@ def test_a_pod_whose_secret_is_missing_ends_with_the_code_of_a_wrong_job(tmp_pat
     mounted = ["--spec", str(places.spec), "--secret", str(places.secret), "--state", str(places.state)]
 
     done = subprocess.run(
-        [sys.executable, "-m", "elasticdl.launcher.pod", "ps", *mounted], env=environ, capture_output=True, text=True,
+        [sys.executable, "-m", "elasticdl.launcher.kubernetes.pod", "ps", *mounted], env=environ, capture_output=True, text=True,
         timeout=WAIT_S,
     )  # fmt: skip
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from psycopg import sql
 
 from elasticdl.errors import DataError
-from elasticdl.features import analyze
-from elasticdl.features.sql.interface import Question
-from elasticdl.features.statistics import Kind
+from elasticdl.features import analysis
+from elasticdl.features.sql.interface import AnalysisOptions
+from elasticdl.features.statistics import ColumnKind
 from tests.postgres import PASSWORD, USER, server
 from tests.unit.features import oracle, tables
 
-QUESTION = Question(least_count=1, steps=20, most_values=5)
+QUESTION = AnalysisOptions(least_count=1, steps=20, most_values=5)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_postgresql_agrees_with_numpy(host: str, columns: list[list[str | None]]
     names = tables.NAMES[: len(columns)]
     put(host, names, ["text"] * len(names), list(zip(*columns, strict=True)))
 
-    found = analyze.analyze(analyze.Source(uri(host)), QUESTION)
+    found = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION)
 
     assert list(found.columns) == names
     assert found.rows == len(columns[0])
@@ -67,9 +67,9 @@ def test_columns_with_types_have_their_kinds(host: str) -> None:
     ]
     put(host, names, declared, rows)
 
-    found = analyze.analyze(analyze.Source(uri(host)), QUESTION).columns
+    found = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION).columns
 
-    kinds = [Kind.NUMBER] * 4 + [Kind.DATE] * 2 + [Kind.TEXT, Kind.NUMBER]
+    kinds = [ColumnKind.NUMBER] * 4 + [ColumnKind.DATE] * 2 + [ColumnKind.TEXT, ColumnKind.NUMBER]
     assert [column.kind for column in found.values()] == kinds
     assert (found["whole"].is_whole, found["whole"].mean, found["whole"].missing) == (True, 2.0, 1)
     assert (found["real"].maximum, found["real"].missing) == (1e300, 2)
@@ -84,10 +84,10 @@ def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str)
     put(host, ["x"], ["int"], [(value,) for value in range(4000)])
     with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
         connection.execute("CREATE VIEW seen AS SELECT * FROM clicks")
-    question = Question(sample=0.25)
+    question = AnalysisOptions(sample=0.25)
 
-    table = analyze.analyze(analyze.Source(uri(host)), question)
-    view = analyze.analyze(analyze.Source(uri(host, "seen")), question)
+    table = analysis.analyze(analysis.AnalysisSource(uri(host)), question)
+    view = analysis.analyze(analysis.AnalysisSource(uri(host, "seen")), question)
 
     # Five standard deviations of a binomial count.
     assert abs(table.rows - 1000) < 140
@@ -98,18 +98,18 @@ def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str)
 
 def test_the_first_rows_are_those_of_the_key_as_in_training(host: str) -> None:
     put(host, ["id", "x"], ["int PRIMARY KEY", "int"], [(9 - value, value) for value in range(10)])
-    first = Question(most_rows=4)
+    first = AnalysisOptions(most_rows=4)
 
-    assert analyze.analyze(analyze.Source(uri(host)), first).of("x").minimum == 6  # stored last
+    assert analysis.analyze(analysis.AnalysisSource(uri(host)), first).of("x").minimum == 6  # stored last
 
     put(host, ["x"], ["int"], [(value,) for value in range(10)])
-    assert analyze.analyze(analyze.Source(uri(host)), first).rows == 4  # no key: any four
+    assert analysis.analyze(analysis.AnalysisSource(uri(host)), first).rows == 4  # no key: any four
 
 
 def test_nothing_is_written_and_the_source_has_no_user(host: str) -> None:
     put(host, ["x"], ["int"], [(1,)])
 
-    found = analyze.analyze(analyze.Source(uri(host)), QUESTION)
+    found = analysis.analyze(analysis.AnalysisSource(uri(host)), QUESTION)
 
     assert f"{USER}@" not in found.source
     with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
@@ -119,6 +119,6 @@ def test_nothing_is_written_and_the_source_has_no_user(host: str) -> None:
 
 def test_a_table_that_is_not_there_and_a_server_that_is_not_there_are_told(host: str, tmp_path: Any) -> None:
     with pytest.raises(DataError, match="no such table or view"):
-        analyze.analyze(analyze.Source(uri(host, "clikcs")), QUESTION)
+        analysis.analyze(analysis.AnalysisSource(uri(host, "clikcs")), QUESTION)
     with pytest.raises(DataError, match="connection"):
-        analyze.analyze(analyze.Source(uri(str(tmp_path))), QUESTION)
+        analysis.analyze(analysis.AnalysisSource(uri(str(tmp_path))), QUESTION)

@@ -18,7 +18,7 @@ MODEL = (f"--model_zoo={ROOT / 'examples' / '01-train-a-model'}", "--model_def=m
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
     """A directory with data, a trained model, and new rows of which the third and the sixth are bad."""
-    _, test = data.write(tmp_path / "data")
+    _, test = data.write_data(tmp_path / "data")
     elasticdl(tmp_path, "train", *MODEL, "--training_data=data/train.csv", "--num_epochs=1", "--output=trained")
     header, *lines = test.read_text().splitlines()[:11]
     rows = [f"user-{number},{line}" for number, line in enumerate(lines)]

@@ -18,10 +18,10 @@ from tests.integration.job import EPOCHS, Job, Jobs
 
 native.require()
 
-from elasticdl import descriptors  # noqa: E402
-from elasticdl.checkpoint import manifest  # noqa: E402
-from elasticdl.embedding.holding import rows_of  # noqa: E402
-from elasticdl.launcher import living  # noqa: E402
+from elasticdl import descriptors
+from elasticdl.checkpoint import manifest
+from elasticdl.launcher.local import processes
+from elasticdl.model.embeddings.restore import read_table_rows
 
 BATCH = 20
 STEPS = EPOCHS * RECORDS // BATCH
@@ -67,7 +67,7 @@ def test_nobody_is_short_of_descriptors_because_the_one_was_that_started_it(jobs
     limits = {name: resource.prlimit(pid, resource.RLIMIT_NOFILE) for name, pid in job.living().items()}
 
     assert {"launcher", "master", "ps-0", "ps-1", "worker-0", "worker-1"} <= limits.keys()
-    assert set(limits.values()) == {(min(hard, descriptors.ENOUGH), hard)}
+    assert set(limits.values()) == {(min(hard, descriptors.MAX_DESCRIPTORS), hard)}
 
 
 @pytest.mark.parametrize("moment", ["reduced", pytest.param("computed", marks=pytest.mark.slow)])
@@ -112,12 +112,14 @@ def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None
     # Slow enough for each to be written before the next is due.
     job = start(jobs, "cut", "--checkpoint_steps", "7", "--keep_checkpoint_max", "20", slow=True, pause_s=0.04)
     assert_each_record_counts_once(job)
-    checkpoints = manifest.checkpoints(job.directory.root / "checkpoints")
+    checkpoints = manifest.list_checkpoints(job.directory.root / "checkpoints")
 
-    assert [manifest.step_of(path) for path in checkpoints] == [STEPS, *reversed(range(7, STEPS, 7))]
+    assert [manifest.parse_step(path) for path in checkpoints] == [STEPS, *reversed(range(7, STEPS, 7))]
     for path in checkpoints:
         for table in ("moved", "own"):
-            assert rows_of(path, table)[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
+            assert read_table_rows(path, table)[1][:, 0].sum() == pytest.approx(manifest.parse_step(path), abs=1e-3), (
+                path
+            )
 
 
 @pytest.mark.slow
@@ -125,8 +127,8 @@ def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
     job = start(jobs, "often", "--checkpoint_steps", "1", "--keep_checkpoint_max", "100")
 
     assert_each_record_counts_once(job)
-    for path in manifest.checkpoints(job.directory.root / "checkpoints"):
-        assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(manifest.step_of(path), abs=1e-3), path
+    for path in manifest.list_checkpoints(job.directory.root / "checkpoints"):
+        assert read_table_rows(path, "own")[1][:, 0].sum() == pytest.approx(manifest.parse_step(path), abs=1e-3), path
 
 
 @pytest.mark.slow
@@ -137,8 +139,8 @@ def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_o
     step = job.result()["checkpoint_step"]
 
     assert 3 <= step < STEPS
-    (path,) = manifest.checkpoints(job.directory.root / "checkpoints")
-    assert rows_of(path, "own")[1][:, 0].sum() == pytest.approx(step, abs=1e-3)
+    (path,) = manifest.list_checkpoints(job.directory.root / "checkpoints")
+    assert read_table_rows(path, "own")[1][:, 0].sum() == pytest.approx(step, abs=1e-3)
     job.wait_gone()
 
     again = start(jobs, "stopped", "--resume")
@@ -169,14 +171,14 @@ def test_a_job_whose_launcher_and_master_were_killed_is_resumed_with_the_rows_it
     job = start(jobs, "pair", slow=True, pause_s=0.1)
     job.wait_members(2, step=5)
     job.kill_launcher_and_master()
-    left = living.find_replicas(job.directory)
+    left = processes.find_replicas(job.directory)
     job.hurry()
 
     done = job.command("train", "--resume", "--detach", "--job_name", "pair")
 
     assert done.returncode == 0, done.stderr
     assert [one.replica for one in left] == ["ps-0", "ps-1", "worker-0", "worker-1"]
-    assert not {one.pid for one in left} & {one.pid for one in living.find_all(job.directory)}
+    assert not {one.pid for one in left} & {one.pid for one in processes.find_processes(job.directory)}
     assert_each_record_counts_once(job)
     job.wait_gone()
-    assert living.find_all(job.directory) == []
+    assert processes.find_processes(job.directory) == []

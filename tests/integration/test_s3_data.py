@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from elasticdl.data import open_source
-from elasticdl.data.tfrecord import write_tfrecord
+from elasticdl.data.readers.tfrecord import write_tfrecord
 from elasticdl.errors import DataError, DataUnavailable
 from elasticdl.spec import DataSpec
-from elasticdl.storage.place import StorePath
+from elasticdl.storage.paths import StorePath
 from tests.integration.test_object_stores import FailTimes
 from tests.s3 import Proxy, pass_all
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from elasticdl.checkpoint import manifest
-from elasticdl.storage.place import StorePath
+from elasticdl.storage.paths import StorePath
 from tests import native
 from tests.integration.commands import elasticdl
 from tests.integration.job import ZOO, Job, Jobs, digest
@@ -95,8 +95,8 @@ def test_a_job_in_a_store_goes_on_from_its_checkpoint_when_all_workers_die_and_s
     job.hurry()
 
     assert_exported(job, bucket / "model", local_digest, tmp_path)
-    found = manifest.checkpoints(bucket / "checkpoints")
-    assert len(found) == 3 and found[0].name == manifest.name_of(STEPS)
+    found = manifest.list_checkpoints(bucket / "checkpoints")
+    assert len(found) == 3 and found[0].name == manifest.checkpoint_name(STEPS)
     assert not (job.directory.root / "checkpoints").exists()
     assert not [path for path in (Path.cwd(), tmp_path, job.directory.root) if (path / "s3:").exists()]
     assert job.document()["output"] == str(bucket / "model")
@@ -130,7 +130,7 @@ def test_a_stopped_job_is_resumed_from_the_store_alone(
     first.wait_members(2, step=12)
     first.stop()
     assert first.result()["phase"] == "stopped", first.story()
-    assert manifest.checkpoints(bucket / "checkpoints")
+    assert manifest.list_checkpoints(bucket / "checkpoints")
 
     refused = Job(jobs.home, "other").command(
         "train", "--job_name", "other", "--model_zoo", str(ZOO), "--model_def", "tiny_csv.forward", "--training_data",
@@ -212,13 +212,16 @@ def test_rows_of_ps_are_checkpointed_to_the_store_and_restored_by_another_number
     first.wait(lambda status: status.step >= 12, "some checkpoints")
     first.stop()
     assert first.result()["phase"] == "stopped", first.story()
-    newest = manifest.checkpoints(bucket / "checkpoints")[0]
+    newest = manifest.list_checkpoints(bucket / "checkpoints")[0]
     assert isinstance(newest, StorePath)
     assert {name.rpartition("/")[2][:4] for name in newest.list_files() if name.startswith("ps/ps-")} == {
         "ps-0",
         "ps-1",
     }
-    assert set(newest.list_files()) == {*manifest.read(newest / manifest.FILE).files, manifest.FILE}
+    assert set(newest.list_files()) == {
+        *manifest.read_manifest(newest / manifest.MANIFEST_FILE).files,
+        manifest.MANIFEST_FILE,
+    }
 
     second = start("second", 1, "--resume")
     second.hurry()

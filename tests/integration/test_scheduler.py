@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from elasticdl.launcher import living
-from elasticdl.launcher.record import start_ticks
-from elasticdl.scheduler.local.standing import State
+from elasticdl.launcher.local import processes
+from elasticdl.launcher.local.record import start_ticks
+from elasticdl.scheduler.accounts.report import ScheduledJobState
 from tests.integration import test_compat_ddp as ddp
 from tests.integration.job import EPOCHS, PATIENCE_S, RECORDS, Job, Jobs
 from tests.integration.scheduling import Scheduler
@@ -166,7 +166,7 @@ def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
     low = jobs.train("low", 2, *QUEUED, slow=True, pause_s=0.15)
     low.wait_members(2, step=3)
     high = jobs.train("high", 2, *URGENT, "--min_workers", "2", "--max_workers", "2")
-    scheduler.wait("low", lambda one: one.state is State.SUSPENDING, "is being suspended")
+    scheduler.wait("low", lambda one: one.state is ScheduledJobState.SUSPENDING, "is being suspended")
     scheduler.end(signal.SIGKILL)
     low.hurry()
     scheduler.start(2)
@@ -183,7 +183,7 @@ def test_a_job_whose_launcher_and_master_were_killed_is_brought_back_with_one_se
     scheduler.start(2)
     job = jobs.train("job", 2, *QUEUED, slow=True, pause_s=0.15)
     job.wait_members(2, step=3)
-    left = living.find_replicas(job.directory)
+    left = processes.find_replicas(job.directory)
     job.kill_launcher_and_master()
 
     until("their end", lambda: not any(start_ticks(one.pid) == one.start_ticks for one in left), PATIENCE_S)
@@ -192,7 +192,7 @@ def test_a_job_whose_launcher_and_master_were_killed_is_brought_back_with_one_se
 
     assert job.digest() == undisturbed
     assert "state of step" in job.log("worker-0"), "it did not begin anew"
-    assert living.find_all(job.directory) == []
+    assert processes.find_processes(job.directory) == []
 
 
 def test_ctrl_c_ends_the_scheduler_and_no_job(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:

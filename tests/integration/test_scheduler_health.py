@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from elasticdl.kube.errors import ApiAway
+from elasticdl.kube.errors import ApiUnavailable
 from elasticdl.kube.kinds import ELASTIC_JOB, NODE
-from elasticdl.kube.probes import Probes
-from elasticdl.scheduler.cluster import serving
-from elasticdl.scheduler.cluster.health import SILENCE_S, Pulse
-from elasticdl.scheduler.cluster.kubernetes import Namespace
-from elasticdl.scheduler.policies.goodput import GoodputPolicy
+from elasticdl.kube.probes import ProbeServer
+from elasticdl.scheduler.kubernetes import server as serving
+from elasticdl.scheduler.kubernetes.health import SILENCE_TIMEOUT_S, SchedulerHealth
+from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
+from elasticdl.scheduler.policies.goodput.policy import GoodputPolicy
 from tests import probing
 from tests.unit.scheduler.cluster.test_capacity import SLOT, node
 from tests.unit.scheduler.cluster.test_kubernetes import Memory, elastic
@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-class Unwell(Namespace):
+class Unwell(NamespaceCluster):
     """A namespace whose API server is away, or never answers, when a test says so."""
 
     is_away = False
@@ -45,7 +45,7 @@ class Unwell(Namespace):
     def snapshot(self, now: float) -> Any:
         self.answers.wait(60)
         if self.is_away:
-            raise ApiAway("the API server is away")
+            raise ApiUnavailable("the API server is away")
         return super().snapshot(now)
 
 
@@ -55,9 +55,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def pulse(clock: Clock) -> Iterator[Pulse]:
+def pulse(clock: Clock) -> Iterator[SchedulerHealth]:
     """Beating with an event loop of its own."""
-    made, loop = Pulse(clock=clock), asyncio.new_event_loop()
+    made, loop = SchedulerHealth(clock=clock), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     beating = asyncio.run_coroutine_threadsafe(made.heart.run(), loop)
@@ -69,22 +69,22 @@ def pulse(clock: Clock) -> Iterator[Pulse]:
 
 
 @pytest.fixture
-def ask(pulse: Pulse) -> Iterator[Ask]:
-    probes = Probes(0, pulse.answer)
+def ask(pulse: SchedulerHealth) -> Iterator[Ask]:
+    probes = ProbeServer(0, pulse.answer)
     yield lambda path: probing.ask(probes.port, path, 20.0)
     probes.close()
 
 
 @pytest.fixture
-def cluster(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwell]:
+def cluster(pulse: SchedulerHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwell]:
     """Its scheduler decides again and again, once it was started."""
     memory = Memory()
     memory.objects[NODE] = [node("a")]
     memory.objects[ELASTIC_JOB] = [elastic("j")]
-    monkeypatch.setattr(serving, "follow", lambda *_: iter(()))
+    monkeypatch.setattr(serving, "follow_changes", lambda *_: iter(()))
     monkeypatch.setattr(serving, "RETRY_S", 0.05)
     made = Unwell(memory, "here", SLOT, lambda: True)
-    server = serving.Server(GoodputPolicy(), made, 0.05, pulse)
+    server = serving.NamespaceSchedulerServer(GoodputPolicy(), made, 0.05, pulse)
     made.serving = threading.Thread(target=server.run)
     yield made
     server.stop()
@@ -109,7 +109,7 @@ def test_it_is_ready_when_it_has_decided_unready_while_it_cannot_and_dead_when_i
     until("it is ready again", lambda: ask("/readyz")[0] == 200)
     cluster.answers.clear()
     until("a turn goes on", lambda: ask("/readyz") == (200, "a turn goes on"))
-    clock.now += SILENCE_S + 5.0
+    clock.now += SILENCE_TIMEOUT_S + 5.0
     dead = (503, "a turn goes on, and the next turn is 5 s overdue")
     until("it is dead, though its event loop beats", lambda: ask("/healthz") == dead)
 

@@ -20,7 +20,7 @@ import grpc
 import psutil
 import pytest
 
-from elasticdl.master.metrics import Metrics
+from elasticdl.master.runtime.metrics import PrometheusMetrics
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import methods
 from elasticdl.spec.directory import read_json
@@ -203,7 +203,7 @@ def test_without_the_token_a_call_is_refused_before_what_it_carries_is_read(jobs
     job = jobs.train("large", 1, *LONG, slow=True, pause_s=0.2)
     job.wait_members(1, step=1)
     port = Port.of(job, "master")
-    channel = grpc.insecure_channel(f"{port.host}:{port.number}", options=channels.OPTIONS)
+    channel = grpc.insecure_channel(f"{port.host}:{port.number}", options=channels.CHANNEL_OPTIONS)
 
     with closing(channel), measured(port, "large calls without the token"):
         call = channel.unary_unary(methods.EXCHANGE.path)
@@ -254,7 +254,7 @@ def test_a_master_that_runs_out_of_descriptors_goes_on_and_answers_again_afterwa
 
 
 def test_metrics_with_a_token_are_for_those_who_show_it() -> None:
-    server = Metrics("job").serve("127.0.0.1", 0, "secret")
+    server = PrometheusMetrics("job").serve("127.0.0.1", 0, "secret")
     url = f"http://127.0.0.1:{server.port}/metrics"
 
     with closing(server):

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from elasticdl.checkpoint import store
-from elasticdl.checkpoint.image import MODEL
+from elasticdl.checkpoint.captured_state import MODEL_PREFIX
 from tests import native, postgres
 from tests.integration.job import ZOO, Job, Jobs
 from tests.integration.rows import ROWS
@@ -130,9 +130,9 @@ def test_a_server_that_stays_away_ends_the_job_with_a_checkpoint_and_the_reason(
     assert result["phase"] == "failed" and result["exit_code"] == 1, job.story()
     assert "the database did not answer for 1 s" in result["reason"], result
     assert "go on from it with --resume" in result["reason"], result
-    image, _, _ = store.find(job.directory.root / "checkpoints")
+    image, _, _ = store.find_checkpoint(job.directory.root / "checkpoints")
     assert image.step >= 4 and image.records == image.step * BATCH
-    np.testing.assert_allclose(image.tensors[MODEL + "seen.weight"].sum(), image.step, rtol=1e-4)
+    np.testing.assert_allclose(image.tensors[MODEL_PREFIX + "seen.weight"].sum(), image.step, rtol=1e-4)
     job.wait_gone()
     jobs.launch(job, ["train", "--resume", "--detach", "--job_name", job.name], PGPASSWORD=PASSWORD)
     assert_every_row_counts_once_an_epoch(job)

@@ -24,15 +24,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from elasticdl.errors import AccessDenied, MasterUnreachable
-from elasticdl.launcher import making
-from elasticdl.launcher.issuer import Issuer
-from elasticdl.ps.keys import Keys, keys_of
+from elasticdl.launcher.certificate_manager import CertificateManager
+from elasticdl.launcher.local import job_directory
+from elasticdl.ps.wire.keys import CurveKeys, find_keys
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import PsId, SecuritySpec
-from elasticdl.spec.directory import JobDirectory, read_json, write_private
+from elasticdl.spec.directory import JobDirectory, read_json, write_private_file
 from tests import native
 from tests.integration.job import PATIENCE_S, Job, Jobs
 from tests.waiting import until
@@ -63,7 +63,7 @@ class Authority:
         paths = SecuritySpec(certificate=f"{place}/cert.pem", key=f"{place}/key.pem", authority=f"{place}/ca.pem")
         Path(paths.certificate).write_bytes(_pem(signed.sign(self.key, hashes.SHA256())))
         Path(paths.authority).write_bytes(_pem(self.certificate))
-        write_private(Path(paths.key), _key_pem(key))
+        write_private_file(Path(paths.key), _key_pem(key))
         return paths
 
 
@@ -97,9 +97,9 @@ def seen_with(directory: JobDirectory, copy: Path, *, security: SecuritySpec | N
     if security is not None:
         spec = spec.model_copy(update={"security": security})
     other = replace(directory, root=copy)
-    write_private(other.spec, spec.model_dump_json())
-    write_private(other.token, token)
-    write_private(other.master, directory.master.read_text())
+    write_private_file(other.spec, spec.model_dump_json())
+    write_private_file(other.token, token)
+    write_private_file(other.master, directory.master.read_text())
     return other
 
 
@@ -225,8 +225,8 @@ def test_a_key_of_another_certificate_is_refused_before_the_launch(tmp_path: Pat
 
 def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(jobs: Jobs, tmp_path: Path) -> None:
     native.require()
-    from elasticdl.ps.line import Lines, PsUnreachable
-    from elasticdl.ps.wire import Kind, Message
+    from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
+    from elasticdl.ps.wire.messages import MessageKind, PsMessage
 
     ours = Authority.make("ours").issue(tmp_path / "ours")
     job = jobs.train("curve", 1, "--num_ps_pods=1", *options(ours), slow=True)
@@ -238,10 +238,10 @@ def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(
     status = job.wait(lambda s: [ps.slots for ps in s.ps] == [512, 512], "both hold slots")
 
     assert mode(keys) == 0o600
-    for known, is_answered in ((keys_of(job.directory.root), True), (None, False), (Keys.make(), False)):
-        lines = Lines({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known)
+    for known, is_answered in ((find_keys(job.directory.root), True), (None, False), (CurveKeys.make(), False)):
+        lines = PsConnections({PsId("ps-0"): status.ps[0].address}, job.directory.load_token(), 1.0, known)
         try:
-            lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0))
+            lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         except PsUnreachable:
             assert not is_answered
         else:
@@ -286,10 +286,10 @@ def test_with_tls_alone_each_replica_has_a_role_and_speaks_for_no_other(jobs: Jo
 
 def greeted(directory: JobDirectory, name: str) -> str:
     """What a stream to the master ends with that says Hello as `name` and shows the certificate of "client"."""
-    address = channels.address(directory)
+    address = channels.master_address(directory)
     channel = channels.open_channel(address, directory.identity(directory.load_spec(), "client"))
     hello = pb.WorkerMessage(hello=pb.Hello(worker=name, pid=1))
-    metadata = security.metadata(directory.load_token(), run=1)
+    metadata = security.call_metadata(directory.load_token(), run=1)
     stream = methods.SESSION.bind(channel)(iter([hello]), metadata=metadata, timeout=9)
     try:
         return f"it was told {list(stream)}"
@@ -306,8 +306,8 @@ def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_plays_t
     job = jobs.train("mine", 1, "--tls", slow=True)
     job.wait_members(1, step=1)
     theirs = JobDirectory(tmp_path / "theirs")
-    making.make(theirs, job.directory.load_spec())
-    Issuer.open(theirs).issue("client", time.time())
+    job_directory.create_job_directory(theirs, job.directory.load_spec())
+    CertificateManager.open(theirs).issue("client", time.time())
 
     with pytest.raises(AccessDenied, match="certificates"):
         ask(shown_as(job.directory, tmp_path / "stranger", "client", theirs.certificates))
@@ -325,7 +325,7 @@ def serving(directory: JobDirectory) -> Iterator[None]:
     credentials = security.server_credentials(identity)
     assert credentials is not None
     port = server.add_secure_port("127.0.0.1:0", credentials)
-    write_private(directory.master, json.dumps({"address": f"127.0.0.1:{port}"}))
+    write_private_file(directory.master, json.dumps({"address": f"127.0.0.1:{port}"}))
     server.start()
     try:
         yield

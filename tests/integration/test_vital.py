@@ -35,7 +35,7 @@ def test_a_vital_thread_that_fails_ends_its_process_and_leaves_the_reason(tmp_pa
     )
 
     assert done.returncode == vital.EXIT_CODE
-    assert vital.read_reason(tmp_path / "reason") == "thread server failed: KeyError: 'nothing'"
+    assert vital.read_exit_reason(tmp_path / "reason") == "thread server failed: KeyError: 'nothing'"
     assert "Traceback" in done.stderr and "thread server failed" in done.stderr
 
 
@@ -53,14 +53,14 @@ def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> No
     )
 
     assert done.returncode == vital.EXIT_CODE
-    assert vital.read_reason(tmp_path / "reason") == "the heartbeat failed: ValueError: no pulse"
+    assert vital.read_exit_reason(tmp_path / "reason") == "the heartbeat failed: ValueError: no pulse"
 
 
 def test_an_exception_of_the_main_thread_leaves_its_reason_too(tmp_path: Path) -> None:
     done = run("vital.configure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason")
 
     assert done.returncode == 1 and "Traceback" in done.stderr
-    assert vital.read_reason(tmp_path / "reason") == "OSError: [Errno 24] Too many open files"
+    assert vital.read_exit_reason(tmp_path / "reason") == "OSError: [Errno 24] Too many open files"
 
 
 def test_a_process_without_descriptors_still_looks_for_its_master() -> None:
@@ -103,7 +103,7 @@ def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
     )
 
     assert done.returncode == vital.EXIT_CODE
-    assert "Too many open files" in vital.read_reason(tmp_path / "reason")
+    assert "Too many open files" in vital.read_exit_reason(tmp_path / "reason")
 
 
 def test_a_process_that_is_no_replica_goes_on() -> None:
@@ -121,7 +121,7 @@ def test_a_process_that_is_no_replica_goes_on() -> None:
 
 
 def test_a_reason_that_nobody_left_is_empty(tmp_path: Path) -> None:
-    assert vital.read_reason(tmp_path / "none") == ""
+    assert vital.read_exit_reason(tmp_path / "none") == ""
 
 
 def run_replica(environ: dict[str, str], module: str) -> subprocess.CompletedProcess[str]:
@@ -145,7 +145,7 @@ def test_a_ps_ends_with_any_of_its_threads(directory: JobDirectory, thread: str)
     done = run_replica(env.to_environ(), "elasticdl.ps")
 
     assert done.returncode == vital.EXIT_CODE
-    assert f"thread {thread} failed: InjectedFault" in vital.read_reason(directory.exit_reason("ps-0"))
+    assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason("ps-0"))
 
 
 @pytest.mark.parametrize("thread", ["elasticdl-session", "door", "elasticdl-signals"])
@@ -155,7 +155,7 @@ def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: 
     done = run_replica(env.to_environ(), "elasticdl.worker")
 
     assert done.returncode == vital.EXIT_CODE
-    assert f"thread {thread} failed: InjectedFault" in vital.read_reason(directory.exit_reason("worker-0"))
+    assert f"thread {thread} failed: InjectedFault" in vital.read_exit_reason(directory.exit_reason("worker-0"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from elasticdl.data.dataset import Dataset, Metadata
 from elasticdl.model.callbacks import Callback
 from elasticdl.model.metrics import Accuracy, Metric
 from elasticdl.model.mode import Mode
-from elasticdl.worker.donor import Donor
+from elasticdl.worker.rounds.donor import StateDonor
 
 FEATURES, CLASSES = 12, 3
 
@@ -75,9 +75,9 @@ def _deafen(deaf: Path) -> None:
 
     It trains as well as any other.
     """
-    hand_over, kept = Donor.open, list[socket.socket]()
+    hand_over, kept = StateDonor.open, list[socket.socket]()
 
-    def open_or_not(donor: Donor, worker: str, connection: socket.socket) -> None:
+    def open_or_not(donor: StateDonor, worker: str, connection: socket.socket) -> None:
         name, _, how = deaf.read_text().partition(" ") if deaf.exists() else ("", "", "")
         if name != os.environ["ELASTICDL_WORKER"]:
             hand_over(donor, worker, connection)
@@ -86,7 +86,7 @@ def _deafen(deaf: Path) -> None:
         else:
             kept.append(connection)
 
-    Donor.open = open_or_not  # type: ignore[method-assign]
+    StateDonor.open = open_or_not  # type: ignore[method-assign]
 
 
 def no_module() -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.extras import Origin, format_install, install_command, parse_origin, reinstall_command
+from elasticdl.extras import InstallOrigin, format_install_command, install_command, parse_origin, reinstall_command
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = (
@@ -31,8 +31,8 @@ def test_a_copy_installed_from_a_clone_is_installed_from_it_again(tmp_path: Path
     clone = clone_at(tmp_path / "a clone")
     record = json.dumps({"url": (tmp_path / "a clone").as_uri(), "dir_info": {}})
 
-    assert parse_origin(record, ()) == Origin(clone, editable=False)
-    assert format_install(Origin(clone), ("torch",)) == f"pip install '{clone}[torch]'"
+    assert parse_origin(record, ()) == InstallOrigin(clone, editable=False)
+    assert format_install_command(InstallOrigin(clone), ("torch",)) == f"pip install '{clone}[torch]'"
 
 
 def test_an_installed_wheel_is_named_with_the_extras(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_an_installed_wheel_is_named_with_the_extras(tmp_path: Path) -> None:
     wheel.touch()
     record = json.dumps({"url": wheel.as_uri(), "archive_info": {"hash": "sha256=0"}})
 
-    assert format_install(parse_origin(record, REQUIREMENTS), ("features", "torch")) == (
+    assert format_install_command(parse_origin(record, REQUIREMENTS), ("features", "torch")) == (
         f"pip install '{wheel}[features,torch]'"
     )
 
@@ -49,9 +49,9 @@ def test_an_installed_wheel_is_named_with_the_extras(tmp_path: Path) -> None:
 def test_without_clone_or_wheel_the_requirements_of_the_extra_are_named(record: str | None) -> None:
     origin = parse_origin(record, REQUIREMENTS)
 
-    assert format_install(origin, ("torch",)) == "pip install 'torch>=2.6'"
-    assert format_install(origin, ("postgres",)) == "pip install 'duckdb>=1.2' 'psycopg[binary]>=3.1'"
+    assert format_install_command(origin, ("torch",)) == "pip install 'torch>=2.6'"
+    assert format_install_command(origin, ("postgres",)) == "pip install 'duckdb>=1.2' 'psycopg[binary]>=3.1'"
 
 
 def test_nothing_known_of_the_installation_means_a_clone() -> None:
-    assert format_install(Origin(), ("torch",)) == "pip install '.[torch]' in a clone of ElasticDL"
+    assert format_install_command(InstallOrigin(), ("torch",)) == "pip install '.[torch]' in a clone of ElasticDL"

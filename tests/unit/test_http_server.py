@@ -6,17 +6,17 @@ from contextlib import ExitStack
 
 import pytest
 
-from elasticdl.http_server import MOST_REQUEST_BYTES, Answer, HttpServer, Request
+from elasticdl.http_server import MAX_REQUEST_BYTES, HttpRequest, HttpResponse, HttpServer
 
 PATIENCE_S = 30.0
 
 
-def answer(request: Request) -> Answer:
+def answer(request: HttpRequest) -> HttpResponse:
     if request.path == "/large":
-        return Answer(200, b"x" * (8 << 20))
+        return HttpResponse(200, b"x" * (8 << 20))
     if request.path == "/fails":
         raise RuntimeError("a fault of ours")
-    return Answer(200, f"{request.path} {request.headers.get('accept', '')}".encode())
+    return HttpResponse(200, f"{request.path} {request.headers.get('accept', '')}".encode())
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_what_is_no_such_request_is_told_so(server: HttpServer, request_bytes: b
 
 
 def test_who_sends_too_much_or_nothing_in_time_is_hung_up_on(server: HttpServer) -> None:
-    assert ask(server, b"x" * (MOST_REQUEST_BYTES + 1)) == b""
+    assert ask(server, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
     assert ask(server, b"GET / HTTP/1.1\r\n") == b""
 
 

@@ -122,7 +122,7 @@ def test_the_generated_messages_are_those_of_the_proto(tmp_path: Path) -> None:
 def test_every_option_stands_in_the_reference_with_its_commands_and_its_words(option: options.Option) -> None:
     lines = (ROOT / "docs" / "cli.md").read_text().splitlines()
     described = [line for line in lines if line.startswith(f"| `{option.flag}`") and f"`{option.path}`" in line]
-    commands = "all" if option.commands == options.ALL else ", ".join(option.commands)
+    commands = "all" if option.commands == options.ALL_COMMANDS else ", ".join(option.commands)
 
     assert len(described) == 1
     assert f"| {commands} |" in described[0]

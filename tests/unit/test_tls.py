@@ -10,18 +10,20 @@ import pytest
 
 from elasticdl import tls
 from elasticdl.errors import AccessDenied, SpecError
-from elasticdl.launcher.authority import Authority
-from elasticdl.tls import Identity, Peer, Role
+from elasticdl.launcher.certificate_authority import CertificateAuthority
+from elasticdl.tls import PeerIdentity, Role, TlsCredentials
 
 NOW = datetime.datetime.now(datetime.UTC)
 
 
-def identity(place: Path, authority: Authority, replica: str, *, now: datetime.datetime = NOW) -> Identity:
+def identity(
+    place: Path, authority: CertificateAuthority, replica: str, *, now: datetime.datetime = NOW
+) -> TlsCredentials:
     place.mkdir(exist_ok=True)
     (place / "authority.pem").write_text(authority.pem)
     own = place / f"{replica}.pem"
     own.write_text(authority.issue(Role.of(replica), replica, now, life_s=3600))
-    return Identity(place / "authority.pem", own, own, authority.job)
+    return TlsCredentials(place / "authority.pem", own, own, authority.job)
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
@@ -40,19 +42,19 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSL
 
 
 def test_both_ends_know_each_other_by_role(tmp_path: Path) -> None:
-    authority = Authority.make("mnist", NOW)
+    authority = CertificateAuthority.make("mnist", NOW)
     ps, worker = identity(tmp_path, authority, "ps-0"), identity(tmp_path, authority, "worker-3")
 
     at_ps, at_worker = shake_hands(ps.server_context(), worker.client_context())
 
     assert at_ps.version() == "TLSv1.3"
-    assert tls.check_peer(at_ps, ps, Role.WORKER, Role.PS) == Peer("mnist", Role.WORKER, "worker-3")
-    assert tls.check_peer(at_worker, worker, Role.PS) == Peer("mnist", Role.PS, "ps-0")
+    assert tls.check_peer(at_ps, ps, Role.WORKER, Role.PS) == PeerIdentity("mnist", Role.WORKER, "worker-3")
+    assert tls.check_peer(at_worker, worker, Role.PS) == PeerIdentity("mnist", Role.PS, "ps-0")
     assert tls.peer_role(at_ps) is Role.WORKER
 
 
 def test_a_worker_cannot_speak_as_another_role(tmp_path: Path) -> None:
-    authority = Authority.make("mnist", NOW)
+    authority = CertificateAuthority.make("mnist", NOW)
     ps, worker = identity(tmp_path, authority, "ps-0"), identity(tmp_path, authority, "worker-3")
     at_ps, _ = shake_hands(ps.server_context(), worker.client_context())
 
@@ -61,8 +63,8 @@ def test_a_worker_cannot_speak_as_another_role(tmp_path: Path) -> None:
 
 
 def test_another_jobs_authority_is_refused_even_under_the_same_name(tmp_path: Path) -> None:
-    ours = identity(tmp_path / "ours", Authority.make("mnist", NOW), "worker-0")
-    theirs = identity(tmp_path / "theirs", Authority.make("mnist", NOW), "worker-1")
+    ours = identity(tmp_path / "ours", CertificateAuthority.make("mnist", NOW), "worker-0")
+    theirs = identity(tmp_path / "theirs", CertificateAuthority.make("mnist", NOW), "worker-1")
 
     with pytest.raises(ssl.SSLError):
         shake_hands(ours.server_context(), theirs.client_context())
@@ -71,7 +73,7 @@ def test_another_jobs_authority_is_refused_even_under_the_same_name(tmp_path: Pa
 
 
 def test_who_shows_no_certificate_is_refused(tmp_path: Path) -> None:
-    ours = identity(tmp_path, Authority.make("mnist", NOW), "worker-0")
+    ours = identity(tmp_path, CertificateAuthority.make("mnist", NOW), "worker-0")
     stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
 
@@ -80,7 +82,7 @@ def test_who_shows_no_certificate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_has_expired_is_refused_and_the_next_one_is_read(tmp_path: Path) -> None:
-    authority = Authority.make("mnist", NOW - datetime.timedelta(days=9))
+    authority = CertificateAuthority.make("mnist", NOW - datetime.timedelta(days=9))
     master = identity(tmp_path, authority, "master")
     worker = identity(tmp_path, authority, "worker-0", now=NOW - datetime.timedelta(hours=2))
     with pytest.raises(ssl.SSLError, match="expired"):
@@ -92,10 +94,14 @@ def test_a_certificate_that_has_expired_is_refused_and_the_next_one_is_read(tmp_
 
 
 def test_a_replica_is_no_authority(tmp_path: Path) -> None:
-    authority = Authority.make("mnist", NOW)
+    authority = CertificateAuthority.make("mnist", NOW)
     pem = authority.issue(Role.WORKER, "worker-0", NOW, life_s=3600)
     key, certificate = pem[: pem.index("-----BEGIN CERT")], pem[pem.index("-----BEGIN CERT") :]
-    usurper = Authority("mnist", Authority.read(certificate, key).certificate, Authority.read(certificate, key).key)
+    usurper = CertificateAuthority(
+        "mnist",
+        CertificateAuthority.read(certificate, key).certificate,
+        CertificateAuthority.read(certificate, key).key,
+    )
     master, forged = identity(tmp_path, authority, "master"), identity(tmp_path / "forged", usurper, "master")
     (tmp_path / "forged" / "authority.pem").write_text(authority.pem)
 
@@ -104,16 +110,16 @@ def test_a_replica_is_no_authority(tmp_path: Path) -> None:
 
 
 def test_files_of_a_person_have_no_roles(tmp_path: Path) -> None:
-    authority = Authority.make("anybody", NOW)
+    authority = CertificateAuthority.make("anybody", NOW)
     own = identity(tmp_path, authority, "client")
-    given = Identity(own.authority, own.certificate, own.key)
+    given = TlsCredentials(own.authority, own.certificate, own.key)
     at_server, _ = shake_hands(given.server_context(), given.client_context())
 
     assert tls.check_peer(at_server, given, Role.MASTER) is None
 
 
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
-    own = identity(tmp_path, Authority.make("mnist", NOW), "worker-0")
+    own = identity(tmp_path, CertificateAuthority.make("mnist", NOW), "worker-0")
     own.certificate.write_text("nothing")
 
     with pytest.raises(SpecError, match=r"worker-0\.pem .*no certificate and its key"):
@@ -126,7 +132,7 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
      "elasticdl://mnist/worker/", "elasticdl://mnist/worker/worker-0?a=b", "elasticdl://[mnist/worker/worker-0"],
 )  # fmt: skip
 def test_what_is_no_name_of_a_replica_is_nobody(uri: str) -> None:
-    assert Peer.parse(uri) is None
+    assert PeerIdentity.parse(uri) is None
 
 
 @pytest.mark.parametrize("replica", ["worker-x", "ps-", "master-0", "client-1", "king", ""])
@@ -136,20 +142,20 @@ def test_only_replicas_have_a_role(replica: str) -> None:
 
 
 def test_an_authority_is_read_back(tmp_path: Path) -> None:
-    authority = Authority.make("mnist", NOW)
+    authority = CertificateAuthority.make("mnist", NOW)
 
-    again = Authority.read(authority.pem, authority.key_pem)
+    again = CertificateAuthority.read(authority.pem, authority.key_pem)
 
     assert (again.job, again.pem) == ("mnist", authority.pem)
     with pytest.raises(ValueError, match="key of this authority"):
-        Authority.read(authority.pem, Authority.make("other", NOW).key_pem)
+        CertificateAuthority.read(authority.pem, CertificateAuthority.make("other", NOW).key_pem)
 
 
 NAMES = ("worker-1", "worker-2", "worker", "ps-1", "ps", "master", "client")
 
 
 def test_a_certificate_speaks_for_its_replica_and_that_of_a_role_for_nobody() -> None:
-    replica, role = Peer("mnist", Role.WORKER, "worker-1"), Peer("mnist", Role.WORKER, "worker")
+    replica, role = PeerIdentity("mnist", Role.WORKER, "worker-1"), PeerIdentity("mnist", Role.WORKER, "worker")
 
     assert [name for name in NAMES if replica.speaks_for(name)] == ["worker-1"]
     assert [name for name in NAMES if role.speaks_for(name)] == []
@@ -157,7 +163,7 @@ def test_a_certificate_speaks_for_its_replica_and_that_of_a_role_for_nobody() ->
 
 def test_a_replica_may_enroll_under_its_own_name_and_a_role_under_any_of_its_replicas() -> None:
     def enrolled(role: Role, name: str) -> list[str]:
-        return [replica for replica in NAMES if Peer("mnist", role, name).may_enroll(replica)]
+        return [replica for replica in NAMES if PeerIdentity("mnist", role, name).may_enroll(replica)]
 
     assert enrolled(Role.WORKER, "worker-1") == ["worker-1"]
     assert enrolled(Role.WORKER, "worker") == ["worker-1", "worker-2"]
@@ -167,13 +173,15 @@ def test_a_replica_may_enroll_under_its_own_name_and_a_role_under_any_of_its_rep
 
 @pytest.mark.parametrize("role", [Role.WORKER, Role.PS])
 def test_the_certificate_of_a_role_is_good_for_enrolment_alone(role: Role) -> None:
-    uris = [Peer("mnist", role, role).uri]
+    uris = [PeerIdentity("mnist", role, role).uri]
 
     with pytest.raises(AccessDenied, match=f"received elasticdl://mnist/{role}/{role}: it is for enrolment"):
-        tls.check_names(uris, "mnist", Role)
-    assert tls.check_names(uris, "mnist", Role, enrols=True) == Peer("mnist", role, role)
+        tls.check_certificate_uris(uris, "mnist", Role)
+    assert tls.check_certificate_uris(uris, "mnist", Role, enrols=True) == PeerIdentity("mnist", role, role)
 
 
 @pytest.mark.parametrize("role", [Role.MASTER, Role.CLIENT])
 def test_masters_and_clients_have_no_numbers(role: Role) -> None:
-    assert tls.check_names([Peer("mnist", role, role).uri], "mnist", Role) == Peer("mnist", role, role)
+    assert tls.check_certificate_uris([PeerIdentity("mnist", role, role).uri], "mnist", Role) == PeerIdentity(
+        "mnist", role, role
+    )

@@ -1,4 +1,4 @@
-// What a value looks like. The rules are those of features/sql/dialect.py and of DuckDB, letter by letter.
+// What a value looks like. The rules are those of features/sql/dialects.py and of DuckDB, letter by letter.
 #pragma once
 
 #include <charconv>

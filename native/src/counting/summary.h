@@ -1,4 +1,4 @@
-// What is told of a column, from how often each of its values is there: the same as the SQL of features/sql/generate.py.
+// What is told of a column, from how often each of its values is there: the same as the SQL of features/sql/queries.py.
 #pragma once
 
 #include <atomic>

@@ -16,30 +16,30 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from elasticdl.checkpoint import image, manifest, output, staging, store, tensors
-from elasticdl.checkpoint.image import MODEL, Image
+from elasticdl.checkpoint import captured_state, export_target, manifest, staging, store, tensors
+from elasticdl.checkpoint.captured_state import MODEL_PREFIX, CapturedState
 from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
-from elasticdl.storage.place import Place
+from elasticdl.storage.paths import AnyPath
 
 PROGRAM_FILE = "model.pt2"
-OWN_FILES = frozenset({store.MODEL_FILE, output.DESCRIPTION_FILE, PROGRAM_FILE})
+OWN_FILES = frozenset({store.MODEL_FILE, export_target.DESCRIPTION_FILE, PROGRAM_FILE})
 
 
-class Program(NamedTuple):
+class ExportedProgram(NamedTuple):
     """Files that run without ElasticDL, or why there are none."""
 
     files: Sequence[str]  # the first is the one to load; with a reason, what there is instead
     reason: str | None = None
 
 
-def export(
+def export_model(
     model: nn.Module,
     sample_features: Any | None,
-    target: Place,
+    target: AnyPath,
     extra: dict[str, Any],
     beside: Mapping[str, bytes] = MappingProxyType({}),
-) -> list[Place]:
+) -> list[AnyPath]:
     """Write `model` into the directory `target`; returns the files written.
 
     `extra` (JSON values) describes it; its `step` and `records` count. `sample_features` is a batch
@@ -48,76 +48,80 @@ def export(
     Raises SpecError where `target` is not ours to replace, CheckpointFailed where it cannot be written.
     """
 
-    def program(place: Path) -> Program:
+    def program(place: Path) -> ExportedProgram:
         reason = _write_program(model, sample_features, place / PROGRAM_FILE)
-        return Program((PROGRAM_FILE,) if reason is None else (), reason)
+        return ExportedProgram((PROGRAM_FILE,) if reason is None else (), reason)
 
-    return export_with(program, model, target, extra, beside)
+    return export_with_program(program, model, target, extra, beside)
 
 
-def export_with(
-    program: Callable[[Path], Program],
+def export_with_program(
+    program: Callable[[Path], ExportedProgram],
     model: nn.Module,
-    target: Place,
+    target: AnyPath,
     extra: dict[str, Any],
     beside: Mapping[str, bytes] = MappingProxyType({}),
-) -> list[Place]:
+) -> list[AnyPath]:
     """As `export`, with a program that somebody else writes into the directory it is given."""
-    output.check(target)
-    captured = image.capture(model, None, int(extra.get("step", 0)), int(extra.get("records", 0)))
+    export_target.check_export_target(target)
+    captured = captured_state.capture_state(model, None, int(extra.get("step", 0)), int(extra.get("records", 0)))
     try:
         files = _write(program, captured, target, extra, beside)
     except StoreUnavailable as exc:
         raise CheckpointFailed(f"the export could not be written: {exc}") from exc
-    return [target / name for name in (*files, output.DESCRIPTION_FILE)]
+    return [target / name for name in (*files, export_target.DESCRIPTION_FILE)]
 
 
 def _write(
-    program: Callable[[Path], Program],
-    captured: Image,
-    target: Place,
+    program: Callable[[Path], ExportedProgram],
+    captured: CapturedState,
+    target: AnyPath,
     extra: dict[str, Any],
     beside: Mapping[str, bytes],
 ) -> dict[str, FileEntry]:
-    with staging.staged(target, output.DESCRIPTION_FILE) as place:
+    with staging.staged_directory(target, export_target.DESCRIPTION_FILE) as place:
         weights = captured.weights()
-        files = {store.MODEL_FILE: tensors.write(place / store.MODEL_FILE, weights)}
+        files = {store.MODEL_FILE: tensors.write_torch_tensors(place / store.MODEL_FILE, weights)}
         written = program(place)
         for name, content in beside.items():
             (place / name).write_bytes(content)
-        files |= {name: manifest.entry(place / name) for name in (*written.files, *beside)}
+        files |= {name: manifest.hash_file(place / name) for name in (*written.files, *beside)}
         main = written.files[0] if written.files and written.reason is None else None
         description = {**extra, "program": main, "why_no_program": written.reason}
         document = Manifest("export", captured.step, captured.records, files, captured.meta, description)
-        store.write_manifest(place / output.DESCRIPTION_FILE, document)
+        store.write_manifest(place / export_target.DESCRIPTION_FILE, document)
     return files
 
 
-def load_weights(path: Place) -> Image:
+def load_weights(path: AnyPath) -> CapturedState:
     """The weights of an export, of a checkpoint, or of the newest checkpoint in a directory: what `restore` takes."""
     return find_weights(path)[0]
 
 
-def find_weights(path: Place) -> tuple[Image, Path]:
+def find_weights(path: AnyPath) -> tuple[CapturedState, Path]:
     """As `load_weights`, and the directory they lie in; of a store, a local copy of it."""
-    description = path / output.DESCRIPTION_FILE
+    description = path / export_target.DESCRIPTION_FILE
     if not description.exists():
-        return _weights_of(path)
-    document = manifest.read(description)
+        return _checkpoint_weights(path)
+    document = manifest.read_manifest(description)
     if document.kind != "export" or store.MODEL_FILE not in document.files:
-        raise CheckpointCorrupt(f"{path} is no export: {output.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
-    local = manifest.fetch(path, document, output.DESCRIPTION_FILE)
-    manifest.verify(local, document)
-    found = {MODEL + name: tensor for name, tensor in tensors.read(local / store.MODEL_FILE).items()}
-    return Image(document.step, document.records, found, document.meta), local
+        raise CheckpointCorrupt(f"{path} is no export: {export_target.DESCRIPTION_FILE} names no {store.MODEL_FILE}")
+    local = manifest.fetch_files(path, document, export_target.DESCRIPTION_FILE)
+    manifest.verify_files(local, document)
+    found = {
+        MODEL_PREFIX + name: tensor for name, tensor in tensors.read_torch_tensors(local / store.MODEL_FILE).items()
+    }
+    return CapturedState(document.step, document.records, found, document.meta), local
 
 
-def _weights_of(path: Place) -> tuple[Image, Path]:
+def _checkpoint_weights(path: AnyPath) -> tuple[CapturedState, Path]:
     try:
-        image, _, place = store.find(path)
-        return image, manifest.fetch(place, manifest.read(place / manifest.FILE))  # by now without a download
+        image, _, place = store.find_checkpoint(path)
+        return image, manifest.fetch_files(
+            place, manifest.read_manifest(place / manifest.MANIFEST_FILE)
+        )  # by now without a download
     except SpecError as exc:
-        raise SpecError(f"{exc}; or an export with {output.DESCRIPTION_FILE}") from exc
+        raise SpecError(f"{exc}; or an export with {export_target.DESCRIPTION_FILE}") from exc
 
 
 def _write_program(model: nn.Module, sample_features: Any | None, path: Path) -> str | None:
@@ -129,7 +133,7 @@ def _write_program(model: nn.Module, sample_features: Any | None, path: Path) ->
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch.export about itself
-            program = _program(model, _plain(sample_features))
+            program = _trace_program(model, _normalize_sample(sample_features))
             torch.export.save(program, path)
     except OSError:
         raise
@@ -143,7 +147,7 @@ def _write_program(model: nn.Module, sample_features: Any | None, path: Path) ->
     return None
 
 
-def _program(model: nn.Module, features: Any) -> torch.export.ExportedProgram:
+def _trace_program(model: nn.Module, features: Any) -> torch.export.ExportedProgram:
     any_size = torch.utils._pytree.tree_map(_first_dimension_free, features)
     return torch.export.export(model, (features,), dynamic_shapes=(any_size,))
 
@@ -152,7 +156,7 @@ def _first_dimension_free(leaf: Any) -> Any:
     return {0: torch.export.Dim.AUTO} if isinstance(leaf, torch.Tensor) and leaf.ndim else None
 
 
-def _plain(features: Any) -> Any:
+def _normalize_sample(features: Any) -> Any:
     """The sample as torch.export should see it: it takes a first dimension of 1, and strides, for constants."""
 
     def plain(leaf: Any) -> Any:

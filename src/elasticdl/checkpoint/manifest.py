@@ -19,16 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from elasticdl import replacement
-from elasticdl.errors import CheckpointCorrupt, is_of_the_machine
+from elasticdl import atomic
+from elasticdl.errors import CheckpointCorrupt, is_machine_error
 from elasticdl.storage import scratch
-from elasticdl.storage.names import UnsafeName, check_relative, inside
-from elasticdl.storage.place import Place, StorePath
+from elasticdl.storage.names import UnsafeName, check_relative_path, safe_join
+from elasticdl.storage.paths import AnyPath, StorePath
 
 FORMAT = 1
-FILE = "manifest.json"
-READ_AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # pauses after errors of the machine, before a checkpoint is given up
-NAME = re.compile(r"checkpoint-(\d{9,})")
+MANIFEST_FILE = "manifest.json"
+RETRY_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # pauses after errors of the machine, before a checkpoint is given up
+CHECKPOINT_NAME = re.compile(r"checkpoint-(\d{9,})")
 
 _log = logging.getLogger(__name__)
 
@@ -57,38 +57,38 @@ class Manifest:
         return _render({"format": FORMAT, **asdict(self)})
 
 
-def name_of(step: int) -> str:
+def checkpoint_name(step: int) -> str:
     return f"checkpoint-{step:09d}"
 
 
-def step_of(path: Place) -> int | None:
+def parse_step(path: AnyPath) -> int | None:
     """The step in a checkpoint's name; None if this is not a checkpoint's name."""
-    match = NAME.fullmatch(path.name)
+    match = CHECKPOINT_NAME.fullmatch(path.name)
     return int(match.group(1)) if match else None
 
 
-def checkpoints(directory: Place) -> list[Place]:
+def list_checkpoints(directory: AnyPath) -> list[AnyPath]:
     """Every checkpoint in `directory`, newest first, usable or not; none if there is no such directory.
 
     Of an object store only those that have a manifest: the others are uploads that are not finished, or never were.
     """
-    entries: list[Place] = []
+    entries: list[AnyPath] = []
     if isinstance(directory, StorePath):
         names = [name.partition("/") for name in directory.list_files()]
-        entries = [directory / first for first, _, rest in names if rest == FILE]
+        entries = [directory / first for first, _, rest in names if rest == MANIFEST_FILE]
     else:
         try:
             entries = list(directory.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-    steps = {path: step for path in entries if (step := step_of(path)) is not None}
+    steps = {path: step for path in entries if (step := parse_step(path)) is not None}
     return sorted(steps, key=lambda path: steps[path], reverse=True)
 
 
-def read(path: Place) -> Manifest:
+def read_manifest(path: AnyPath) -> Manifest:
     """The manifest file at `path`, verified against its own checksum; raises CheckpointCorrupt."""
     try:
-        text = _patiently(path.read_bytes).decode()  # no newline is translated: every changed byte shows
+        text = _read_with_retries(path.read_bytes).decode()  # no newline is translated: every changed byte shows
     except FileNotFoundError as exc:
         raise CheckpointCorrupt(f"{path} is missing: the checkpoint was never finished, or was taken apart") from exc
     except (OSError, UnicodeDecodeError) as exc:
@@ -106,13 +106,13 @@ def read(path: Place) -> Manifest:
     try:
         files = {name: FileEntry(**entry) for name, entry in document.pop("files").items()}
         found = Manifest(files=files, **document)
-        _check(found)
+        _check_types(found)
     except (ValueError, KeyError, AttributeError, TypeError) as exc:
         raise CheckpointCorrupt(f"{path} is not a manifest: {exc}") from exc
     return found
 
 
-def _check(found: Manifest) -> None:
+def _check_types(found: Manifest) -> None:
     """TypeError where a value is not what it is said to be: whoever reads the file trusts the types.
 
     UnsafeName where a file is not one of this directory.
@@ -120,7 +120,7 @@ def _check(found: Manifest) -> None:
     expected = [("step", found.step, int), ("records", found.records, int), ("meta", found.meta, dict)]
     expected += [("extra", found.extra, dict)]
     for name, entry in found.files.items():
-        check_relative(name)
+        check_relative_path(name)
         expected += [(f"{name}: bytes", entry.bytes, int), (f"{name}: sha256", entry.sha256, str)]
     for what, value, kind in expected:
         if type(value) is not kind:
@@ -129,16 +129,16 @@ def _check(found: Manifest) -> None:
         raise TypeError(f"kind: expected 'checkpoint' or 'export', received {found.kind!r:.80}")
 
 
-def verify(directory: Path, manifest: Manifest) -> None:
+def verify_files(directory: Path, manifest: Manifest) -> None:
     """Compare every file with the manifest; raises CheckpointCorrupt naming the first that differs."""
     for name, entry in manifest.files.items():
         path = directory / name
         try:
-            path = inside(directory, name)
+            path = safe_join(directory, name)
             size = path.stat().st_size
             if size != entry.bytes:
                 raise CheckpointCorrupt(f"{path} is torn: expected {entry.bytes} bytes, found {size}")
-            found = _patiently(partial(_sha256, path))
+            found = _read_with_retries(partial(_sha256, path))
         except (OSError, UnsafeName) as exc:
             raise CheckpointCorrupt(f"{path} cannot be read: {exc}") from exc
         if found != entry.sha256:
@@ -150,20 +150,22 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _patiently(read: Callable[[], T]) -> T:
+def _read_with_retries(read: Callable[[], T]) -> T:
     """What `read` returns. An error of the device or a lack of descriptors may pass, and is no damage."""
-    for pause_s in READ_AGAIN_S:
+    for pause_s in RETRY_PAUSES_S:
         try:
             return read()
         except OSError as exc:
-            if not is_of_the_machine(exc):
+            if not is_machine_error(exc):
                 raise
             _log.warning("reading again in %g s: %s", pause_s, exc)
             time.sleep(pause_s)
     return read()
 
 
-def fetch(place: Place, manifest: Manifest, file: str = FILE, names: Iterable[str] | None = None) -> Path:
+def fetch_files(
+    place: AnyPath, manifest: Manifest, file: str = MANIFEST_FILE, names: Iterable[str] | None = None
+) -> Path:
     """A local directory with the files of a checkpoint or an export: `place` itself, or a copy of what is in a store.
 
     `file` is what the manifest is called, and lies there, too. `names` are the files wanted, by default all.
@@ -174,24 +176,24 @@ def fetch(place: Place, manifest: Manifest, file: str = FILE, names: Iterable[st
     text = manifest.render()
     version = hashlib.sha256(text.encode()).hexdigest()
     try:
-        directory = scratch.fetch(place, manifest.files if names is None else names, version)
+        directory = scratch.download_files(place, manifest.files if names is None else names, version)
     except (FileNotFoundError, UnsafeName) as exc:
         raise CheckpointCorrupt(f"{place} is torn: its {file} names a file that is missing: {exc}") from exc
     if not (directory / file).exists():
-        replacement.write(directory / file, text)
+        atomic.write_file(directory / file, text)
     return directory
 
 
-def newest(directory: Place) -> Place | None:
+def find_newest(directory: AnyPath) -> AnyPath | None:
     """The newest checkpoint in `directory` of which every byte is as it was written; None where there is none at all.
 
     Others are passed over with a warning. Raises CheckpointCorrupt where not one is usable.
     """
     problems: list[str] = []
-    for path in checkpoints(directory):
+    for path in list_checkpoints(directory):
         try:
-            document = read(path / FILE)
-            verify(fetch(path, document), document)
+            document = read_manifest(path / MANIFEST_FILE)
+            verify_files(fetch_files(path, document), document)
         except CheckpointCorrupt as exc:
             problems.append(str(exc))
             _log.warning("%s; using the checkpoint before it", exc)
@@ -208,7 +210,7 @@ def _render(document: dict[str, Any]) -> str:
     return json.dumps({**document, "checksum": checksum}, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
 
 
-def entry(path: Path) -> FileEntry:
+def hash_file(path: Path) -> FileEntry:
     """Of a file that is written; it is on the disk afterwards."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,17 +23,32 @@ from pathlib import Path
 
 from elasticdl.checkpoint import manifest
 from elasticdl.errors import CheckpointFailed, StoreUnavailable
-from elasticdl.storage.place import Place, StorePath
-from elasticdl.storage.scratch import PREFIX, hidden, open_locked, scratch, sweep
+from elasticdl.storage.paths import AnyPath, StorePath
+from elasticdl.storage.scratch import (
+    STAGING_PREFIX,
+    create_locked_directory,
+    new_staging_path,
+    remove_abandoned,
+    scratch_directory,
+)
 
-__all__ = ["PREFIX", "beside", "exchange", "failed", "list_torn", "staged", "sweep", "sync"]
+__all__ = [
+    "STAGING_PREFIX",
+    "exchange_names",
+    "list_partial_upload",
+    "remove_abandoned",
+    "staged_directory",
+    "staging_parent",
+    "sync_directory",
+    "write_error",
+]
 
-UPLOADING = ".uploading.json"  # in a store: the names that a writer, who may have died, has a right to replace
+UPLOADING_FILE = ".uploading.json"  # in a store: the names that a writer, who may have died, has a right to replace
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 @contextmanager
-def staged(target: Place, described_by: str = manifest.FILE) -> Iterator[Path]:
+def staged_directory(target: AnyPath, described_by: str = manifest.MANIFEST_FILE) -> Iterator[Path]:
     """Yield a directory to fill; it becomes `target`, replacing what was there, when the block ends well.
 
     `described_by` is the manifest's name: the file that is put in its place last.
@@ -41,45 +56,45 @@ def staged(target: Place, described_by: str = manifest.FILE) -> Iterator[Path]:
     Raises StoreUnavailable where a store does not answer; what was uploaded has no manifest.
     """
     if isinstance(target, StorePath):
-        with _uploaded(target, described_by) as directory:
+        with _stage_and_upload(target, described_by) as directory:
             yield directory
     else:
-        with _renamed(target, described_by) as directory:
+        with _stage_and_rename(target, described_by) as directory:
             yield directory
 
 
 @contextmanager
-def _renamed(target: Path, described_by: str) -> Iterator[Path]:
+def _stage_and_rename(target: Path, described_by: str) -> Iterator[Path]:
     try:
-        beside(target).mkdir(parents=True, exist_ok=True)
-        sweep(beside(target))
-        staging, lock = open_locked(beside(target), target.name)
+        staging_parent(target).mkdir(parents=True, exist_ok=True)
+        remove_abandoned(staging_parent(target))
+        staging, lock = create_locked_directory(staging_parent(target), target.name)
     except OSError as exc:
-        raise failed(target, exc) from exc
+        raise write_error(target, exc) from exc
     try:
         yield staging
-        sync(staging)
+        sync_directory(staging)
         _fill(staging, target, described_by) if target.is_mount() else _replace(staging, target)
-        sync(beside(target))
+        sync_directory(staging_parent(target))
     except OSError as exc:
-        raise failed(target, exc) from exc
+        raise write_error(target, exc) from exc
     finally:
         shutil.rmtree(staging, ignore_errors=True)  # gone already, or what was replaced, when all went well
         os.close(lock)
 
 
 @contextmanager
-def _uploaded(target: StorePath, described_by: str) -> Iterator[Path]:
+def _stage_and_upload(target: StorePath, described_by: str) -> Iterator[Path]:
     try:
-        staging = hidden(scratch(), target.name)
+        staging = new_staging_path(scratch_directory(), target.name)
         staging.mkdir()
     except OSError as exc:
-        raise failed(scratch(), exc) from exc
+        raise write_error(scratch_directory(), exc) from exc
     try:
         yield staging
         _upload(staging, target, described_by)
     except OSError as exc:
-        raise failed(staging, exc) from exc
+        raise write_error(staging, exc) from exc
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -87,9 +102,9 @@ def _uploaded(target: StorePath, described_by: str) -> Iterator[Path]:
 def _upload(staging: Path, target: StorePath, described_by: str) -> None:
     """Put every file in its place, the manifest last; afterwards nothing else is there."""
     names = sorted(str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_file())
-    expected = {name: entry.bytes for name, entry in manifest.read(staging / described_by).files.items()}
+    expected = {name: entry.bytes for name, entry in manifest.read_manifest(staging / described_by).files.items()}
     replaced = sorted({*target.list_files(), *names, *expected})
-    (target / UPLOADING).write_bytes(json.dumps(replaced).encode())
+    (target / UPLOADING_FILE).write_bytes(json.dumps(replaced).encode())
     (target / described_by).unlink(missing_ok=True)  # while files change, what was here does not count
     for name in names:
         if name != described_by:
@@ -98,28 +113,28 @@ def _upload(staging: Path, target: StorePath, described_by: str) -> None:
     for name, size in expected.items():  # those that ps uploaded, too
         if there.get(name) != size:
             raise StoreUnavailable(f"{target / name}: expected {size} bytes after the upload, found {there.get(name)}")
-    for name in there.keys() - expected.keys() - {UPLOADING}:
+    for name in there.keys() - expected.keys() - {UPLOADING_FILE}:
         (target / name).unlink(missing_ok=True)
     (target / described_by).upload(staging / described_by)
-    (target / UPLOADING).unlink(missing_ok=True)
+    (target / UPLOADING_FILE).unlink(missing_ok=True)
 
 
-def list_torn(target: Place) -> set[str]:
+def list_partial_upload(target: AnyPath) -> set[str]:
     """The names that belong to an upload to `target` that has not ended; none where there is no such upload."""
     if not isinstance(target, StorePath):
         return set()
     try:
-        return {UPLOADING, *json.loads((target / UPLOADING).read_text())}
+        return {UPLOADING_FILE, *json.loads((target / UPLOADING_FILE).read_text())}
     except (FileNotFoundError, ValueError):
         return set()
 
 
-def beside(target: Path) -> Path:
+def staging_parent(target: Path) -> Path:
     """The directory in which `target` is prepared: what must be writable."""
     return target if target.is_mount() else target.absolute().parent
 
 
-def failed(path: Path, exc: OSError) -> CheckpointFailed:
+def write_error(path: Path, exc: OSError) -> CheckpointFailed:
     """What went wrong at `path`, how much room there is, and what to do."""
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     free = shutil.disk_usage(place).free
@@ -129,7 +144,7 @@ def failed(path: Path, exc: OSError) -> CheckpointFailed:
     )
 
 
-def exchange(left: Path, right: Path) -> bool:
+def exchange_names(left: Path, right: Path) -> bool:
     """Let two names change places in one step; False where the file system cannot."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
@@ -150,10 +165,10 @@ def _replace(staging: Path, target: Path) -> None:
         except OSError as exc:
             if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        if exchange(staging, target):
+        if exchange_names(staging, target):
             return  # what was there has the staging name now and goes with it
         # Two renames, nothing between them. Hidden and unlocked, the old one is left to the next sweep by a crash.
-        old = hidden(beside(target), target.name)
+        old = new_staging_path(staging_parent(target), target.name)
         with suppress(FileNotFoundError):  # another writer was just as far
             target.rename(old)
         with suppress(OSError):  # another writer was faster: once more
@@ -175,7 +190,7 @@ def _fill(staging: Path, target: Path, described_by: str) -> None:
         path.replace(target / path.name)
 
 
-def sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """The names in `directory` are on the disk when this returns."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -11,30 +11,30 @@ from types import MappingProxyType
 from typing import Any
 
 from elasticdl.checkpoint import manifest, staging, tensors
-from elasticdl.checkpoint.image import MODEL, OPTIMIZER, Image
+from elasticdl.checkpoint.captured_state import MODEL_PREFIX, OPTIMIZER_PREFIX, CapturedState
 from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
-from elasticdl.storage.place import Place, StorePath
+from elasticdl.storage.paths import AnyPath, StorePath
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
-FILES = "files/"  # so begin the names of what the model file put beside the model
-ROWS = "ps/"  # so begin the names of what parameter servers wrote, see ps/cuts.py
+FILES_PREFIX = "files/"  # so begin the names of what the model file put beside the model
+ROWS_PREFIX = "ps/"  # so begin the names of what parameter servers wrote, see ps/snapshots/snapshot_files.py
 
-Beside = Callable[[Path], dict[str, FileEntry]]
+WriteExtraFiles = Callable[[Path], dict[str, FileEntry]]
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
-def write(
-    directory: Place,
-    image: Image,
+def write_checkpoint(
+    directory: AnyPath,
+    image: CapturedState,
     extra: dict[str, Any],
     keep: int,
     best_step: int | None = None,
-    beside: Beside = lambda place: {},
+    beside: WriteExtraFiles = lambda place: {},
     files: Mapping[str, bytes] = MappingProxyType({}),
-) -> Place:
+) -> AnyPath:
     """Write `image` as a checkpoint of `directory`, then remove all but the newest `keep` and the best.
 
     `extra` (JSON values) comes back from `read`. `beside` writes what else belongs to it, and says which files.
@@ -42,25 +42,25 @@ def write(
     full or not writable; then nothing of it stays, and the older ones do. Raises StoreUnavailable, see staging.py.
     Older ones are removed only after this one was read back from the disk and every byte is as it should be.
     """
-    target = directory / manifest.name_of(image.step)
-    with staging.staged(target) as place:
-        parts = {MODEL_FILE: MODEL, OPTIMIZER_FILE: OPTIMIZER}
+    target = directory / manifest.checkpoint_name(image.step)
+    with staging.staged_directory(target) as place:
+        parts = {MODEL_FILE: MODEL_PREFIX, OPTIMIZER_FILE: OPTIMIZER_PREFIX}
         written = {
-            name: tensors.write(
+            name: tensors.write_torch_tensors(
                 place / name,
                 {key.removeprefix(prefix): t for key, t in image.tensors.items() if key.startswith(prefix)},
             )
             for name, prefix in parts.items()
         } | beside(place)
         for name, content in files.items():
-            (place / FILES).mkdir(exist_ok=True)
-            (place / FILES / name).write_bytes(content)
-            written[FILES + name] = manifest.entry(place / FILES / name)
+            (place / FILES_PREFIX).mkdir(exist_ok=True)
+            (place / FILES_PREFIX / name).write_bytes(content)
+            written[FILES_PREFIX + name] = manifest.hash_file(place / FILES_PREFIX / name)
         document = Manifest("checkpoint", image.step, image.records, written, image.meta, extra)
-        write_manifest(place / manifest.FILE, document)
+        write_manifest(place / manifest.MANIFEST_FILE, document)
         if not isinstance(directory, StorePath):
             _read_back(place, document)
-    prune(directory, image.step, keep, best_step)
+    prune_checkpoints(directory, image.step, keep, best_step)
     return target
 
 
@@ -73,7 +73,7 @@ def _read_back(place: Path, document: Manifest) -> None:
         finally:
             os.close(descriptor)
     try:
-        manifest.verify(place, document)
+        manifest.verify_files(place, document)
     except CheckpointCorrupt as exc:
         raise CheckpointFailed(f"what was written cannot be read back: {exc}; check the disk") from exc
 
@@ -86,7 +86,7 @@ def write_manifest(path: Path, document: Manifest) -> None:
         os.fsync(file.fileno())
 
 
-def prune(directory: Place, step: int, keep: int, best_step: int | None) -> None:
+def prune_checkpoints(directory: AnyPath, step: int, keep: int, best_step: int | None) -> None:
     """Remove all but the newest `keep` up to `step`, and the best. Later ones are another run's: they stay.
 
     In an object store, what uploads without an end left is removed, too. A store that does not answer is asked again
@@ -96,64 +96,69 @@ def prune(directory: Place, step: int, keep: int, best_step: int | None) -> None
         _remove_torn(directory)
         _remove_old(directory, step, keep, best_step)
     except StoreUnavailable as exc:
-        logger.warning("old checkpoints stay for now: %s", exc)
+        _log.warning("old checkpoints stay for now: %s", exc)
 
 
-def _remove_torn(directory: Place) -> None:
+def _remove_torn(directory: AnyPath) -> None:
     """Remove what is named as a checkpoint and has no manifest. One job writes here, one checkpoint at a time."""
     if isinstance(directory, StorePath):
         names = directory.list_files()
         for first in dict.fromkeys(name.partition("/")[0] for name in names):
-            if manifest.step_of(directory / first) is not None and f"{first}/{manifest.FILE}" not in names:
+            if manifest.parse_step(directory / first) is not None and f"{first}/{manifest.MANIFEST_FILE}" not in names:
                 (directory / first).remove()
 
 
-def _remove_old(directory: Place, step: int, keep: int, best_step: int | None) -> None:
-    steps = {path: found for path in manifest.checkpoints(directory) if (found := manifest.step_of(path)) is not None}
+def _remove_old(directory: AnyPath, step: int, keep: int, best_step: int | None) -> None:
+    steps = {
+        path: found for path in manifest.list_checkpoints(directory) if (found := manifest.parse_step(path)) is not None
+    }
     past = [path for path, found in steps.items() if found <= step]
     for path in past[keep:]:
         if steps[path] != best_step:
             if isinstance(path, StorePath):
-                path.remove(first=manifest.FILE)
+                path.remove(first=manifest.MANIFEST_FILE)
             else:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def read(path: Place) -> tuple[Image, dict[str, Any]]:
+def read_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any]]:
     """The image and the extra of one checkpoint, verified; raises CheckpointCorrupt."""
-    image, extra, _ = fetch(path)
+    image, extra, _ = fetch_checkpoint(path)
     return image, extra
 
 
-def fetch(path: Place) -> tuple[Image, dict[str, Any], Path]:
+def fetch_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], Path]:
     """As `read`, and the local directory with all its files."""
-    document = manifest.read(path / manifest.FILE)
-    if {name for name in document.files if not name.startswith((ROWS, FILES))} != {MODEL_FILE, OPTIMIZER_FILE}:
+    document = manifest.read_manifest(path / manifest.MANIFEST_FILE)
+    if {name for name in document.files if not name.startswith((ROWS_PREFIX, FILES_PREFIX))} != {
+        MODEL_FILE,
+        OPTIMIZER_FILE,
+    }:
         raise CheckpointCorrupt(f"{path} is no checkpoint: it holds {', '.join(document.files) or 'no files'}")
-    local = manifest.fetch(path, document)
-    manifest.verify(local, document)
+    local = manifest.fetch_files(path, document)
+    manifest.verify_files(local, document)
     loaded = {
         prefix + name: tensor
-        for file, prefix in ((MODEL_FILE, MODEL), (OPTIMIZER_FILE, OPTIMIZER))
-        for name, tensor in tensors.read(local / file).items()
+        for file, prefix in ((MODEL_FILE, MODEL_PREFIX), (OPTIMIZER_FILE, OPTIMIZER_PREFIX))
+        for name, tensor in tensors.read_torch_tensors(local / file).items()
     }
-    return Image(document.step, document.records, loaded, document.meta), document.extra, local
+    return CapturedState(document.step, document.records, loaded, document.meta), document.extra, local
 
 
-def newest(directory: Place) -> tuple[Image, dict[str, Any], Place] | None:
+def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath] | None:
     """The newest usable checkpoint, or None where there is none at all.
 
     A torn or corrupt one is passed over with a warning. Raises CheckpointCorrupt when not one is usable:
     to start over would lose what was promised to be kept.
     """
-    found = manifest.checkpoints(directory)
+    found = manifest.list_checkpoints(directory)
     problems: list[str] = []
     for path in found:
         try:
-            image, extra = read(path)
+            image, extra = read_checkpoint(path)
         except CheckpointCorrupt as exc:
             problems.append(str(exc))
-            logger.warning("%s; using the checkpoint before it", exc)
+            _log.warning("%s; using the checkpoint before it", exc)
         else:
             return image, extra, path
     if problems:
@@ -161,15 +166,15 @@ def newest(directory: Place) -> tuple[Image, dict[str, Any], Place] | None:
     return None
 
 
-def find(path: Place) -> tuple[Image, dict[str, Any], Place]:
+def find_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath]:
     """The checkpoint at `path`, or the newest usable one in it; raises SpecError where there is none."""
-    if (path / manifest.FILE).exists() or manifest.step_of(path) is not None:
-        image, extra = read(path)
+    if (path / manifest.MANIFEST_FILE).exists() or manifest.parse_step(path) is not None:
+        image, extra = read_checkpoint(path)
         return image, extra, path
-    found = newest(path)
+    found = read_newest(path)
     if found is None:
         raise SpecError(
-            f"no checkpoint at {path}: expected a directory with {manifest.FILE}, or one that holds "
-            f"{manifest.name_of(120)} and the like"
+            f"no checkpoint at {path}: expected a directory with {manifest.MANIFEST_FILE}, or one that holds "
+            f"{manifest.checkpoint_name(120)} and the like"
         )
     return found

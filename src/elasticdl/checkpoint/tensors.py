@@ -13,9 +13,9 @@ from pathlib import Path
 import safetensors
 import torch
 
-from elasticdl.checkpoint import file
-from elasticdl.checkpoint.file import Described
+from elasticdl.checkpoint import safetensors_file
 from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.checkpoint.safetensors_file import TensorBytes
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed
 
 DTYPES = {
@@ -46,27 +46,29 @@ def can_hold(dtype: torch.dtype) -> bool:
     return dtype in DTYPES or dtype == torch.complex128
 
 
-def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> FileEntry:
+def write_torch_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> FileEntry:
     """Write and sync the file; returns what the manifest says of it."""
     split = [name for name, tensor in tensors.items() if tensor.dtype == torch.complex128]
     parts = {name: torch.view_as_real(t.resolve_conj()) if name in split else t for name, t in tensors.items()}
     metadata = {_COMPLEX128: json.dumps(split)} if split else None
-    return file.write(path, {name: _described(name, tensor) for name, tensor in parts.items()}, metadata)
+    return safetensors_file.write_tensors(
+        path, {name: _tensor_bytes(name, tensor) for name, tensor in parts.items()}, metadata
+    )
 
 
-def read(path: Path) -> dict[str, torch.Tensor]:
+def read_torch_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file that was verified before."""
     try:
         with safetensors.safe_open(path, framework="pt") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}
             split = json.loads((opened.metadata() or {}).get(_COMPLEX128, "[]"))
     except (OSError, safetensors.SafetensorError) as exc:
         raise CheckpointCorrupt(f"{path} is not a safetensors file: {exc}") from exc
     return tensors | {name: torch.view_as_complex(tensors[name]) for name in split}
 
 
-def _described(name: str, tensor: torch.Tensor) -> Described:
+def _tensor_bytes(name: str, tensor: torch.Tensor) -> TensorBytes:
     if tensor.dtype not in DTYPES:
         raise CheckpointFailed(f"{name}: safetensors cannot hold {tensor.dtype}")
     content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
-    return Described(DTYPES[tensor.dtype], tuple(tensor.shape), tensor.element_size(), [content])
+    return TensorBytes(DTYPES[tensor.dtype], tuple(tensor.shape), tensor.element_size(), [content])

@@ -16,12 +16,12 @@ import torch
 from elasticdl.errors import CheckpointFailed
 
 
-def copy(tensor: torch.Tensor) -> torch.Tensor:
+def copy_to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous copy in host memory, sharing nothing."""
     return tensor.detach().to("cpu", copy=True).contiguous()
 
 
-def pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
+def pack_value(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     """`value` as JSON; tensors found in it are copied into `tensors` under names that begin with `name`."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -30,14 +30,16 @@ def pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         while name in tensors:  # {1: …, "1": …} and {"a/b": …, "a": {"b": …}} lead to the same name
             name += "'"
-        tensors[name] = copy(value)
+        tensors[name] = copy_to_host(value)
         return {"tensor": name}
     if isinstance(value, list):
-        return [pack(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+        return [pack_value(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
     if isinstance(value, tuple):
-        return {"tuple": [pack(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
+        return {"tuple": [pack_value(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
     if isinstance(value, dict):
-        pairs = [[pack(key, name, tensors), pack(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+        pairs = [
+            [pack_value(key, name, tensors), pack_value(item, f"{name}/{key}", tensors)] for key, item in value.items()
+        ]
         return {"counter" if isinstance(value, Counter) else "dict": pairs}
     raise CheckpointFailed(
         f"{name}: cannot keep a {type(value).__name__} in a checkpoint; "
@@ -45,16 +47,16 @@ def pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     )
 
 
-def unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def unpack_value(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """The inverse of `pack`; tensors are copies."""
     if isinstance(value, list):
-        return [unpack(item, tensors) for item in value]
+        return [unpack_value(item, tensors) for item in value]
     if isinstance(value, dict):
         ((kind, content),) = value.items()
         if kind == "tensor":
             return tensors[content].clone()
         if kind == "tuple":
-            return tuple(unpack(item, tensors) for item in content)
-        items = {unpack(key, tensors): unpack(item, tensors) for key, item in content}
+            return tuple(unpack_value(item, tensors) for item in content)
+        items = {unpack_value(key, tensors): unpack_value(item, tensors) for key, item in content}
         return Counter(items) if kind == "counter" else items
     return value

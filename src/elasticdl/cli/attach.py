@@ -1,4 +1,4 @@
-"""Stay with a job until it is over: show it, pass signals on, end with its exit code."""
+"""Stays with a job in the terminal until it is over: shows it, passes signals on, returns its exit code."""
 
 from __future__ import annotations
 
@@ -14,85 +14,85 @@ from types import FrameType
 
 from rich.console import Console
 
-from elasticdl.cli import feed
-from elasticdl.cli.interface import Watched
-from elasticdl.cli.prints import FirstWorkerPrints
-from elasticdl.cli.screen import Screen
+from elasticdl.cli.screens.live_job import JobScreen
 from elasticdl.errors import ElasticDLError
+from elasticdl.jobs import watch
+from elasticdl.jobs.interface import WatchedJob
+from elasticdl.jobs.user_output import FirstWorkerOutput
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
-STOPPED = 130
-HZ = 4.0
-PRINTS_S = 0.2  # between two looks at what the first worker printed
-LINGER_S = 10.0  # how long the last processes of a finished job may take to end
+EXIT_INTERRUPTED = 130
+STATUS_HZ = 4.0
+OUTPUT_POLL_S = 0.2  # between two looks at what the first worker printed
+LAUNCHER_EXIT_TIMEOUT_S = 10.0  # how long the last processes of a finished job may take to end
 
-_STOPPING = "stopping: the running step ends, a checkpoint is written. Ctrl-C again kills all processes at once"
+_STOPPING_NOTICE = "stopping: the running step ends, a checkpoint is written. Ctrl-C again kills all processes at once"
 
 
-def attach(watched: Watched, console: Console, launcher_pid: int | None = None) -> int:
+def attach_terminal(watched: WatchedJob, console: Console, launcher_pid: int | None = None) -> int:
     """The job's exit code. Ctrl-C stops it with a checkpoint, a second one kills it."""
-    news: SimpleQueue[feed.News] = SimpleQueue()
-    prints = FirstWorkerPrints(watched.open_log)
-    with _signals(news), Screen.open(console) as screen:
-        feed.follow(watched, news, HZ)
-        code = watch(watched, news, screen, launcher_pid, prints)
+    news: SimpleQueue[watch.WatchEvent] = SimpleQueue()
+    prints = FirstWorkerOutput(watched.open_log)
+    with _signals_as_events(news), JobScreen.open(console) as screen:
+        watch.start_watching(watched, news, STATUS_HZ)
+        code = show_until_over(watched, news, screen, launcher_pid, prints)
         for line in prints.lines(time.monotonic(), is_last=True):
             screen.show_printed(line)
-    if code == STOPPED and not watched.directory.result.exists():
+    if code == EXIT_INTERRUPTED and not watched.directory.result.exists():
         console.print(watched.kill(), highlight=False, markup=False, soft_wrap=True)
-        return STOPPED
-    _await_end(launcher_pid)
+        return EXIT_INTERRUPTED
+    _await_launcher_exit(launcher_pid)
     watched.finish(console)
     return code
 
 
-def watch(
-    watched: Watched,
-    news: SimpleQueue[feed.News],
-    screen: Screen,
+def show_until_over(
+    watched: WatchedJob,
+    news: SimpleQueue[watch.WatchEvent],
+    screen: JobScreen,
     launcher_pid: int | None,
-    prints: FirstWorkerPrints,
+    prints: FirstWorkerOutput,
 ) -> int:
     """Show the news and the prints until the job is over; STOPPED before that is a second Ctrl-C."""
     directory = watched.directory
     interrupts = 0
     was_there = False
     while True:
-        item = _next(news)
+        item = _next_event(news)
         for line in prints.lines(time.monotonic()):
             screen.show_printed(line)
         match item:
-            case feed.Changed(status):
+            case watch.StatusChanged(status):
                 was_there = True
                 for line in prints.follow(status, time.monotonic()):
                     screen.show_printed(line)
                 screen.show(status, time.time())
-            case feed.MasterAway(why):
-                if launcher_pid is not None and _has_ended(launcher_pid) and not directory.result.exists():
+            case watch.MasterUnresponsive(why):
+                if launcher_pid is not None and _has_exited(launcher_pid) and not directory.result.exists():
                     raise ElasticDLError(f"the launcher ended at once; see {directory.log('launcher')}")
                 screen.say_away(was_there or watched.has_started(), why)
-            case feed.Over(problem):
+            case watch.WatchEnded(problem):
                 result = read_json(directory.result)
                 if result is None:
                     raise ElasticDLError(f"lost sight of the job: {problem}; see {watched.logs()}")
                 return int(result.get("exit_code", 1))
-            case feed.Interrupted(number):
+            case watch.SignalReceived(number):
                 interrupts += number == signal.SIGINT
                 if interrupts > 1:
-                    return STOPPED
-                screen.say(_STOPPING)
-                threading.Thread(target=_stop, args=(directory, screen, number), daemon=True).start()
+                    return EXIT_INTERRUPTED
+                screen.say(_STOPPING_NOTICE)
+                threading.Thread(target=_request_stop, args=(directory, screen, number), daemon=True).start()
 
 
-def _next(news: SimpleQueue[feed.News]) -> feed.News | None:
+def _next_event(news: SimpleQueue[watch.WatchEvent]) -> watch.WatchEvent | None:
     """None where nothing has happened for a while: it is time to look for prints."""
     try:
-        return news.get(timeout=PRINTS_S)
+        return news.get(timeout=OUTPUT_POLL_S)
     except Empty:
         return None
 
 
-def _stop(directory: JobDirectory, screen: Screen, number: int) -> None:
+def _request_stop(directory: JobDirectory, screen: JobScreen, number: int) -> None:
     from elasticdl.rpc.client import MasterClient
 
     try:
@@ -102,17 +102,17 @@ def _stop(directory: JobDirectory, screen: Screen, number: int) -> None:
         screen.say(f"cannot be stopped cleanly: {exc}. Ctrl-C again kills all processes at once")
 
 
-def kill(directory: JobDirectory, reason: str = "killed at once by the person") -> None:
+def kill_job(directory: JobDirectory, reason: str = "killed at once by the person") -> None:
     """End every process of the job and leave a result that says so."""
-    from elasticdl.launcher import process
+    from elasticdl.launcher.local import processes
 
-    process.kill_all(directory)
+    processes.kill_processes(directory)
     if not directory.result.exists():
-        result = {"phase": "stopped", "reason": reason, "exit_code": STOPPED}
+        result = {"phase": "stopped", "reason": reason, "exit_code": EXIT_INTERRUPTED}
         write_json(directory.result, result)
 
 
-def _has_ended(pid: int) -> bool:
+def _has_exited(pid: int) -> bool:
     """Whether our own child has ended; it stays waitable."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -120,7 +120,7 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def _await_end(launcher_pid: int | None) -> None:
+def _await_launcher_exit(launcher_pid: int | None) -> None:
     """The launcher is the last to go: after it, nothing of the job runs any more."""
     if launcher_pid is None:
         return
@@ -129,19 +129,19 @@ def _await_end(launcher_pid: int | None) -> None:
     except ProcessLookupError:
         return
     try:
-        if select.select([descriptor], [], [], LINGER_S)[0]:
+        if select.select([descriptor], [], [], LAUNCHER_EXIT_TIMEOUT_S)[0]:
             os.waitpid(launcher_pid, 0)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _signals(news: SimpleQueue[feed.News]) -> Iterator[None]:
+def _signals_as_events(news: SimpleQueue[watch.WatchEvent]) -> Iterator[None]:
     """While open, signals become news."""
 
     def heard(number: int, frame: FrameType | None) -> None:
         # SimpleQueue.put may be called from a handler that interrupts a get of the same queue.
-        news.put(feed.Interrupted(number))
+        news.put(watch.SignalReceived(number))
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, heard) for number in numbers}

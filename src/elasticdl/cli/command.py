@@ -1,4 +1,4 @@
-"""What all commands share: options made from the table, help in sections, refusals with the nearest name."""
+"""What all commands share: options made from the table of options, help in sections, errors with the nearest name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import click
 
 from elasticdl.spec import Strategy, options
-from elasticdl.spec.load import read_file
-from elasticdl.spec.option import Form
-from elasticdl.spec.refused import REFUSED, REFUSED_BY_RUN
-from elasticdl.spec.text import parse_mapping, parse_pairs
+from elasticdl.spec.load import read_yaml_file
+from elasticdl.spec.options import OptionSyntax
+from elasticdl.spec.parsing import parse_mapping, parse_pairs
+from elasticdl.spec.unsupported_options import UNSUPPORTED, UNSUPPORTED_BY_RUN
 
-LOCAL = "Local"
-STRATEGIES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL)
+LOCAL_STRATEGY = "Local"
+STRATEGY_NAMES = (Strategy.ALLREDUCE.value, Strategy.PS.value, LOCAL_STRATEGY)
 
 # What other tools call it.
-USUAL = {
+OPTION_SYNONYMS = {
     "batch_size": ("minibatch_size", "global_batch_size"),
     "data": ("training_data",),
     "epochs": ("num_epochs",),
@@ -30,25 +30,25 @@ USUAL = {
     "name": ("job_name",),
     "workers": ("num_workers",),
 }
-CLOSE = 0.75  # a ratio of difflib: in four letters, two have changed places
-MOST_ALIKE = 3  # more options with the same word are no help
+MIN_SIMILARITY = 0.75  # a ratio of difflib: in four letters, two have changed places
+MAX_SUGGESTIONS = 3  # more options with the same word are no help
 
-FIRST, LAST_SECTION = "Options to begin with", "Kubernetes"  # headings of the help
+FIRST_SECTION, LAST_SECTION = "Options to begin with", "Kubernetes"  # headings of the help
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-def one_spelling(token: str) -> str:
+def normalize_flag(token: str) -> str:
     """`--model_def` and `--model-def` are the same option."""
     return token.replace("_", "-")
 
 
-def typed() -> str:
+def current_command_line() -> str:
     """The command that runs now, as a person would type it again."""
     return shlex.join(["elasticdl", *click.get_current_context().find_root().obj])
 
 
-def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """`; did you mean 'train'?` for the closest known word, else `otherwise`."""
     near = get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else otherwise
@@ -60,10 +60,10 @@ def similar_options(name: str, known: Sequence[str]) -> list[str]:
     None is better than a guess that misleads.
     """
     spelled = {option.replace("-", "_"): option for option in known}
-    usual = [option for option in USUAL.get(name, ()) if option in spelled]
-    near = usual or get_close_matches(name, spelled, n=1, cutoff=CLOSE)
+    usual = [option for option in OPTION_SYNONYMS.get(name, ()) if option in spelled]
+    near = usual or get_close_matches(name, spelled, n=1, cutoff=MIN_SIMILARITY)
     alike = near or [option for option in spelled if option.endswith(f"_{name}")]
-    return [spelled[option] for option in alike] if len(alike) <= MOST_ALIKE else []
+    return [spelled[option] for option in alike] if len(alike) <= MAX_SUGGESTIONS else []
 
 
 class JobOption(click.Option):
@@ -106,16 +106,16 @@ class Command(click.Command):
 
     def _without_bare(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give an option that stands bare the value "", where no name follows: a file or another option is none."""
-        known = {one_spelling(flag): param for param in self.get_params(ctx) for flag in _flags(param)}
+        known = {normalize_flag(flag): param for param in self.get_params(ctx) for flag in _long_flags(param)}
         given, place = list(args), 0
         while place < len(given):
             token = given[place]
             # What follows a script is the script's.
             if token == "--" or not (token.startswith("-") or ctx.allow_interspersed_args):
                 break
-            option = known.get(one_spelling(token))
+            option = known.get(normalize_flag(token))
             following = given[place + 1] if place + 1 < len(given) else "-"
-            if isinstance(option, JobOption) and option.may_be_bare and not _is_name(following):
+            if isinstance(option, JobOption) and option.may_be_bare and not _looks_like_name(following):
                 given[place] = f"{token}="
                 option = None
             has_value = isinstance(option, click.Option) and not option.is_flag
@@ -129,7 +129,7 @@ class Command(click.Command):
                 continue
             for place, token in enumerate(args):
                 flag, equals, word = token.partition("=")
-                if equals and one_spelling(flag) in map(one_spelling, option.opts):
+                if equals and normalize_flag(flag) in map(normalize_flag, option.opts):
                     if word not in option.words:
                         expected = ", ".join(f"{option.opts[0]}={known}" for known in option.words)
                         raise click.UsageError(f"{token}: expected {option.opts[0]}, {expected}", ctx) from error
@@ -148,7 +148,9 @@ class Command(click.Command):
     def _unknown(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The options among `args` that this command does not have, each once."""
         known = {
-            one_spelling(flag): param for param in self.get_params(ctx) for flag in (*param.opts, *param.secondary_opts)
+            normalize_flag(flag): param
+            for param in self.get_params(ctx)
+            for flag in (*param.opts, *param.secondary_opts)
         }
         unknown: dict[str, None] = {}
         waits_for_value = False
@@ -162,7 +164,7 @@ class Command(click.Command):
                 continue
             flag, equals, _ = token.partition("=")
             # -fx is -f -x, or -f with the value x.
-            option = known.get(one_spelling(flag)) or (None if flag.startswith("--") else known.get(flag[:2]))
+            option = known.get(normalize_flag(flag)) or (None if flag.startswith("--") else known.get(flag[:2]))
             if option is None:
                 unknown[flag] = None
             is_switch = isinstance(option, click.Option) and option.is_flag
@@ -173,10 +175,10 @@ class Command(click.Command):
         if not flag.startswith("--"):
             return f"no such option {flag}; see `{ctx.command_path} --help`"
         name = flag.lstrip("-").replace("-", "_")
-        refused = REFUSED | REFUSED_BY_RUN if self.name == "run" else REFUSED
+        refused = UNSUPPORTED | UNSUPPORTED_BY_RUN if self.name == "run" else UNSUPPORTED
         if name in refused:
             return f"--{name} is not an option here: {refused[name]}"
-        spelled = [flag.removeprefix("--") for param in self.get_params(ctx) for flag in _flags(param)]
+        spelled = [flag.removeprefix("--") for param in self.get_params(ctx) for flag in _long_flags(param)]
         near = " or ".join(f"--{option}" for option in similar_options(name, spelled))
         return f"no such option --{name}; " + (f"did you mean {near}?" if near else f"see `{ctx.command_path} --help`")
 
@@ -193,12 +195,12 @@ class Command(click.Command):
         _write_paragraphs(formatter, more)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {FIRST: []}
+        sections: dict[str, list[tuple[str, str]]] = {FIRST_SECTION: []}
         for param in sorted(self.get_params(ctx), key=self._place):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
                 section = param.section if isinstance(param, JobOption) else ""
-                section = FIRST if param.name in self.first else section or "Options"
+                section = FIRST_SECTION if param.name in self.first else section or "Options"
                 sections.setdefault(section, []).append(record)
         for section, records in sections.items():
             if records:
@@ -225,11 +227,11 @@ def _write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
             formatter.write_text(text)
 
 
-def _is_name(word: str) -> bool:
+def _looks_like_name(word: str) -> bool:
     return not word.startswith("-") and not set("./") & set(word)
 
 
-def _flags(param: click.Parameter) -> list[str]:
+def _long_flags(param: click.Parameter) -> list[str]:
     return [flag for flag in (*param.opts, *param.secondary_opts) if flag.startswith("--")]
 
 
@@ -237,51 +239,51 @@ def job_options(command: str) -> Callable[[Decorated], Decorated]:
     """Give a command all options of the table that are for it. Not given means None."""
 
     def decorate(function: Decorated) -> Decorated:
-        for option in reversed(options.of(command)):
-            function = _decorator(option)(function)
+        for option in reversed(options.options_of(command)):
+            function = _click_option(option)(function)
         return function
 
     return decorate
 
 
-def _decorator(option: options.Option) -> Callable[[Decorated], Decorated]:
+def _click_option(option: options.Option) -> Callable[[Decorated], Decorated]:
     common: dict[str, Any] = {"cls": JobOption, "section": option.section, "help": option.help, "default": None}
-    if option.form is Form.SWITCH:
+    if option.form is OptionSyntax.SWITCH:
         return click.option(f"{option.flag}/--no-{option.name}", option.name, **common)
-    if option.form is Form.OPTIONAL:
+    if option.form is OptionSyntax.OPTIONAL:
         common["may_be_bare"] = True
     if option.path == "name":
-        common["shell_complete"] = _complete_resumed
+        common["shell_complete"] = _complete_resumed_name
     flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
     return click.option(
-        *flags, option.name, multiple=option.form is Form.MAPPING, metavar=option.metavar, type=str, **common
+        *flags, option.name, multiple=option.form is OptionSyntax.MAPPING, metavar=option.metavar, type=str, **common
     )
 
 
-def _complete_resumed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def _complete_resumed_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of jobs to --resume; none for a new job, whose name is a new one."""
-    from elasticdl.cli.job_argument import complete_names
+    from elasticdl.cli.arguments import complete_job_names
 
-    return complete_names(ctx, param, incomplete) if ctx.params.get("resume") else []
+    return complete_job_names(ctx, param, incomplete) if ctx.params.get("resume") else []
 
 
-def parsed(values: dict[str, Any]) -> dict[str, Any]:
+def parse_options(values: dict[str, Any]) -> dict[str, Any]:
     """The given options by name, lists and mappings parsed; those not given left out."""
     result: dict[str, Any] = {}
     for name, value in values.items():
-        option = options.named(name)
+        option = options.find_option(name)
         if option is None or value is None or value == ():
             continue
-        if option.form is Form.MAPPING:
+        if option.form is OptionSyntax.MAPPING:
             value = parse_mapping(value, option.flag)
-        elif option.form is Form.LIST:
+        elif option.form is OptionSyntax.LIST:
             value = [item.strip() for item in value.split(",")]
-        elif option.form is Form.PAIRS:
+        elif option.form is OptionSyntax.PAIRS:
             value = parse_pairs(value, option.flag)
-        elif option.form is Form.VOLUMES:
+        elif option.form is OptionSyntax.VOLUMES:
             value = [parse_pairs(one, option.flag) for one in value.split(";") if one.strip()]
-        elif option.form is Form.FILE:
-            value = read_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
+        elif option.form is OptionSyntax.FILE:
+            value = read_yaml_file(Path(value), f"file for {option.flag}", "pod: {metadata: …}")
         result[name] = value
     return result
 
@@ -293,5 +295,5 @@ def strategy_option(function: Decorated) -> Decorated:
         cls=JobOption,
         section="Workers",
         metavar="NAME",
-        help=f"{STRATEGIES[0]} (default), {STRATEGIES[1]}, or {LOCAL}, which is one worker.",
+        help=f"{STRATEGY_NAMES[0]} (default), {STRATEGY_NAMES[1]}, or {LOCAL_STRATEGY}, which is one worker.",
     )(function)

@@ -17,10 +17,10 @@ import click
 import elasticdl
 from elasticdl.errors import ElasticDLError
 
-STOPPED = 130
+EXIT_INTERRUPTED = 130
 
 # The help lists them in this order, under these headings, without importing any.
-SECTIONS = {
+HELP_SECTIONS = {
     "Train and use models": {
         "train": "Train a model with workers that come and go.",
         "run": "Run a training script of your own elastically.",
@@ -46,10 +46,10 @@ SECTIONS = {
         "experiment": "Repeat the original's experiments, simulated or real.",
     },
 }
-VERBS = {name: words for verbs in SECTIONS.values() for name, words in verbs.items()}
+VERBS = {name: words for verbs in HELP_SECTIONS.values() for name, words in verbs.items()}
 
 
-class Root(click.Group):
+class RootGroup(click.Group):
     """Imports verbs lazily; turns errors into one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,7 +63,7 @@ class Root(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, verbs in SECTIONS.items():
+        for heading, verbs in HELP_SECTIONS.items():
             with formatter.section(heading):
                 formatter.write_dl(list(verbs.items()))
 
@@ -72,9 +72,9 @@ class Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
-            from elasticdl.cli.command import nearest
+            from elasticdl.cli.command import did_you_mean
 
-            raise click.UsageError(f"no such command {name!r}" + nearest(name, VERBS, "; see `elasticdl --help`"))
+            raise click.UsageError(f"no such command {name!r}" + did_you_mean(name, VERBS, "; see `elasticdl --help`"))
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *unused: Any, **extra: Any) -> NoReturn:
@@ -85,12 +85,12 @@ class Root(click.Group):
             code = super().main(words, **extra)
         except click.ClickException as exc:
             code = exc.exit_code
-            _report(exc.format_message(), debug)
+            _print_error(exc.format_message(), debug)
         except ElasticDLError as exc:
             code = exc.exit_code
-            _report(str(exc), debug)
+            _print_error(str(exc), debug)
         except (click.Abort, KeyboardInterrupt):
-            code = STOPPED
+            code = EXIT_INTERRUPTED
         except BrokenPipeError:
             # The reader of our output went away, as `| head` does: nobody to tell anything.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -98,14 +98,14 @@ class Root(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _report(message: str, debug: bool) -> None:
+def _print_error(message: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
 
 
 @click.group(
-    cls=Root,
+    cls=RootGroup,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda token: token.replace("_", "-"),
@@ -129,10 +129,10 @@ def main() -> NoReturn:
     except SystemExit as exc:
         if threading.active_count() == 1:
             raise
-        leave(exc.code if isinstance(exc.code, int) else 1)
+        exit_at_once(exc.code if isinstance(exc.code, int) else 1)
 
 
-def leave(code: int) -> NoReturn:
+def exit_at_once(code: int) -> NoReturn:
     """End at once. A thread that is inside grpc at this moment would make an abort of an orderly end."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

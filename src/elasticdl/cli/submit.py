@@ -1,4 +1,4 @@
-"""From a resolved job to a running one: check, make its directory, launch, stay with it or not."""
+"""The common course of train, run, evaluate and predict: options, description, submission, exit code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.cli import home, queueing
-from elasticdl.cli.command import Decorated, JobOption, nearest
-from elasticdl.cli.describe import describe
-from elasticdl.cli.job_argument import resolve_name
-from elasticdl.cli.place import on_option
+from elasticdl.cli.arguments import resolve_name
+from elasticdl.cli.command import Decorated, JobOption, did_you_mean
 from elasticdl.errors import SpecError
+from elasticdl.jobs import home, queueing
+from elasticdl.jobs.description import describe_job
+from elasticdl.jobs.lookup import on_option
 from elasticdl.spec import JobKind, JobSpec, load
 from elasticdl.spec.directory import JobDirectory
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class SubmitOptions:
     """What is to be done with a job, beside what the job is."""
 
     on: str = ""  # local or kubernetes; "": as the job says
@@ -39,7 +39,7 @@ class Manner:
     priority: int | None = None  # in the queue of this machine
 
     @classmethod
-    def taken_from(cls, values: dict[str, Any]) -> Manner:
+    def taken_from(cls, values: dict[str, Any]) -> SubmitOptions:
         """Take the options of `submit_options` out of those given to a command."""
         dry_run = values.pop("dry_run")
         return cls(
@@ -74,21 +74,23 @@ def submit_options(function: Decorated) -> Decorated:
     return function
 
 
-def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None) -> int:
+def run_submit_verb(
+    kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: dict[str, Any] | None = None
+) -> int:
     """Run the described job; its exit code."""
-    manner = Manner.taken_from(values)
-    from elasticdl.cli import ctr_job
+    manner = SubmitOptions.taken_from(values)
+    from elasticdl.ctr import config_job
 
-    given = load.read_file(file) if file is not None else {}
-    is_config = ctr_job.is_config(given)
-    queue = queueing.taken_from(values, given.get("job") or {} if is_config else given, manner.on)
+    given = load.read_yaml_file(file) if file is not None else {}
+    is_config = config_job.is_ctr_config(given)
+    queue = queueing.pop_queue_option(values, given.get("job") or {} if is_config else given, manner.on)
     if manner.priority is not None and queue is None:
         raise SpecError("--priority is for the queue of this machine: give --queue, too")
     if file is not None and is_config:
         if not (manner.dry_run or manner.yaml or values.get("image_name") or (given.get("job") or {}).get("cluster")):
-            ctr_job.check_framework(given, kind)  # before the analysis, which may take minutes
-        given = ctr_job.meant(file, given, kind, values)
-    spec = describe(
+            config_job.check_model_framework(given, kind)  # before the analysis, which may take minutes
+        given = config_job.job_document(file, given, kind, values)
+    spec = describe_job(
         kind,
         given,
         values,
@@ -96,11 +98,11 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         working_directory=Path.cwd(),
         now=datetime.now(),
         random=SystemRandom(),
-        directory_of=home.directory_of,
-        find_name=_find_resumed,
+        directory_of=home.job_directory,
+        find_name=_find_job_to_resume,
         extra=extra,
         on=manner.on,
-        defaults=queueing.DEFAULTS if queue is not None else {},
+        defaults=queueing.QUEUED_JOB_DEFAULTS if queue is not None else {},
     )
     if spec.cluster is None and (manner.yaml or manner.context or manner.dry_run == "server"):
         raise SpecError("--yaml, --context and --dry-run=server are for jobs on Kubernetes; give --image_name, too")
@@ -110,114 +112,115 @@ def submit(kind: JobKind, file: Path | None, values: dict[str, Any], *, extra: d
         click.echo(yaml.safe_dump(spec.model_dump(mode="json", exclude_none=True), sort_keys=False), nl=False)
         return 0
     if spec.cluster is not None:
-        from elasticdl.cli import cluster_submit
+        from elasticdl.jobs.kubernetes import submission
 
-        return cluster_submit.submit(spec, manner)
+        return submission.submit_to_cluster(spec, manner)
     if queue is not None:
-        return queueing.submit(spec, queue, manner.priority or 0)
-    code = run(spec, detach=manner.detach)
+        return queueing.submit_to_queue(spec, queue, manner.priority or 0)
+    code = run_locally(spec, detach=manner.detach)
     # A job that is resumed by its name may have come from a config, too.
     if kind is JobKind.TRAINING and not manner.detach and (file is None or is_config):
-        from elasticdl.cli import ctr_report
+        from elasticdl.ctr.report import generation
 
-        ctr_report.after(spec.name, file)
+        generation.report_finished_job(spec.name, file)
     return code
 
 
-def _find_resumed(word: str) -> str:
+def _find_job_to_resume(word: str) -> str:
     """The whole name of a job to go on with; it may be `last`, or a prefix."""
-    known = home.names()
+    known = home.job_names()
     name = resolve_name(word, known)
     if name is None:
-        hint = nearest(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+        hint = did_you_mean(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
         raise SpecError(f"--resume: there is no job {word!r} to go on with in {home.jobs_directory()}{hint}")
     return name
 
 
-def prepare(spec: JobSpec, console: Console) -> JobDirectory:
+def prepare_directory(spec: JobSpec, console: Console) -> JobDirectory:
     """The job's directory, with all that was learnt about its data. A wrong job leaves nothing behind."""
-    from elasticdl.cli import preflight
+    from elasticdl.jobs import preflight
 
-    directory = home.directory_of(spec.name)
-    _make_home(directory.root.parent)
+    directory = home.job_directory(spec.name)
+    _make_jobs_directory(directory.root.parent)
     with tempfile.TemporaryDirectory(prefix=".index-", dir=directory.root.parent) as staging:
         index = Path(staging) / "index"
         index.mkdir()
         if directory.index.is_dir():
             shutil.copytree(directory.index, index, dirs_exist_ok=True)
-        preflight.check(spec, directory, console, index)
-        home.queue().remove(spec.name)  # of a job that is over
-        _tell_leftovers(directory, console)
-        create(directory, spec)
+        preflight.check_job(spec, directory, console, index)
+        home.local_queue().remove(spec.name)  # of a job that is over
+        _announce_leftovers(directory, console)
+        create_directory(directory, spec)
         for path in index.iterdir():
             path.replace(directory.index / path.name)
     return directory
 
 
-def run(spec: JobSpec, *, detach: bool) -> int:
+def run_locally(spec: JobSpec, *, detach: bool) -> int:
     from rich.console import Console
 
-    from elasticdl.cli import attach, resumed
-    from elasticdl.cli.local_job import LocalWatched
-    from elasticdl.launcher import process
+    from elasticdl.cli import attach
+    from elasticdl.jobs import history
+    from elasticdl.jobs.local import WatchedLocalJob
+    from elasticdl.launcher.local import processes
 
     console = Console()
-    directory = prepare(spec, console)
+    directory = prepare_directory(spec, console)
     if detach:
-        process.start(directory, attached_fd=None)
+        processes.start_launcher(directory, attached_fd=None)
         _await_acceptance(directory)
-        click.echo(farewell(spec.name, f"in {directory.root}"))
+        click.echo(detached_message(spec.name, f"in {directory.root}"))
         return 0
     reading, writing = os.pipe()
     try:
-        pid = process.start(directory, attached_fd=reading)
+        pid = processes.start_launcher(directory, attached_fd=reading)
         os.close(reading)
-        had = resumed.read_earlier(directory) if spec.checkpoint.resume else None
+        had = history.read_earlier_run(directory) if spec.checkpoint.resume else None
         about = f"job {spec.name} in {directory.root}{f', resumed {had.sentence()}' if had else ''}"
         console.print(about, highlight=False, markup=False, soft_wrap=True)
-        return attach.attach(LocalWatched(directory), console, pid)
+        return attach.attach_terminal(WatchedLocalJob(directory), console, pid)
     finally:
         # Whatever ends us, the end of this pipe tells the launcher to stop the job.
         os.close(writing)
 
 
-def _make_home(jobs: Path) -> None:
+def _make_jobs_directory(jobs: Path) -> None:
     try:
         jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as exc:
         raise SpecError(f"{jobs}: cannot be made ({exc.strerror}); set ELASTICDL_HOME to a writable place") from exc
 
 
-def _tell_leftovers(directory: JobDirectory, console: Console) -> None:
+def _announce_leftovers(directory: JobDirectory, console: Console) -> None:
     """What `create` is going to end, which may take a while."""
-    from elasticdl.launcher import living
+    from elasticdl.launcher.local import processes
 
-    if left := living.find_replicas(directory):
-        told = f"ending what is left of the last run, with a checkpoint: {living.sentence(left)}"
+    if left := processes.find_replicas(directory):
+        told = f"ending what is left of the last run, with a checkpoint: {processes.describe_processes(left)}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
-def create(directory: JobDirectory, spec: JobSpec) -> None:
-    from elasticdl.launcher import making
+def create_directory(directory: JobDirectory, spec: JobSpec) -> None:
+    from elasticdl.launcher.local import job_directory
 
     if directory.root.exists():
-        making.make_again(directory, spec)
+        job_directory.recreate_job_directory(directory, spec)
         return
     try:
-        making.make(directory, spec)
+        job_directory.create_job_directory(directory, spec)
     except FileExistsError as exc:
         raise SpecError(f"job {spec.name!r} was created a moment ago; choose another --job_name") from exc
 
 
 def _await_acceptance(directory: JobDirectory) -> None:
     """Return once the master has taken the job on; raise if it has refused it."""
-    from elasticdl.cli import feed
     from elasticdl.errors import ElasticDLError
+    from elasticdl.jobs import watch
     from elasticdl.rpc.client import MasterClient
     from elasticdl.spec.directory import read_json
 
     try:
-        with MasterClient.connect(directory, timeout_s=feed.START_S) as client:
+        with MasterClient.connect(directory, timeout_s=watch.MASTER_START_TIMEOUT_S) as client:
             client.status()
     except ElasticDLError:
         result = read_json(directory.result)
@@ -228,7 +231,7 @@ def _await_acceptance(directory: JobDirectory) -> None:
             raise error(str(result.get("reason", "the job failed at once"))) from None
 
 
-def farewell(name: str, where: str) -> str:
+def detached_message(name: str, where: str) -> str:
     """For a job that runs on without us."""
     return "\n".join(
         (

@@ -1,1 +1,1 @@
-"""Elastic all-reduce: rounds, a reduction with fixed bits, hand-over of the state."""
+"""Elastic all-reduce: rounds, a reduction with fixed bits, and state transfer."""

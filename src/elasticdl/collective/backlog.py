@@ -1,10 +1,4 @@
-"""What a newcomer is still to be sent, and how much of it the donor keeps. Pure.
-
-One image at a time, then the updates that followed it. What is unsent never exceeds the bytes of the image, of one
-update and of a fixed slack; beyond that the updates are dropped, and a fresh image is asked for once all that was begun
-is sent. The bound costs nobody a join: what is sent makes room, so a connection that carries updates as fast as they
-are made never reaches it, and one that does not could not follow by updates anyway.
-"""
+"""What a newcomer is still to be sent, and how much of it the donor keeps. Pure."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import time
 CHUNK_BYTES = 1 << 20
 
 
-class Channel:
+class InterruptibleChannel:
     """All methods are of the thread that owns it, except `wake` and `abort`."""
 
     def __init__(self, connection: socket.socket, stall_s: float) -> None:

@@ -13,23 +13,29 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.group import Group, NcclGroup
-from elasticdl.collective.tree import Share, Tree
+from elasticdl.collective.tree import RankRange, ReductionTree
 from elasticdl.errors import RoundBroken
 
 _PART_BYTES = 1 << 20
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 
-Finish = Callable[[], None]
-Begun = Callable[[], Finish]  # first all parts are finished by their owners, then handed to all
+FinishParts = Callable[[], None]
+StartedPart = Callable[[], FinishParts]  # first all parts are finished by their owners, then handed to all
 
 
-class Exchange:
+class GradientExchange:
     """How the members of one round finish the tree; made once for the round, used for each of its steps."""
 
     def __init__(
-        self, group: Group, gradients: Gradients, tree: Tree, shares: Sequence[Share], *, ordered: bool
+        self,
+        group: Group,
+        gradients: GradientBuffers,
+        tree: ReductionTree,
+        shares: Sequence[RankRange],
+        *,
+        ordered: bool,
     ) -> None:
         self.group = group
         self._gradients = gradients
@@ -40,10 +46,10 @@ class Exchange:
         rows = [node for own in nodes for node in own]
         self._additions = tree.finish(rows) if ordered else [(0, row) for row in range(1, len(rows))]
         self._share = shares[group.rank]
-        self._parts = _parts(gradients)
+        self._parts = _split_parts(gradients)
         self._part_of = [part for part, (_, _, count) in enumerate(self._parts) for _ in range(count)][::-1]
         self._missing: list[int] = []
-        self._begun: list[Begun] = []
+        self._begun: list[StartedPart] = []
         self._failure: RoundBroken | None = None
 
     def start(self) -> None:
@@ -92,7 +98,7 @@ class Exchange:
         except RoundBroken as exc:
             self._failure = exc  # told by `reduce`: an error must not leave a backward pass half done
 
-    def _begin_plain(self, mine: torch.Tensor) -> Begun:
+    def _begin_plain(self, mine: torch.Tensor) -> StartedPart:
         if isinstance(self.group, NcclGroup):
             work = self.group.start_allreduce(mine)
             return lambda: lambda: self.group.wait(work)
@@ -105,7 +111,7 @@ class Exchange:
 
         return lambda: add
 
-    def _begin_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> Begun:
+    def _begin_tree(self, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
         """Chunk c of everyone's nodes goes to member c, which finishes it in place and hands it to all. No copies."""
         rank, others = self.group.rank, self.group.others
         cuts = [start + (stop - start) * member // self.group.size for member in range(self.group.size + 1)]
@@ -117,7 +123,7 @@ class Exchange:
             [(member, node) for member in others for node in received[member]],
         )
 
-        def finish() -> Finish:
+        def finish() -> FinishParts:
             self.group.wait(work)
             rows = [node for member in range(self.group.size) for node in nodes[member]]
             for into, row in self._additions:
@@ -133,7 +139,7 @@ class Exchange:
 
         return finish
 
-    def _begin_packed_tree(self, group: NcclGroup, sums: Sequence[torch.Tensor], start: int, stop: int) -> Begun:
+    def _begin_packed_tree(self, group: NcclGroup, sums: Sequence[torch.Tensor], start: int, stop: int) -> StartedPart:
         """The same in the collectives of NCCL, which want everything in one tensor, and chunks of one size."""
         size = group.size
         chunk = -(-(stop - start) // size)
@@ -146,7 +152,7 @@ class Exchange:
             received.view(-1), [rows * chunk for rows in self._rows], outgoing, [len(sums) * chunk] * size
         )
 
-        def finish() -> Finish:
+        def finish() -> FinishParts:
             group.wait(work)
             for into, row in self._additions:
                 received[into] += received[row]
@@ -162,10 +168,10 @@ class Exchange:
         return finish
 
 
-def _parts(gradients: Gradients) -> list[tuple[int, int, int]]:
+def _split_parts(gradients: GradientBuffers) -> list[tuple[int, int, int]]:
     """(start, stop, number of parameters) of each part, in the order of exchange: the last parameters first."""
     bytes_each = torch.empty(0, dtype=gradients.dtype).element_size()
-    least = max(_PART_BYTES // bytes_each, gradients.elements // _MOST_PARTS)
+    least = max(_PART_BYTES // bytes_each, gradients.elements // _MAX_PARTS)
     parts: list[tuple[int, int, int]] = []
     stop, count, position = gradients.elements, 0, gradients.elements
     for size in reversed(gradients.sizes):

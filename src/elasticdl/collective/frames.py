@@ -25,7 +25,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-class Connection(Protocol):
+class ByteStream(Protocol):
     """A socket, or what behaves like one."""
 
     def sendall(self, data: bytes | memoryview, /) -> None: ...
@@ -41,7 +41,7 @@ class Frame:
     tensors: dict[str, torch.Tensor]
 
 
-def encode(frame: Frame) -> bytes:
+def encode_frame(frame: Frame) -> bytes:
     """The header, and what is needed to receive the tensors."""
     described = [
         [name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in frame.tensors.items()
@@ -49,7 +49,7 @@ def encode(frame: Frame) -> bytes:
     return json.dumps({"header": frame.header, "tensors": described}).encode()
 
 
-def decode(text: bytes, most_bytes: int) -> Frame:
+def decode_frame(text: bytes, most_bytes: int) -> Frame:
     """The frame that was described, its tensors still empty. Raises ConnectionError for anything else.
 
     A frame whose tensors have more than `most_bytes` is refused before anything is allocated for it.
@@ -57,7 +57,7 @@ def decode(text: bytes, most_bytes: int) -> Frame:
     try:
         document = json.loads(text)
         described = {
-            str(name): (_DTYPES[dtype], [_size(d) for d in shape]) for name, dtype, shape in document["tensors"]
+            str(name): (_DTYPES[dtype], [_check_size(d) for d in shape]) for name, dtype, shape in document["tensors"]
         }
         total = sum(math.prod(shape) * dtype.itemsize for dtype, shape in described.values())
         if total > most_bytes:
@@ -68,56 +68,56 @@ def decode(text: bytes, most_bytes: int) -> Frame:
         raise ConnectionError(f"a header that cannot be read: {exc}") from exc
 
 
-def _size(value: object) -> int:
+def _check_size(value: object) -> int:
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is no size")
     return value
 
 
-def send(connection: Connection, frame: Frame) -> None:
-    for piece in pieces(frame):
+def send_frame(connection: ByteStream, frame: Frame) -> None:
+    for piece in split_frame(frame):
         connection.sendall(piece)
 
 
-def pieces(frame: Frame) -> list[memoryview]:
+def split_frame(frame: Frame) -> list[memoryview]:
     """All that is sent, in order; each keeps alive what it is a view of, and nothing else."""
-    text = encode(frame)
+    text = encode_frame(frame)
     head = memoryview(_LENGTH.pack(len(text)) + text)
-    return [head, *(raw(tensor) for tensor in frame.tensors.values() if tensor.numel())]
+    return [head, *(tensor_bytes(tensor) for tensor in frame.tensors.values() if tensor.numel())]
 
 
-def receive(connection: Connection, most_bytes: int) -> Frame:
+def receive_frame(connection: ByteStream, most_bytes: int) -> Frame:
     """The next frame, with tensors of at most `most_bytes`.
 
     Raises ConnectionError where the stream ends or is no stream of ours.
     """
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
     if length > _MAX_HEADER_BYTES:
         raise ConnectionError(f"a header of {length} bytes: not a stream of ElasticDL")
-    frame = decode(_exactly(connection, length), most_bytes)
+    frame = decode_frame(_receive_exactly(connection, length), most_bytes)
     for tensor in frame.tensors.values():
         if tensor.numel():
-            _fill(connection, raw(tensor))
+            _receive_into(connection, tensor_bytes(tensor))
     return frame
 
 
-def raw(tensor: torch.Tensor) -> memoryview:
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous tensor on the host, without a copy."""
     array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return memoryview(array)
 
 
-def _exactly(connection: Connection, count: int) -> bytes:
+def _receive_exactly(connection: ByteStream, count: int) -> bytes:
     """Memory is taken as bytes come, not because a length announces them."""
     received = bytearray()
     while len(received) < count:
         part = bytearray(min(count - len(received), _PART_BYTES))
-        _fill(connection, memoryview(part))
+        _receive_into(connection, memoryview(part))
         received += part
     return bytes(received)
 
 
-def _fill(connection: Connection, view: memoryview) -> None:
+def _receive_into(connection: ByteStream, view: memoryview) -> None:
     while view:
         received = connection.recv_into(view)
         if not received:

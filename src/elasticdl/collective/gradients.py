@@ -23,11 +23,11 @@ import torch
 from torch import nn
 from torch._guards import CompileContext
 
-from elasticdl.collective.squares import Squares
-from elasticdl.collective.tree import Node, Share, Tree, push
+from elasticdl.collective.squared_norms import SquaredNorms
+from elasticdl.collective.tree import RankRange, ReductionTree, TreeNode, push_node
 from elasticdl.errors import ElasticDLError
 
-_ALIGNED = 16  # elements
+_ALIGNMENT = 16  # elements
 
 
 class PartialGradient(torch.Tensor):
@@ -51,17 +51,17 @@ class PartialGradient(torch.Tensor):
             return args[0] if is_in_place or name.startswith("_foreach") else func(*args, **(kwargs or {}))
 
 
-class Gradients:
+class GradientBuffers:
     """Flat gradient buffers for one set of parameters."""
 
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
-        tree: Tree,
+        tree: ReductionTree,
         tail: int,
         *,
         ordered: bool,
-        squares: Squares | None = None,
+        squares: SquaredNorms | None = None,
         warns: bool = False,
     ) -> None:
         """`ordered` keeps the tree's order; without it all ranks of a worker are added up as they come.
@@ -76,15 +76,15 @@ class Gradients:
         self.dtype = torch.float64 if is_double else torch.float32
         self.device = self.parameters[0].device
         # Each parameter's gradient begins on a cache line; what lies between stays zero.
-        self.sizes = [-(-_reals(p) // _ALIGNED) * _ALIGNED for p in self.parameters]
+        self.sizes = [-(-_count_reals(p) // _ALIGNMENT) * _ALIGNMENT for p in self.parameters]
         self.elements = sum(self.sizes)
         self.length = self.elements + tail
         # Any number of workers up to the logical ranks cuts a part of the buffer into equal chunks.
         self._capacity = self.length + tree.logical_ranks
         self._free: list[torch.Tensor] = []
         self._views: dict[int, list[torch.Tensor]] = {}
-        self._share = Share(0, 0)
-        self._stack: list[Node] = []
+        self._share = RankRange(0, 0)
+        self._stack: list[TreeNode] = []
         self._sums: list[torch.Tensor] = []
         self._targets: list[list[torch.Tensor]] = []  # the sum being made, then those it completes, inner to outer
         self._adding = False
@@ -94,11 +94,11 @@ class Gradients:
         self._seen = bytearray()
         self.touched = bytearray(len(self.parameters))  # those that got a gradient in this update, in this worker
         self._on_final: Callable[[int], None] | None = None
-        self._partial = [_partial(parameter) for parameter in self.parameters] if warns else []
+        self._partial = [_make_partial(parameter) for parameter in self.parameters] if warns else []
         for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
 
-    def start(self, share: Share, on_final: Callable[[int], None] | None = None) -> None:
+    def start(self, share: RankRange, on_final: Callable[[int], None] | None = None) -> None:
         """Forget the step so far. `on_final(i)` is called as soon as parameter i has its sum over the whole share.
 
         It is called where the share is one node only: else there is no one sum to wait for.
@@ -155,8 +155,8 @@ class Gradients:
         """The part of a buffer that holds gradients."""
         return buffer[: self.elements]
 
-    def nodes(self, share: Share) -> list[Node]:
-        return self._tree.nodes(share) if self._ordered else [Node(share.first, 1)]
+    def nodes(self, share: RankRange) -> list[TreeNode]:
+        return self._tree.nodes(share) if self._ordered else [TreeNode(share.first, 1)]
 
     def install(self, buffer: torch.Tensor, touched: Sequence[bool] | None = None) -> None:
         """Let the optimizer see the reduced gradients in `buffer`.
@@ -205,13 +205,13 @@ class Gradients:
         self._seen = bytearray(len(self.parameters))
 
     def _place(self, logical_rank: int, *, is_only: bool) -> None:
-        leaf = self._tree.grown(Node(logical_rank, 1))
+        leaf = self._tree.grown(TreeNode(logical_rank, 1))
         if self._ordered:
             # A right leaf is added onto its left sibling as it is computed, and so are the nodes this completes. One of
             # several passes is summed first: who has its sibling must not decide in which order.
             is_right = bool(self._stack) and self._tree.merged(self._stack[-1], leaf) is not None
             self._adding = is_only and is_right
-            self._merges = push(self._tree, self._stack, leaf) - int(self._adding)
+            self._merges = push_node(self._tree, self._stack, leaf) - int(self._adding)
         else:
             self._adding, self._merges = bool(self._sums), 0
         if not self._adding:
@@ -272,23 +272,23 @@ class Gradients:
         views = self._views.get(buffer.data_ptr())
         if views is None:
             parts = torch.split(buffer[: self.elements], self.sizes)
-            views = [_view(part, p) for part, p in zip(parts, self.parameters, strict=True)]
+            views = [_view_as(part, p) for part, p in zip(parts, self.parameters, strict=True)]
             self._views[buffer.data_ptr()] = views
         return views
 
 
-def _reals(parameter: nn.Parameter) -> int:
+def _count_reals(parameter: nn.Parameter) -> int:
     """How many real numbers `parameter` holds."""
     return parameter.numel() * (2 if parameter.is_complex() else 1)
 
 
-def _view(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+def _view_as(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
     """The beginning of a flat `part` in the shape of `parameter`."""
     if parameter.is_complex():
-        return torch.view_as_complex(part[: _reals(parameter)].view(*parameter.shape, 2))
+        return torch.view_as_complex(part[: _count_reals(parameter)].view(*parameter.shape, 2))
     return part[: parameter.numel()].view(parameter.shape)
 
 
-def _partial(parameter: nn.Parameter) -> torch.Tensor:
+def _make_partial(parameter: nn.Parameter) -> torch.Tensor:
     zeros = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
     return zeros.expand(parameter.shape).as_subclass(PartialGradient)

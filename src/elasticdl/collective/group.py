@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed  # loads the module below
 
-from elasticdl.collective.frames import raw
+from elasticdl.collective.frames import tensor_bytes
 from elasticdl.collective.mesh import Mesh
 from elasticdl.errors import RoundBroken
 
@@ -59,7 +59,8 @@ class Group:
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Work:
         """Send these tensors and receive into those; every member expects what the others send it, in their order."""
         return self._mesh.start(
-            [(member, raw(tensor)) for member, tensor in sends], [(member, raw(tensor)) for member, tensor in receives]
+            [(member, tensor_bytes(tensor)) for member, tensor in sends],
+            [(member, tensor_bytes(tensor)) for member, tensor in receives],
         )
 
     def start_swap(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> Work:

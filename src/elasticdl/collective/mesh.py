@@ -20,25 +20,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from elasticdl.collective.door import Credentials, Greeting, Purpose, call, shut
+from elasticdl.collective.peers import ConnectionPurpose, Greeting, PeerCredentials, connect_to_peer, shut_down
 from elasticdl.errors import RoundBroken
 from elasticdl.vital import VitalThread
 
 _HEADER = struct.Struct("!QQ")  # number of the message on this connection, its bytes
 _COPIED_BYTES = 16 << 10  # a message up to this size goes out in one piece with its header
-_MOST_CALLS = 8  # at a time, while a mesh is built
+_MAX_CALLS = 8  # at a time, while a mesh is built
 
 Piece = tuple[int, memoryview]  # member, bytes to send or room for those to be received
 
 
-class Peer(NamedTuple):
+class RoundMember(NamedTuple):
     """A member of a round, and where its door is."""
 
     worker: str
     address: str
 
 
-class Arrivals:
+class EarlyConnections:
     """Connections of members that came before this worker began to build their round."""
 
     def __init__(self, keep_s: float) -> None:
@@ -75,25 +75,30 @@ class Arrivals:
                 self._connections.popitem()[1][1].close()
 
 
-def connect(
-    round_id: int, rank: int, peers: Sequence[Peer], credentials: Credentials, arrivals: Arrivals, timeout_s: float
+def connect_mesh(
+    round_id: int,
+    rank: int,
+    peers: Sequence[RoundMember],
+    credentials: PeerCredentials,
+    arrivals: EarlyConnections,
+    timeout_s: float,
 ) -> Mesh:
     """Meet all members of a round. Raises RoundBroken where one is not there in time."""
     deadline = time.monotonic() + timeout_s
-    greeting = Greeting(credentials.worker, Purpose.ROUND, credentials.run, round_id, rank)
+    greeting = Greeting(credentials.worker, ConnectionPurpose.ROUND, credentials.run, round_id, rank)
 
     def meet(other: int) -> socket.socket:
         if other > rank:
             return arrivals.take(round_id, other, peers[other].worker, deadline)
         try:
-            return call(peers[other].address, credentials, greeting, max(0.001, deadline - time.monotonic()))
+            return connect_to_peer(peers[other].address, credentials, greeting, max(0.001, deadline - time.monotonic()))
         except OSError as exc:
             raise RoundBroken(f"{peers[other].worker} at {peers[other].address}: {exc}") from exc
 
     others = [other for other in range(len(peers)) if other != rank]
     if not others:
         return Mesh({})
-    with ThreadPoolExecutor(min(len(others), _MOST_CALLS), "meet") as pool:
+    with ThreadPoolExecutor(min(len(others), _MAX_CALLS), "meet") as pool:
         meetings = [pool.submit(meet, other) for other in others]
     failures = [failure for meeting in meetings if (failure := meeting.exception()) is not None]
     met = {
@@ -111,7 +116,7 @@ def connect(
         raise
 
 
-class Transfer:
+class MeshTransfer:
     """Messages that were begun together; done when all of them have been sent and received."""
 
     __slots__ = ("_done", "_left", "failure")
@@ -148,9 +153,11 @@ class Mesh:
 
     def __init__(self, connections: Mapping[int, tuple[str, socket.socket]]) -> None:
         """By rank: the member's name and the connection to it."""
-        self._links = {member: _Link(worker, connection) for member, (worker, connection) in connections.items()}
+        self._links = {
+            member: _MeshConnection(worker, connection) for member, (worker, connection) in connections.items()
+        }
         self._lock = threading.Lock()
-        self._started: deque[tuple[_Link, bool, memoryview, Transfer]] = deque()
+        self._started: deque[tuple[_MeshConnection, bool, memoryview, MeshTransfer]] = deque()
         self._failure = ""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
@@ -170,11 +177,11 @@ class Mesh:
         """Why it is broken; empty while it stands."""
         return self._failure
 
-    def start(self, sends: Iterable[Piece], receives: Iterable[Piece]) -> Transfer:
+    def start(self, sends: Iterable[Piece], receives: Iterable[Piece]) -> MeshTransfer:
         """Raises RoundBroken where the mesh is broken."""
         started = [(self._links[member], True, view) for member, view in sends if view.nbytes]
         started += [(self._links[member], False, view) for member, view in receives if view.nbytes]
-        transfer = Transfer(len(started))
+        transfer = MeshTransfer(len(started))
         with self._lock:
             if self._failure:
                 raise RoundBroken(self._failure)
@@ -214,7 +221,7 @@ class Mesh:
             self._take_down()
 
     def _take_started(self) -> None:
-        touched: dict[_Link, None] = {}
+        touched: dict[_MeshConnection, None] = {}
         while self._started:
             link, is_sent, view, transfer = self._started.popleft()
             (link.outgoing if is_sent else link.incoming).append((view, transfer))
@@ -222,7 +229,7 @@ class Mesh:
         for link in touched:
             self._advance(link, select.EPOLLIN | select.EPOLLOUT)
 
-    def _advance(self, link: _Link, events: int) -> None:
+    def _advance(self, link: _MeshConnection, events: int) -> None:
         if events & (select.EPOLLHUP | select.EPOLLERR) and not (link.outgoing or link.incoming):
             self._poll.unregister(link.connection.fileno())  # told at the next transfer: what it sent before counts
             link.watched = None
@@ -238,7 +245,7 @@ class Mesh:
 
     def _take_down(self) -> None:
         for link in self._links.values():
-            shut(link.connection)
+            shut_down(link.connection)
             link.connection.close()
         with self._lock:
             left = [transfer for _, _, _, transfer in self._started]
@@ -249,15 +256,15 @@ class Mesh:
             transfer._fail(self._failure)
 
 
-class _Link:
+class _MeshConnection:
     """One connection. Only the mesh's thread uses it."""
 
     def __init__(self, worker: str, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.worker = worker
         self.connection = connection
-        self.outgoing: deque[tuple[memoryview, Transfer]] = deque()
-        self.incoming: deque[tuple[memoryview, Transfer]] = deque()
+        self.outgoing: deque[tuple[memoryview, MeshTransfer]] = deque()
+        self.incoming: deque[tuple[memoryview, MeshTransfer]] = deque()
         self.watched: int | None = 0  # events; None: it hung up
         self._sent = self._received = 0  # messages
         self._unsent: deque[memoryview] = deque()  # of the first outgoing message

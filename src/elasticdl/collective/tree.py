@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     start: int
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RankRange:
     """The contiguous logical ranks one worker computes."""
 
     first: int
@@ -33,34 +33,34 @@ class Share:
         return self.first <= logical_rank < self.stop
 
 
-class Tree:
+class ReductionTree:
     def __init__(self, logical_ranks: int) -> None:
         self.logical_ranks = logical_ranks
 
-    def grown(self, node: Node) -> Node:
+    def grown(self, node: TreeNode) -> TreeNode:
         """The highest ancestor with the same value: climb while the right sibling has no ranks."""
         ranks = self.logical_ranks
         while node.size < ranks <= node.start + node.size and node.start % (2 * node.size) == 0:
-            node = Node(node.start, 2 * node.size)
+            node = TreeNode(node.start, 2 * node.size)
         return node
 
-    def merged(self, left: Node, right: Node) -> Node | None:
+    def merged(self, left: TreeNode, right: TreeNode) -> TreeNode | None:
         """The parent of two siblings, or None where they are none."""
         if left.size == right.size and left.start % (2 * left.size) == 0 and left.start + left.size == right.start:
-            return self.grown(Node(left.start, 2 * left.size))
+            return self.grown(TreeNode(left.start, 2 * left.size))
         return None
 
-    def nodes(self, share: Share) -> list[Node]:
+    def nodes(self, share: RankRange) -> list[TreeNode]:
         """The fewest nodes that lie wholly inside a share, in order."""
-        stack: list[Node] = []
+        stack: list[TreeNode] = []
         for rank in range(share.first, share.stop):
-            push(self, stack, self.grown(Node(rank, 1)))
+            push_node(self, stack, self.grown(TreeNode(rank, 1)))
         return stack
 
-    def finish(self, nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    def finish(self, nodes: Sequence[TreeNode]) -> list[tuple[int, int]]:
         """How to finish the tree over all workers' nodes: additions `row[i] += row[j]`, in order, ending in row 0."""
         additions: list[tuple[int, int]] = []
-        stack: list[tuple[Node, int]] = []
+        stack: list[tuple[TreeNode, int]] = []
         for row, node in enumerate(nodes):
             top, top_row = node, row
             while stack and (parent := self.merged(stack[-1][0], top)):
@@ -72,7 +72,7 @@ class Tree:
         return additions
 
 
-def push(tree: Tree, stack: list[Node], node: Node) -> int:
+def push_node(tree: ReductionTree, stack: list[TreeNode], node: TreeNode) -> int:
     """Put a node on a worker's stack; returns how many merges it caused."""
     merges = 0
     while stack and (parent := tree.merged(stack[-1], node)):
@@ -83,11 +83,11 @@ def push(tree: Tree, stack: list[Node], node: Node) -> int:
     return merges
 
 
-def shares(counts: Iterable[int]) -> list[Share]:
+def split_ranks(counts: Iterable[int]) -> list[RankRange]:
     """Contiguous shares of the given sizes."""
-    result: list[Share] = []
+    result: list[RankRange] = []
     first = 0
     for count in counts:
-        result.append(Share(first, count))
+        result.append(RankRange(first, count))
         first += count
     return result

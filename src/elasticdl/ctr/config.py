@@ -1,8 +1,8 @@
-"""ctr.yaml: data, label and model; all else has a default."""
+"""ctr.yaml: its schema, and the commented template that `elasticdl ctr init` writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Annotated, Any
@@ -11,15 +11,15 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from elasticdl.errors import SpecError
-from elasticdl.features.sql.files import expand_names
-from elasticdl.spec.part import NotNegative, Part, Positive
+from elasticdl.features.sql.input_files import expand_column_names
+from elasticdl.spec.fields import NotNegative, Positive, SpecModel
 
 LABEL_EXAMPLE = "label: {column: clicked, values: {'yes': 1, 'no': 0}}"
 
-Share = Annotated[float, Field(ge=0, le=100)]
+Percent = Annotated[float, Field(ge=0, le=100)]
 
 
-class TrainingConfig(Part):
+class TrainingConfig(SpecModel):
     """How it is trained. None: as `defaults.py` says for the model."""
 
     epochs: Positive = 10  # at most: it ends when the validation data gets no better
@@ -31,7 +31,7 @@ class TrainingConfig(Part):
     positive_weight: Annotated[float, Field(gt=0)] = 1.0  # of a row with label 1; chances are no longer calibrated then
 
 
-class CtrConfig(Part):
+class CtrConfig(SpecModel):
     """One config. Relative paths are meant from the file's directory."""
 
     data: str
@@ -43,7 +43,7 @@ class CtrConfig(Part):
     delimiter: str = ""
     validation: str | None = None  # other files or tables; None: part of `data`
     test: str | None = None
-    split: tuple[Share, Share, Share] = (80.0, 10.0, 10.0)  # percent of rows, in their order
+    split: tuple[Percent, Percent, Percent] = (80.0, 10.0, 10.0)  # percent of rows, in their order
     features: dict[str, Any] = {}  # treatments that differ from the proposed ones
     weight: str | None = None  # a column with the weight of each row
     min_count: Positive = 2  # values of fewer rows never come into a vocabulary
@@ -63,7 +63,7 @@ class CtrConfig(Part):
         if given is None or given == "":
             return ()
         words = given.split(",") if isinstance(given, str) else given
-        return expand_names([str(word).strip() for word in words])
+        return expand_column_names([str(word).strip() for word in words])
 
     @model_validator(mode="before")
     @classmethod
@@ -131,26 +131,26 @@ def _spellings(value: Any) -> list[str]:
     return [str(value)]
 
 
-def is_config(document: Mapping[str, Any]) -> bool:
+def is_ctr_config(document: Mapping[str, Any]) -> bool:
     """Whether a YAML file is one of these, and not the description of a job."""
     return "label" in document and "data" in document and not isinstance(document["data"], Mapping)
 
 
-def parse(document: Mapping[str, Any], where: str) -> CtrConfig:
+def parse_config(document: Mapping[str, Any], where: str) -> CtrConfig:
     """SpecError names the place, and the nearest key."""
     try:
         return CtrConfig.model_validate(dict(document))
     except ValidationError as exc:
-        raise SpecError(f"{where}: {_told(exc)}") from exc
+        raise SpecError(f"{where}: {_describe_errors(exc)}") from exc
 
 
-def _told(exc: ValidationError) -> str:
+def _describe_errors(exc: ValidationError) -> str:
     """All that is wrong: a line, or a line each."""
-    told = [_complaint(error) for error in exc.errors()]
+    told = [_describe_error(error) for error in exc.errors()]
     return told[0] if len(told) == 1 else f"{len(told)} things are wrong:" + "".join(f"\n  {line}" for line in told)
 
 
-def _complaint(first: ErrorDetails) -> str:
+def _describe_error(first: ErrorDetails) -> str:
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = TrainingConfig.model_fields if place.startswith("training.") else CtrConfig.model_fields
@@ -160,3 +160,64 @@ def _complaint(first: ErrorDetails) -> str:
         return f"{place}: is missing; data, label and model have no default"
     message = str(first["msg"]).removeprefix("Value error, ")
     return f"{place}: {message}" if place else message
+
+
+CONFIG_TEMPLATE = """\
+# A click-through-rate model without code. Train it:  elasticdl train {file}
+data: {data}            # files (CSV, TSV, Parquet; .gz and .xz too), or a table: postgresql://…?table=clicks
+label: {label}          # the column to predict: 0 or 1; of others: {{column: clicked, values: {{'yes': 1, 'no': 0}}}}
+model: {model:<17} # elasticdl zoo list; its parameters: {{{model}: {{columns: 16}}}}
+{columns}
+# Everything below has the value it would have anyway.
+split: [80, 10, 10]     # percent of the rows for training, validation and test, in the order they stand
+# validation: other.csv # or data of their own
+# test: tomorrow.csv
+
+# What becomes of columns. Proposals with their reasons are in {directory}/features.yaml; here is what you know better:
+# features:
+#   I1: discretize(quantiles=20)
+#   C3: hash(bins=100000)
+#   "C*": lookup(min_count=5)      # patterns and groups, too
+#   crosses: [cross(C1, C2)]
+min_count: 2            # values of fewer rows never come into a vocabulary
+keep_statistics: false  # true: though the data is another now, for a model that goes on from earlier weights
+
+training:
+  epochs: 10            # at most: it ends when the validation rows get no better
+  evaluations: 2        # an epoch
+  patience: 3           # evaluations without gain, after which it ends
+  # batch_size: 2048  # default: by the rows, 64 to 2048
+  # learning_rate: 0.001
+  seed: 0
+  positive_weight: 1.0  # of rows with label 1; other than 1, predicted chances are no longer calibrated
+# weight: importance    # a column with the weight of each row in training
+
+workers: 2              # at most, and one at least; or [3, 8]: from three to eight, as many as can be had
+ps: 1                   # parameter servers, which hold the embeddings
+# output: model         # where the model goes; default: {directory}/model
+report: true            # at the end, a page with pictures of what was learnt: {directory}/report/index.html
+# job: {{ps: {{mode: async}}}}   # any other key of a job description
+
+# What `elasticdl ctr search {file}` may choose; without it, what is worth a try for the model:
+# search:
+#   learning_rate: log(1e-4, 1e-2)
+#   columns: [8, 16, 32]
+#   dropout: uniform(0, 0.5)
+"""
+
+
+def render_template(data: str, label: str, model: str, columns: Sequence[str], file: str, directory: str) -> str:
+    import json
+
+    def scalar(text: str) -> str:
+        return text if text.isidentifier() else json.dumps(text, ensure_ascii=False)
+
+    given = f"columns: {json.dumps(list(columns), ensure_ascii=False)}   # the file has no header" if columns else ""
+    return CONFIG_TEMPLATE.format(
+        file=file,
+        data=json.dumps(data, ensure_ascii=False),
+        label=scalar(label),
+        model=model,
+        columns=given,
+        directory=directory,
+    )

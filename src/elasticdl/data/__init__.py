@@ -1,15 +1,14 @@
 """Readers of records, the order they are trained in, and the dataset a model file builds upon."""
 
 from elasticdl.data.collate import Stack, stack_arrays
-from elasticdl.data.dataset import Batch, Dataset, Metadata
-from elasticdl.data.image_folder import ImageFolder
-from elasticdl.data.interface import ColumnarSource, Indices, Progress, Record, RecordSource, Schema
-from elasticdl.data.mapped import as_source
-from elasticdl.data.mode import Mode
-from elasticdl.data.open import open_source
-from elasticdl.data.plan import Plan, plan_of
+from elasticdl.data.dataset import Batch, Dataset, Metadata, Mode
+from elasticdl.data.interface import ColumnarSource, Indices, ProgressCallback, Record, RecordSource, Schema
+from elasticdl.data.order import count_shards, iterate_shards
+from elasticdl.data.plan import TrainingPlan, make_plan
 from elasticdl.data.prefetch import Prefetcher
-from elasticdl.data.shards import shard_count, shards_of
+from elasticdl.data.readers.images import ImageFolder
+from elasticdl.data.readers.mapped import as_source
+from elasticdl.data.sources import open_source
 
 __all__ = [
     "Batch",
@@ -19,17 +18,17 @@ __all__ = [
     "Indices",
     "Metadata",
     "Mode",
-    "Plan",
     "Prefetcher",
-    "Progress",
+    "ProgressCallback",
     "Record",
     "RecordSource",
     "Schema",
     "Stack",
+    "TrainingPlan",
     "as_source",
+    "count_shards",
+    "iterate_shards",
+    "make_plan",
     "open_source",
-    "plan_of",
-    "shard_count",
-    "shards_of",
     "stack_arrays",
 ]

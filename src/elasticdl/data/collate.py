@@ -19,12 +19,16 @@ def collate(items: Sequence[Any], stack: Stack, where: str = "the item") -> Any:
     if isinstance(first, dict):
         for item in items:
             if not isinstance(item, dict) or item.keys() != first.keys():
-                raise DataError(f"{where} has the keys {_keys(first)} in one record and {_keys(item)} in another")
+                raise DataError(
+                    f"{where} has the keys {_describe_keys(first)} in one record and {_describe_keys(item)} in another"
+                )
         return {key: collate([item[key] for item in items], stack, f"{where}[{key!r}]") for key in first}
     if isinstance(first, tuple):
         for item in items:
             if not isinstance(item, tuple) or len(item) != len(first):
-                raise DataError(f"{where} is a tuple of {len(first)} in one record and {_keys(item)} in another")
+                raise DataError(
+                    f"{where} is a tuple of {len(first)} in one record and {_describe_keys(item)} in another"
+                )
         return tuple(
             collate([item[place] for item in items], stack, f"{where}[{place}]") for place in range(len(first))
         )
@@ -44,7 +48,7 @@ def stack_arrays(values: list[Any]) -> Any:
     numpy values keep their type. Python floats become float32, as models want them, ints int64, bools bool.
     """
     if isinstance(values[0], str | bytes) or values[0] is None:
-        return objects(values)
+        return object_array(values)
     if isinstance(values[0], np.ndarray | np.generic):
         return np.stack(values)
     array = np.array(values)  # of unequal lists: ValueError
@@ -55,23 +59,23 @@ def stack_arrays(values: list[Any]) -> Any:
     return array
 
 
-def objects(values: Sequence[Any]) -> Any:
+def object_array(values: Sequence[Any]) -> Any:
     """A one-dimensional array of the values themselves."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
 
 
-def columns_of(records: list[dict[str, Any]]) -> dict[str, Any]:
+def columns_from_records(records: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch of dict records as a dict from column to array.
 
     Numbers of one type become an array of it (Python floats here stay float64, as they were stored), lists of
     numbers of equal length an array of rows; all else, text included, an array of objects.
     """
-    return {column: _column([record[column] for record in records]) for column in records[0]}
+    return {column: _column_array([record[column] for record in records]) for column in records[0]}
 
 
-def _column(values: list[Any]) -> Any:
+def _column_array(values: list[Any]) -> Any:
     kinds = {type(value) for value in values}
     if kinds <= {int, float} or (len(kinds) == 1 and kinds <= {bool}):
         array = np.array(values)
@@ -79,17 +83,17 @@ def _column(values: list[Any]) -> Any:
         try:
             array = np.array(values)
         except ValueError:
-            return objects(values)
+            return object_array(values)
     else:
-        return objects(values)
-    return array if array.dtype.kind in "biuf" else objects(values)
+        return object_array(values)
+    return array if array.dtype.kind in "biuf" else object_array(values)
 
 
-def leading(batch: Any, where: str) -> int:
+def count_records(batch: Any, where: str) -> int:
     """How many records a batch is of; DataError where its parts do not agree."""
     if isinstance(batch, dict | tuple):
         parts = batch.items() if isinstance(batch, dict) else enumerate(batch)
-        sizes = {key: leading(part, f"{where}[{key!r}]") for key, part in parts}
+        sizes = {key: count_records(part, f"{where}[{key!r}]") for key, part in parts}
         if len(set(sizes.values())) != 1:
             raise DataError(f"{where}: its parts are of different numbers of records: {sizes}")
         return next(iter(sizes.values()))
@@ -105,5 +109,5 @@ def _is_python_float(value: Any) -> bool:
     return type(value) in (float, int)
 
 
-def _keys(item: Any) -> str:
+def _describe_keys(item: Any) -> str:
     return str(sorted(map(str, item))) if isinstance(item, dict) else type(item).__name__

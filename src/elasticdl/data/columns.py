@@ -1,4 +1,4 @@
-"""A batch as columns: what `map_columns` is given. Arrow holds them; no record becomes a Python object on the way."""
+"""Batches as Arrow columns: the input of `map_columns`. Imports pyarrow, so import it only where columns are read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
-from elasticdl.data.header import listed
+from elasticdl.data.column_names import format_names
 from elasticdl.data.interface import ColumnarSource, Indices, Record, RecordSource, Schema
+from elasticdl.data.readers.lines import BOM
 from elasticdl.errors import BadRecord, DataError, ModelError
 
 
-def schema_of(given: Mapping[str, Any], columns: Sequence[str]) -> Schema:
+def parse_schema(given: Mapping[str, Any], columns: Sequence[str]) -> Schema:
     """The types asked for, from Arrow types or their names ("float32"). ModelError names what is none."""
     found = {}
     for name, kind in given.items():
         if columns and name not in columns:
             near = get_close_matches(name, columns, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "correct the schema or data.columns"
-            raise ModelError(f"dataset.map_columns: schema: no column {name!r} among {listed(columns)}; {hint}")
+            raise ModelError(f"dataset.map_columns: schema: no column {name!r} among {format_names(columns)}; {hint}")
         try:
             found[name] = pa.type_for_alias(kind) if isinstance(kind, str) else kind
         except ValueError as exc:
@@ -35,15 +37,15 @@ def schema_of(given: Mapping[str, Any], columns: Sequence[str]) -> Schema:
     return found
 
 
-def read(source: RecordSource, indices: Indices, schema: Schema) -> Any:
+def read_columns(source: RecordSource, indices: Indices, schema: Schema) -> Any:
     """The records of these numbers as a RecordBatch; from single records where the source has no columns of its own."""
     if isinstance(source, ColumnarSource):
         return source.read_columns(indices, schema)
-    batch = from_records(source.read(indices), source.name)
-    return cast(source, batch, indices, schema)
+    batch = batch_from_records(source.read(indices), source.name)
+    return cast_columns(source, batch, indices, schema)
 
 
-def from_records(records: list[Record], name: str) -> Any:
+def batch_from_records(records: list[Record], name: str) -> Any:
     """Dicts of the same keys as a RecordBatch."""
     if records and not isinstance(records[0], dict):
         raise DataError(
@@ -60,7 +62,7 @@ def from_records(records: list[Record], name: str) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def cast(source: RecordSource, batch: Any, indices: Indices, schema: Schema) -> Any:
+def cast_columns(source: RecordSource, batch: Any, indices: Indices, schema: Schema) -> Any:
     """`batch`, the records `indices` of `source`, with the types asked for; a value that has none is named."""
     arrays = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
@@ -68,12 +70,12 @@ def cast(source: RecordSource, batch: Any, indices: Indices, schema: Schema) -> 
         try:
             arrays.append(array if array.type == kind else pc.cast(array, kind))
         except (pa.ArrowException, NotImplementedError) as exc:
-            refuse_value(source, name, array, indices, kind)
+            check_values(source, name, array, indices, kind)
             raise DataError(f"{source.name}: column {name!r} cannot be read as {kind}: {exc}") from exc
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def refuse_value(source: RecordSource, name: str, array: Any, indices: Indices, kind: Any) -> None:
+def check_values(source: RecordSource, name: str, array: Any, indices: Indices, kind: Any) -> None:
     """DataError for the first value that is no `kind`; nothing where each of them is one."""
     for number, value in zip(indices.tolist(), array, strict=True):
         try:
@@ -85,7 +87,7 @@ def refuse_value(source: RecordSource, name: str, array: Any, indices: Indices, 
             ) from exc
 
 
-def gather(tables: Sequence[Any], owners: Indices, rows: Indices) -> Any:
+def gather_rows(tables: Sequence[Any], owners: Indices, rows: Indices) -> Any:
     """Row i of what comes is row rows[i] of tables[owners[i]]. Taken at once: a batch has rows of many tables."""
     starts = np.cumsum([0, *(table.num_rows for table in tables)])
     try:
@@ -94,12 +96,44 @@ def gather(tables: Sequence[Any], owners: Indices, rows: Indices) -> Any:
         raise DataError(
             f"the columns of the files are of different types: {exc}; give their types in a schema"
         ) from exc
-    return one_batch(table.take(pa.array(starts[owners] + rows)))
+    return to_single_batch(table.take(pa.array(starts[owners] + rows)))
 
 
-def one_batch(table: Any) -> Any:
+def to_single_batch(table: Any) -> Any:
     """A table of any number of chunks as one RecordBatch."""
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise DataError("a batch of more than 2 GiB of text in one column: make minibatch_size smaller")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def parse_csv(
+    data: bytes, delimiter: str, fields: int, places: Sequence[int], names: Sequence[str], schema: Schema
+) -> Any:
+    """The fields at `places` of lines of `fields` fields, as columns of these names. ArrowInvalid where there are none.
+
+    Each line must end with a newline. Agrees with Python's csv module in what a field is.
+    """
+    kinds = [schema.get(name, pa.string()) for name in names]
+    if not data:
+        empty = [pa.array([], type=kind) for kind in kinds]
+        return pa.RecordBatch.from_arrays(empty, names=list(names))
+    if data.startswith(BOM):
+        data = BOM + data  # Arrow takes one away, and this one is part of a value
+    chosen = [str(place) for place in places]
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        # One block, so that each column is one piece.
+        csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=[str(n) for n in range(fields)]),
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
+        csv.ConvertOptions(
+            include_columns=chosen,
+            column_types=dict(zip(chosen, kinds, strict=True)),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
+    batches = table.to_batches()
+    columns = batches[0].columns if batches else [pa.array([], type=kind) for kind in kinds]  # Arrow skips empty lines
+    return pa.RecordBatch.from_arrays(columns, names=list(names))

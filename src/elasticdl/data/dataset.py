@@ -1,23 +1,27 @@
-"""The dataset a person's `dataset_fn(dataset, mode, metadata)` builds upon: records, and what is done to them.
-
-Nothing runs until a batch is wanted. `shuffle` only asks for shuffling: whole epochs are shuffled by the plan,
-before any function runs, so its place among the others does not matter (a permutation commutes with map and filter).
-"""
+"""The dataset that a user's `dataset_fn(dataset, mode, metadata)` builds upon: records, and the functions applied to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
 
-from elasticdl.data.collate import Stack, collate, columns_of, leading, stack_arrays
-from elasticdl.data.header import listed
+from elasticdl.data.bad_records import BadRecords
+from elasticdl.data.collate import Stack, collate, columns_from_records, count_records, stack_arrays
+from elasticdl.data.column_names import format_names
 from elasticdl.data.interface import Indices, Record, RecordSource, Schema
-from elasticdl.data.mode import Mode
-from elasticdl.data.skipping import BadRecords
 from elasticdl.errors import BadRecord, ElasticDLError, ModelError
+
+
+class Mode(StrEnum):
+    """Given to dataset_fn, which may read labels in TRAINING and EVALUATION only."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    PREDICTION = "prediction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class Dataset:
         """
         from elasticdl.data import columns  # Arrow takes a fifth of a second to import
 
-        stage = Stage("map_columns", function, columns.schema_of(schema or {}, self.source.columns))
+        stage = Stage("map_columns", function, columns.parse_schema(schema or {}, self.source.columns))
         if self.stages:
             raise ModelError(
                 f"dataset: {stage} follows {self.stages[-1]}, after which there are no columns any more; "
@@ -138,7 +142,7 @@ class Dataset:
             return self.source.read(indices)
         from elasticdl.data import columns
 
-        return columns.read(self.source, indices, self.stages[0].schema)
+        return columns.read_columns(self.source, indices, self.stages[0].schema)
 
     def items(self, indices: Indices) -> list[Any]:
         """What the stages for single records make of the records of these numbers."""
@@ -175,7 +179,7 @@ class Dataset:
             return None
         late = [stage for stage in self.stages if stage.is_late]
         if late:
-            given = columns_of(items) if isinstance(items[0], dict) else items
+            given = columns_from_records(items) if isinstance(items[0], dict) else items
             return self._split(self._run_late(late, given, indices), late[-1])
         if isinstance(items[0], tuple) and len(items[0]) == 2:
             features, labels = collate(items, self.stack, "what dataset_fn gives")
@@ -183,7 +187,7 @@ class Dataset:
         if self.mode == Mode.PREDICTION:
             return Batch(collate(items, self.stack, "what dataset_fn gives"), None, len(items))
         raise ModelError(
-            f"dataset_fn: expected each record to become (features, labels), got {_described(items[0])}; "
+            f"dataset_fn: expected each record to become (features, labels), got {_describe_value(items[0])}; "
             f"end with dataset.map(lambda record: (features, labels))"
         )
 
@@ -208,7 +212,7 @@ class Dataset:
                     raise
                 except Exception as exc:
                     where = f"{self.source.place(number)}: {stage} of dataset_fn failed"
-                    raise BadRecord(f"{where}: {type(exc).__name__}: {exc}{_known(exc, item)}") from exc
+                    raise BadRecord(f"{where}: {type(exc).__name__}: {exc}{_missing_column_hint(exc, item)}") from exc
                 if not kept:
                     break
                 item = result if stage.kind == "map" else item
@@ -228,28 +232,32 @@ class Dataset:
             except Exception as exc:
                 where = f"{self.source.place(int(indices[0]))} and {len(indices) - 1} more records"
                 raise BadRecord(
-                    f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}{_known(exc, batch)}"
+                    f"{where}: {stage} of dataset_fn failed: {type(exc).__name__}: {exc}{_missing_column_hint(exc, batch)}"
                 ) from exc
         return batch
 
     def _split(self, batch: Any, stage: Stage) -> Batch | None:
         where = f"what {stage} of dataset_fn gives"
         if isinstance(batch, tuple) and len(batch) == 2:
-            size = leading(batch, where)
+            size = count_records(batch, where)
             return Batch(batch[0], batch[1], size) if size else None
         if self.mode == Mode.PREDICTION:
-            size = leading(batch, where)
+            size = count_records(batch, where)
             return Batch(batch, None, size) if size else None
-        raise ModelError(f"{where}: expected (features, labels), got {_described(batch)}")
+        raise ModelError(f"{where}: expected (features, labels), got {_describe_value(batch)}")
 
 
-def _known(exc: Exception, item: Any) -> str:
+def _missing_column_hint(exc: Exception, item: Any) -> str:
     """For a column that is not there, those that are."""
     if not isinstance(exc, KeyError):
         return ""
     names = list(item) if isinstance(item, dict) else getattr(getattr(item, "schema", None), "names", [])
-    return f"; the record has {listed([str(name) for name in names])}: correct dataset_fn or the data" if names else ""
+    return (
+        f"; the record has {format_names([str(name) for name in names])}: correct dataset_fn or the data"
+        if names
+        else ""
+    )
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

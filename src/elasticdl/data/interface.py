@@ -14,7 +14,7 @@ Record: TypeAlias = Any
 Indices: TypeAlias = NDArray[np.int64]
 """Numbers of records, 0 … len(source) - 1."""
 
-Progress: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Called with bytes looked at so far and bytes in all while a source is opened."""
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -71,7 +71,7 @@ class ColumnarSource(RecordSource, Protocol):
         """
 
 
-def checked(indices: Indices, records: int, name: str) -> Indices:
+def check_indices(indices: Indices, records: int, name: str) -> Indices:
     """`indices` as int64; IndexError where one is outside 0 … records - 1."""
     indices = np.asarray(indices, dtype=np.int64)
     if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= records):

@@ -18,7 +18,7 @@ from elasticdl.spec import DataSpec, PlanSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """Steps are counted from 0 over all epochs. A batch never crosses the end of an epoch: the last may be short."""
 
     records: int
@@ -110,10 +110,12 @@ class Plan:
         return rank * each + min(rank, rest)
 
 
-def plan_of(records: int, spec: PlanSpec, data: DataSpec, shuffle: bool = False, window_records: int = 0) -> Plan:
+def make_plan(
+    records: int, spec: PlanSpec, data: DataSpec, shuffle: bool = False, window_records: int = 0
+) -> TrainingPlan:
     """The plan of a job. `shuffle` and `window_records` (0: the default) are what dataset_fn asked for."""
     window_shards = -(-window_records // data.shard_records) if window_records else WINDOW_SHARDS
-    return Plan(
+    return TrainingPlan(
         records=records,
         global_batch=spec.global_batch_size or spec.minibatch_size,
         logical_ranks=spec.logical_ranks or 1,
@@ -133,7 +135,7 @@ _BLOCK_RECORDS = 4096
 _order = lru_cache(maxsize=8)(EpochOrder)
 
 
-def _batch(plan: Plan, step: int) -> Indices:
+def _batch(plan: TrainingPlan, step: int) -> Indices:
     epoch, step_of_epoch = divmod(step, plan.steps_per_epoch)
     steps = max(1, _BLOCK_RECORDS // plan.global_batch)
     block = _block(plan, epoch, step_of_epoch // steps, steps)
@@ -142,7 +144,7 @@ def _batch(plan: Plan, step: int) -> Indices:
 
 
 @lru_cache(maxsize=4)
-def _block(plan: Plan, epoch: int, number: int, steps: int) -> Indices:
+def _block(plan: TrainingPlan, epoch: int, number: int, steps: int) -> Indices:
     """The records of several steps at once: the order costs as much for a handful of them as for one."""
     order = _order(plan.records, plan.seed, epoch, plan.shuffle, plan.shard_records, plan.window_shards)
     size = steps * plan.global_batch

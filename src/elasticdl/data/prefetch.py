@@ -20,7 +20,7 @@ from elasticdl.vital import VitalThread
 
 
 @dataclass(slots=True)
-class _Wish:
+class _PendingRead:
     """An index array that was announced, and what became of it."""
 
     indices: Indices
@@ -44,7 +44,7 @@ class Prefetcher:
     def __init__(self, source: Reader, depth: int = 4) -> None:
         self._source = source
         self._depth = depth
-        self._wishes: dict[Hashable, _Wish] = {}
+        self._wishes: dict[Hashable, _PendingRead] = {}
         self._changed = threading.Condition()
         self._is_closed = False
         self._thread = VitalThread(self._read_ahead, name="elasticdl-prefetch")
@@ -66,7 +66,7 @@ class Prefetcher:
             for key, indices in upcoming:
                 known = before.get(key)
                 same = known is not None and np.array_equal(known.indices, indices)
-                self._wishes[key] = known if known is not None and same else _Wish(indices)
+                self._wishes[key] = known if known is not None and same else _PendingRead(indices)
             self._changed.notify_all()
 
     def take(self, key: Hashable, indices: Indices) -> Any:
@@ -76,7 +76,7 @@ class Prefetcher:
             if wish is not None and not np.array_equal(wish.indices, indices):
                 wish = None
             if wish is not None and wish.is_running:
-                with watchdog.reading():
+                with watchdog.reading_records():
                     while wish.is_running and not self._is_closed:
                         self._changed.wait()
             self._changed.notify_all()
@@ -84,7 +84,7 @@ class Prefetcher:
             raise wish.error
         if wish is not None and wish.records is not None:
             return wish.records
-        with watchdog.reading():
+        with watchdog.reading_records():
             return self._source.read(indices)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Prefetcher:
                 wish.records, wish.error, wish.is_running = records, error, False
                 self._changed.notify_all()
 
-    def _next(self) -> _Wish | None:
+    def _next(self) -> _PendingRead | None:
         """The first wish within the depth that is not read yet, as soon as there is one; None at the end."""
         with self._changed:
             while not self._is_closed:

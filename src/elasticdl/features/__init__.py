@@ -1,7 +1,5 @@
-"""Columns to features: statistics, transformations, treatments, and the front that binds them."""
+"""Columns to features: statistics, transforms, and the preprocessor that applies them."""
 
-from elasticdl.features.current import use
-from elasticdl.features.ragged import Ragged, Sparse
 from elasticdl.features.transforms import (
     Clip,
     ConcatenateWithOffset,
@@ -20,8 +18,10 @@ from elasticdl.features.transforms import (
     ToNumber,
     ToRagged,
     ToSparse,
-    Transformation,
+    Transform,
 )
+from elasticdl.features.transforms.array_columns import Ragged, Sparse
+from elasticdl.features.transforms.current_statistics import use_statistics
 
 __all__ = [
     "Clip",
@@ -43,6 +43,6 @@ __all__ = [
     "ToNumber",
     "ToRagged",
     "ToSparse",
-    "Transformation",
-    "use",
+    "Transform",
+    "use_statistics",
 ]

@@ -1,4 +1,4 @@
-"""Whether a data set is still like the one that a model's statistics are of. Pure."""
+"""Compares a data set with the statistics a model was trained on. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 
-_LEAST_SHARE = 1e-4
+_MIN_SHARE = 1e-4
 _BINS = 10
 _TOP = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class DriftThresholds:
     """What is still alike. Each is about shares of rows, but for `index`."""
 
     missing: float = 0.1  # change of the share of missing values
@@ -26,7 +26,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DriftFinding:
     """One thing that is other than before. A grave one makes what a model computes wrong or useless."""
 
     column: str
@@ -37,17 +37,19 @@ class Finding:
         return f"{self.column}: {self.what}"
 
 
-def compare(before: Statistics, now: Statistics, thresholds: Thresholds | None = None) -> list[Finding]:
+def find_drift(before: Statistics, now: Statistics, thresholds: DriftThresholds | None = None) -> list[DriftFinding]:
     """What has drifted, in the order of the columns. A few rows say little: noise of that size is not reported."""
-    limits = thresholds or Thresholds()
-    found: list[Finding] = []
+    limits = thresholds or DriftThresholds()
+    found: list[DriftFinding] = []
     for name, column in before.columns.items():
         if name not in now.columns:
-            found.append(Finding(name, "the column is not there", is_grave=name != before.label))
+            found.append(DriftFinding(name, "the column is not there", is_grave=name != before.label))
             continue
-        found += [Finding(name, what) for what in _differences(column, now.columns[name], before, now, limits, name)]
+        found += [
+            DriftFinding(name, what) for what in _differences(column, now.columns[name], before, now, limits, name)
+        ]
     found += [
-        Finding(name, "a new column, without a treatment", is_grave=False)
+        DriftFinding(name, "a new column, without a treatment", is_grave=False)
         for name in now.columns
         if name not in before.columns
     ]
@@ -55,7 +57,12 @@ def compare(before: Statistics, now: Statistics, thresholds: Thresholds | None =
 
 
 def _differences(
-    before: ColumnStatistics, now: ColumnStatistics, old: Statistics, new: Statistics, limits: Thresholds, name: str
+    before: ColumnStatistics,
+    now: ColumnStatistics,
+    old: Statistics,
+    new: Statistics,
+    limits: DriftThresholds,
+    name: str,
 ) -> Iterator[str]:
     was, present = old.rows - before.missing, new.rows - now.missing
     missing, gone = before.missing / old.rows, now.missing / new.rows
@@ -73,17 +80,17 @@ def _differences(
             yield f"the label is 1 in {now.mean:.2%}, before {before.mean:.2%}"
         return
     if before.quantiles and now.quantiles:
-        yield from _shifted(before, now, was, present, limits)
-    if before.values and before.kind is Kind.TEXT:
-        yield from _unknown(before, now, was, present, limits)
+        yield from _distribution_drift(before, now, was, present, limits)
+    if before.values and before.kind is ColumnKind.TEXT:
+        yield from _vocabulary_drift(before, now, was, present, limits)
 
 
-def _shifted(
-    before: ColumnStatistics, now: ColumnStatistics, was: int, present: int, limits: Thresholds
+def _distribution_drift(
+    before: ColumnStatistics, now: ColumnStatistics, was: int, present: int, limits: DriftThresholds
 ) -> Iterator[str]:
     last = len(before.quantiles) - 1
     edges = sorted({before.quantiles[round(step * last / _BINS)] for step in range(1, _BINS)})
-    index = stability_index(shares(before.quantiles, edges), shares(now.quantiles, edges), min(was, present))
+    index = stability_index(bin_shares(before.quantiles, edges), bin_shares(now.quantiles, edges), min(was, present))
     if index > limits.index + index_noise(len(edges) + 1, was, present):
         middle = len(now.quantiles) // 2
         yield (
@@ -97,8 +104,8 @@ def _shifted(
         yield f"{outside:.0%} are outside {low:g} … {high:g}, the range before"
 
 
-def _unknown(
-    before: ColumnStatistics, now: ColumnStatistics, was: int, present: int, limits: Thresholds
+def _vocabulary_drift(
+    before: ColumnStatistics, now: ColumnStatistics, was: int, present: int, limits: DriftThresholds
 ) -> Iterator[str]:
     counts = dict(zip(now.values, now.counts, strict=True))
     # A sequence has several values in a row.
@@ -116,7 +123,7 @@ def _unknown(
         yield f"other frequencies of its values (stability index {index:.2f}, limit {limits.index:g})"
 
 
-def shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:
+def bin_shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:
     """Of values up to the first edge, between edges, and above the last, from quantiles at equal steps."""
     ordered = sorted(quantiles)
     upto = [bisect_right(ordered, edge) / len(ordered) for edge in edges]
@@ -125,7 +132,7 @@ def shares(quantiles: Sequence[float], edges: Sequence[float]) -> list[float]:
 
 def stability_index(before: Sequence[float], now: Sequence[float], rows: int) -> float:
     """Sum of (q - p) ln(q / p). A share of nothing counts as half a row."""
-    least = max(_LEAST_SHARE, 0.5 / rows)
+    least = max(_MIN_SHARE, 0.5 / rows)
     floored = [(max(p, least), max(q, least)) for p, q in zip(before, now, strict=True)]
     return sum((q - p) * log(q / p) for p, q in floored)
 

@@ -1,4 +1,4 @@
-"""What comes out of a front, and so what a model takes."""
+"""The layout of a preprocessor's output, which is what a model takes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pydantic import BaseModel, ConfigDict
 FIELD_BITS = 48
 """An id is the number of its field above these bits, and the value below them."""
 
-MISSING, UNKNOWN, FIRST = 0, 1, 2
+MISSING_ID, UNKNOWN_ID, FIRST_ID = 0, 1, 2
 """Values of a field: one that is missing, one out of the vocabulary, and the first of the treatment's own."""
 
-PADDING = -1
+PADDING_ID = -1
 """Fills sequences up to the longest of a batch."""
 
 
-class Field(BaseModel):
+class IdField(BaseModel):
     """A column of ids. Values are 0 … size - 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -24,12 +24,12 @@ class Field(BaseModel):
     group: str = ""  # e.g. "user": models may treat fields of a group alike
 
 
-class Layout(BaseModel):
+class FeatureLayout(BaseModel):
     """`ids` int64 [rows, fields]; `numbers` float32 [rows, numbers]; a sequence's name: int64 [rows, longest]."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fields: tuple[Field, ...] = ()
+    fields: tuple[IdField, ...] = ()
     numbers: tuple[str, ...] = ()
     # Sequences share ids with the field of the same place in `targets`: name to the field's name, "" for none.
     sequences: dict[str, str] = {}

@@ -9,14 +9,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from elasticdl import replacement
+from elasticdl import atomic
 from elasticdl.errors import DataError
-from elasticdl.features.values import Texts, Wholes
+from elasticdl.features.vocabulary import CountsField, StringsField
 
 VERSION: Literal[1] = 1
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """Of a column's values."""
 
     NUMBER = "number"
@@ -31,7 +31,7 @@ class _Frozen(BaseModel):
 class ColumnStatistics(_Frozen):
     """Of one column. A text column has a vocabulary, a number has a range and quantiles, either may have both."""
 
-    kind: Kind
+    kind: ColumnKind
     missing: int
     distinct: int
     is_distinct_exact: bool = True
@@ -41,8 +41,8 @@ class ColumnStatistics(_Frozen):
     mean: float | None = None
     deviation: float | None = None
     quantiles: tuple[float, ...] = ()  # at equal steps from the least to the greatest
-    values: Texts = ()  # the vocabulary: most frequent first, ties by value
-    counts: Wholes = ()  # how often each of `values` is there
+    values: StringsField = ()  # the vocabulary: most frequent first, ties by value
+    counts: CountsField = ()  # how often each of `values` is there
     least_count: int = 1  # values that are rarer are not in the vocabulary
     is_cut: bool = False  # the vocabulary had more values than were allowed
     separator: str = ""  # text with this inside is a sequence; `values` and `distinct` are of what stands between
@@ -69,7 +69,7 @@ class Statistics(_Frozen):
 
     def save(self, path: Path) -> None:
         # A column at a time: a copy of all vocabularies is large.
-        with replacement.of(path) as file:
+        with atomic.open_file(path) as file:
             file.write((self.model_dump_json(exclude={"columns"})[:-1] + ',"columns":{').encode())
             for place, (name, column) in enumerate(self.columns.items()):
                 file.write((("," if place else "") + json.dumps(name, ensure_ascii=False) + ":").encode())

@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.torch.epochs import EpochLoader, LoopState
-from elasticdl.torch.join import Job, current_worker, join
-from elasticdl.worker.step import Step
+from elasticdl.torch.join import JoinedJob, current_worker, join
+from elasticdl.worker.training.step import Step
 
 
 def set_main_process(is_main: bool) -> None:
@@ -77,7 +77,7 @@ class ElasticAccelerator(Accelerator):
         set_main_process(current_worker() == "worker-0")
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JoinedJob:
         """The job of this training. Waits for the first round where it has not begun."""
         return self._loader.epochs.job
 
@@ -118,7 +118,7 @@ class ElasticAccelerator(Accelerator):
         super().register_for_checkpointing(*objects)
         self._custom += objects
 
-    def join(self, data: DataLoader[Any], state: LoopState) -> Job:
+    def join(self, data: DataLoader[Any], state: LoopState) -> JoinedJob:
         models = [item for item in self._trained if isinstance(item, nn.Module)]
         optimizers = [item for item in self._trained if isinstance(item, torch.optim.Optimizer)]
         schedulers = [item for item in self._trained if isinstance(item, LRScheduler)]
@@ -179,7 +179,7 @@ class TrainingLoader:
     @property
     def epochs(self) -> EpochLoader:
         if self._joined is None:
-            state = LoopState(dict, _ignore)  # the loop has no state of its own
+            state = LoopState(dict, _ignore_state)  # the loop has no state of its own
             job = self._accelerator.join(self._data, state)
             self._joined = EpochLoader(job, state, self._place)
             set_main_process(job.is_first)  # joins: from here on this worker holds the state of the others
@@ -236,11 +236,11 @@ class TrainingLoader:
         set_main_process(self.epochs.job.is_first)
 
 
-def _ignore(state: Mapping[str, Any]) -> None:
+def _ignore_state(state: Mapping[str, Any]) -> None:
     pass
 
 
-def _check_last_batch(job: Job) -> None:
+def _check_last_batch(job: JoinedJob) -> None:
     """Raise SpecError where a worker would have no batch in the last step of an epoch: its loop would not update."""
     plan = job.plan
     last = plan.records % plan.global_batch

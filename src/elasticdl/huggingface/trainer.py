@@ -20,8 +20,8 @@ from transformers.trainer_callback import ExportableState
 from elasticdl.errors import SpecError
 from elasticdl.huggingface.accelerator import set_main_process
 from elasticdl.torch.epochs import EpochLoader, LoopState
-from elasticdl.torch.join import Job, current_worker, join
-from elasticdl.worker.step import Step
+from elasticdl.torch.join import JoinedJob, current_worker, join
+from elasticdl.worker.training.step import Step
 
 _SHARED = ("best_metric", "best_global_step", "trial_name", "num_input_tokens_seen")
 _CLOCKS = ("_runtime", "_per_second", "_time")  # ends of the names of metrics that differ between workers
@@ -57,10 +57,10 @@ class ElasticTrainer(Trainer):
         self._restored: Mapping[str, Any] = {}
         set_main_process(current_worker() == "worker-0")
         super().__init__(model, arguments, *positional, **kwargs)
-        self.callback_handler.callbacks.insert(0, _Position(self))
+        self.callback_handler.callbacks.insert(0, _CounterCallback(self))
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JoinedJob:
         """The job of this training, from the beginning of `train` on."""
         if self._steps is None:
             raise SpecError("ElasticTrainer.job: the training has not begun; it begins in train()")
@@ -252,7 +252,7 @@ class _StepLoader:
         return self._trainer.iterate_steps()
 
 
-class _Position(TrainerCallback):
+class _CounterCallback(TrainerCallback):
     """Runs before all other callbacks: keeps the counters of the Trainer at the step of the job."""
 
     def __init__(self, trainer: ElasticTrainer) -> None:

@@ -11,57 +11,62 @@ from pathlib import Path
 
 from elasticdl.errors import SpecError
 from elasticdl.image import plan, wheel
-from elasticdl.image.engine import Engine
-from elasticdl.image.following import follow
-from elasticdl.image.survey import IGNORE_FILES, Survey
+from elasticdl.image.engine import ContainerEngine, run_streaming
+from elasticdl.image.model_directory import IGNORE_FILES, ModelDirectory
 
-Show = Callable[[str], None]
+ShowLine = Callable[[str], None]
 
 
 @contextmanager
-def workspace() -> Iterator[Path]:
+def temporary_workspace() -> Iterator[Path]:
     """A directory for what an engine reads; gone afterwards, however that comes."""
     with tempfile.TemporaryDirectory(prefix="elasticdl-image-") as place:
         yield Path(place)
 
 
-def build_shipped(engine: Engine, image: plan.Shipped, passed: Sequence[str], show: Show) -> None:
+def build_runtime_image(
+    engine: ContainerEngine, image: plan.RuntimeImage, passed: Sequence[str], show: ShowLine
+) -> None:
     """Build the image of the ElasticDL that runs."""
-    with workspace() as place:
-        context = write_context(place / "context")
-        wheel.make(context, show)
-        follow(shipped_command(engine, image, context, passed), show)
+    with temporary_workspace() as place:
+        context = write_build_context(place / "context")
+        wheel.make_wheel(context, show)
+        run_streaming(runtime_image_command(engine, image, context, passed), show)
 
 
-def write_context(context: Path) -> Path:
+def write_build_context(context: Path) -> Path:
     """Copy the recipe, all but the wheel, to the new directory `context`."""
     with resources.as_file(resources.files("elasticdl.image") / "recipe") as recipe:
         shutil.copytree(recipe, context, ignore=shutil.ignore_patterns("__pycache__"))
     return context
 
 
-def shipped_command(engine: Engine, image: plan.Shipped, context: Path, passed: Sequence[str]) -> list[str]:
+def runtime_image_command(
+    engine: ContainerEngine, image: plan.RuntimeImage, context: Path, passed: Sequence[str]
+) -> list[str]:
     dockerfile = context / "Dockerfile"
     return engine.build(image.name, dockerfile=dockerfile, context=context, arguments=image.arguments, passed=passed)
 
 
-def build_model(
-    engine: Engine,
+def build_model_image(
+    engine: ContainerEngine,
     image: str,
     directory: Path,
     content: str,
     arguments: Mapping[str, str],
     passed: Sequence[str],
-    show: Show,
+    show: ShowLine,
 ) -> None:
     """Build the image of a model directory from the Dockerfile `content`, which is never written into it."""
-    with workspace() as place:
+    with temporary_workspace() as place:
         dockerfile = place / "Dockerfile"
         dockerfile.write_text(content, encoding="utf-8")
-        follow(engine.build(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed), show)
+        run_streaming(
+            engine.build(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed), show
+        )
 
 
-def write_ignore_file(directory: Path, found: Survey) -> str:
+def write_ignore_file(directory: Path, found: ModelDirectory) -> str:
     """Write .dockerignore where there is none; returns what was written, for a person, or nothing."""
     if found.has_ignore_file:
         return ""

@@ -18,22 +18,22 @@ from typing import Any
 
 from elasticdl.errors import SpecError
 
-UNPINNED = "UNPINNED_BASE"  # a build argument: yes, where the base lies on this machine only
-FILE = "bases.txt"
+UNPINNED_ARGUMENT = "UNPINNED_BASE"  # a build argument: yes, where the base lies on this machine only
+BASES_FILE = "bases.txt"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 TIMEOUT_S = 20.0
 _PINNED = re.compile(r".+@sha256:[0-9a-f]{64}")
 _HUB = "registry-1.docker.io"
-_KINDS = (
+_MANIFEST_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-Digest = Callable[[str], str]
+FetchDigest = Callable[[str], str]
 
 
-def default(python: str = f"{sys.version_info.major}.{sys.version_info.minor}") -> str:
+def default_base(python: str = f"{sys.version_info.major}.{sys.version_info.minor}") -> str:
     """The base for a Python: the native core in the wheel is for this one and no other."""
     return f"python:{python}-slim-bookworm"
 
@@ -42,66 +42,66 @@ def is_pinned(image: str) -> bool:
     return _PINNED.fullmatch(image) is not None
 
 
-def recorded(text: str | None = None) -> dict[str, str]:
+def recorded_bases(text: str | None = None) -> dict[str, str]:
     """By tag: the same with its digest, as recipe/bases.txt has it."""
     if text is None:
-        text = (resources.files("elasticdl.image") / "recipe" / FILE).read_text(encoding="utf-8")
+        text = (resources.files("elasticdl.image") / "recipe" / BASES_FILE).read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     for line in lines:
         if not is_pinned(line):
-            raise SpecError(f"{FILE}: expected NAME:TAG@sha256:…, received {line!r}; run: make base")
+            raise SpecError(f"{BASES_FILE}: expected NAME:TAG@sha256:…, received {line!r}; run: make base")
     return {line.partition("@")[0]: line for line in lines}
 
 
-def pin(arguments: Mapping[str, str], ask: Digest | None = None) -> dict[str, str]:
+def pin_base(arguments: Mapping[str, str], ask: FetchDigest | None = None) -> dict[str, str]:
     """The build arguments with a BASE by digest. `ask` gives the digest of a tag; raises SpecError where none is known.
 
     A base without a digest is taken only where it is said that it may be: UNPINNED_BASE=yes.
     """
     base = arguments["BASE"]
-    others = {key: value for key, value in arguments.items() if key != UNPINNED}
-    if is_pinned(base) or arguments.get(UNPINNED) == "yes":
+    others = {key: value for key, value in arguments.items() if key != UNPINNED_ARGUMENT}
+    if is_pinned(base) or arguments.get(UNPINNED_ARGUMENT) == "yes":
         return others
-    if base != default():
+    if base != default_base():
         raise SpecError(
             f"--build-arg BASE={base}: a tag can be another image tomorrow; name it by digest, {base}@sha256:… "
             f"(`docker buildx imagetools inspect {base}` tells it), or, for one that lies on this machine only, add "
-            f"--build-arg {UNPINNED}=yes"
+            f"--build-arg {UNPINNED_ARGUMENT}=yes"
         )
-    return {**others, "BASE": recorded().get(base) or f"{base}@{(ask or digest_of)(base)}"}
+    return {**others, "BASE": recorded_bases().get(base) or f"{base}@{(ask or fetch_digest)(base)}"}
 
 
-def digest_of(image: str, registry: str = f"https://{_HUB}", timeout_s: float = TIMEOUT_S) -> str:
+def fetch_digest(image: str, registry: str = f"https://{_HUB}", timeout_s: float = TIMEOUT_S) -> str:
     """The digest a tag of a registry's official images has now. Raises SpecError with the fix."""
     name, _, tag = image.partition(":")
     repository = name if "/" in name else f"library/{name}"
     address = f"{registry}/v2/{repository}/manifests/{tag}"
     try:
         try:
-            found = _head(address, "", timeout_s)
+            found = _head_digest(address, "", timeout_s)
         except urllib.error.HTTPError as exc:
             if exc.code != 401:
                 raise
-            found = _head(address, _token(exc.headers.get("WWW-Authenticate", ""), timeout_s), timeout_s)
+            found = _head_digest(address, _fetch_token(exc.headers.get("WWW-Authenticate", ""), timeout_s), timeout_s)
     except (OSError, ValueError) as exc:
         raise SpecError(
             f"{registry} cannot be asked for the digest of {image}: {exc}; give it yourself: "
             f"--build-arg BASE={image}@sha256:…, or, for one that lies on this machine, --build-arg BASE={image} "
-            f"--build-arg {UNPINNED}=yes"
+            f"--build-arg {UNPINNED_ARGUMENT}=yes"
         ) from exc
     if not re.fullmatch("sha256:[0-9a-f]{64}", found):
         raise SpecError(f"{registry} says no digest of {image}; give it yourself: --build-arg BASE={image}@sha256:…")
     return found
 
 
-def _head(address: str, token: str, timeout_s: float) -> str:
-    headers = {"Accept": ", ".join(_KINDS)} | ({"Authorization": f"Bearer {token}"} if token else {})
+def _head_digest(address: str, token: str, timeout_s: float) -> str:
+    headers = {"Accept": ", ".join(_MANIFEST_TYPES)} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(address, headers=headers, method="HEAD")
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         return str(answer.headers.get("Docker-Content-Digest", ""))
 
 
-def _token(challenge: str, timeout_s: float) -> str:
+def _fetch_token(challenge: str, timeout_s: float) -> str:
     """As the registry wants it: Bearer realm="…",service="…",scope="…"."""
     asked = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     realm = asked.pop("realm", "")

@@ -1,4 +1,4 @@
-"""What will be built, decided before anything is: names, extras, Dockerfiles."""
+"""What is built, decided before anything is: image names, extras, Dockerfiles."""
 
 from __future__ import annotations
 
@@ -11,40 +11,98 @@ from dataclasses import dataclass
 import elasticdl
 from elasticdl.errors import SpecError
 from elasticdl.image import pinning
-from elasticdl.image.survey import REQUIREMENTS, Survey
+from elasticdl.image.model_directory import REQUIREMENTS, ModelDirectory
+
+_HOST = re.compile(r"(localhost|[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)+|[a-zA-Z0-9.-]+(?=:))(:[0-9]+)?")
+_PATH_PART = re.compile(r"[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_MAX_NAME_LENGTH = 255
+
+
+def check_image_name(text: str) -> str:
+    """`text`, if it is a NAME:TAG that every engine, registry and pod takes. Raises SpecError with the fix."""
+    if "://" in text:
+        raise SpecError(f"image {text!r}: a name has no scheme; write {text.partition('://')[2]!r}")
+    if "@" in text:
+        raise SpecError(f"image {text!r}: a digest comes out of a build, it cannot be asked for; write NAME:TAG")
+    path, colon, tag = text.rpartition(":")
+    if not colon or "/" in tag:
+        raise SpecError(
+            f"image {text!r}: expected NAME:TAG; write {text}:1, as without a tag pods cannot tell versions"
+        )
+    if not _TAG.fullmatch(tag):
+        raise SpecError(
+            f"image {text!r}: the tag {tag!r} may have letters, digits, '_', '.' and '-', at most 128 of them"
+        )
+    if len(path) > _MAX_NAME_LENGTH:
+        raise SpecError(f"image {text!r}: the name has {len(path)} characters, at most {_MAX_NAME_LENGTH} are allowed")
+    parts = path.split("/")
+    for part in parts[1:] if parse_registry(text) else parts:
+        if not _PATH_PART.fullmatch(part):
+            lower = part.lower()
+            fix = (
+                f"write {lower!r}"
+                if _PATH_PART.fullmatch(lower)
+                else "use a-z and 0-9 with single '.', '_' or '-' between"
+            )
+            raise SpecError(f"image {text!r}: {part!r} is not allowed in the name of an image; {fix}")
+    return text
+
+
+def parse_registry(text: str) -> str:
+    """The registry in a name, or nothing: `ghcr.io` of ghcr.io/me/mnist:1, `` of me/mnist:1."""
+    first, slash, _ = text.partition("/")
+    return first if slash and _HOST.fullmatch(first) else ""
+
+
+def check_registry(text: str) -> str:
+    """`text`, if it says where to push to. Raises SpecError with the fix."""
+    if not parse_registry(check_image_name(text)):
+        raise SpecError(
+            f"image {text!r} names no registry to push to; build it with one in its name, "
+            f"such as registry.example.com/{text} or docker.io/YOU/{text.rpartition('/')[2]}"
+        )
+    return text
+
 
 EXTRAS = ("torch", "tensorflow", "kubernetes", "operator", "scheduler")
 MODEL_ZOO = "/model_zoo"
 USER = "10001:10001"
 # Where packages come from, not what is in the image: these make no other image.
-SOURCES_OF_PACKAGES = ("PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")
+PACKAGE_SOURCE_ARGUMENTS = ("PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT")
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class RuntimeImage:
     """The image of this version of ElasticDL."""
 
     name: str
     arguments: Mapping[str, str]
 
 
-def shipped(extras: Sequence[str], arguments: Mapping[str, str], name: str = "") -> Shipped:
+def plan_runtime_image(extras: Sequence[str], arguments: Mapping[str, str], name: str = "") -> RuntimeImage:
     """The image with these extras, and Kubernetes, which every pod needs; each combination has a name of its own."""
     for extra in extras:
         if extra not in EXTRAS:
             raise SpecError(f"--extra {extra}: expected one of {', '.join(EXTRAS)}; other packages: {REQUIREMENTS}")
     # The native core in the wheel is for this Python and no other.
-    python = pinning.default()
+    python = pinning.default_base()
     every = [extra for extra in EXTRAS if extra in {*extras, "kubernetes"}]
-    given = {key: value for key, value in arguments.items() if key not in (*SOURCES_OF_PACKAGES, pinning.UNPINNED)}
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if key not in (*PACKAGE_SOURCE_ARGUMENTS, pinning.UNPINNED_ARGUMENT)
+    }
     rest = [extra for extra in every if extra != "kubernetes"]
     words = [elasticdl.__version__, *(["kubernetes"] if not rest else rest if rest != ["torch"] else [])]
     if given:
         words.append(hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8])
-    return Shipped(name or f"elasticdl:{'-'.join(words)}", {"BASE": python, "EXTRAS": ",".join(every), **arguments})
+    return RuntimeImage(
+        name or f"elasticdl:{'-'.join(words)}", {"BASE": python, "EXTRAS": ",".join(every), **arguments}
+    )
 
 
-def build_arguments(pairs: Sequence[str]) -> dict[str, str]:
+def parse_build_arguments(pairs: Sequence[str]) -> dict[str, str]:
     """`A=B` of --build-arg. Raises SpecError."""
     for pair in pairs:
         if not pair.partition("=")[0].isidentifier() or "=" not in pair:
@@ -62,11 +120,11 @@ def build_arguments(pairs: Sequence[str]) -> dict[str, str]:
     return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
 
 
-def dockerfile(base: str, found: Survey) -> str:
+def render_dockerfile(base: str, found: ModelDirectory) -> str:
     """An image with a model directory on top of `base`: its packages first, as they change less often."""
     lines = [f"FROM {base}", "USER 0:0"]
     if found.has_requirements:
-        lines += [f"ARG {name}" for name in SOURCES_OF_PACKAGES]
+        lines += [f"ARG {name}" for name in PACKAGE_SOURCE_ARGUMENTS]
         lines += [
             f"COPY {REQUIREMENTS} {MODEL_ZOO}/",
             f"RUN python -m pip install --no-cache-dir --requirement {MODEL_ZOO}/{REQUIREMENTS}",
@@ -75,7 +133,7 @@ def dockerfile(base: str, found: Survey) -> str:
     return "\n".join(lines) + "\n"
 
 
-def next_command(image: str, found: Survey) -> str:
+def suggest_train_command(image: str, found: ModelDirectory) -> str:
     """What to type to train with the image."""
     definition = found.definition or "MODULE.FUNCTION"
     return f"elasticdl train --image_name={image} --model_zoo=model_zoo --model_def={definition} --training_data=DATA"

@@ -16,34 +16,34 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
-Document = dict[str, Any]
+SbomDocument = dict[str, Any]
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
 
-def describe(found: Iterable[Distribution], name: str, version: str) -> Document:
+def describe_distributions(found: Iterable[Distribution], name: str, version: str) -> SbomDocument:
     """The document of `found`, which make up the product `name`."""
-    parts = {reference(one.metadata["Name"], one.version): one for one in found}
-    known = {plain(one.metadata["Name"]): ref for ref, one in parts.items()}
-    components = [_component(ref, one) for ref, one in sorted(parts.items())]
-    needed = [{"ref": ref, "dependsOn": _needed(one, known)} for ref, one in sorted(parts.items())]
-    return _document("container", f"pkg:generic/{name}@{version}", name, version, components, needed)
+    parts = {package_url(one.metadata["Name"], one.version): one for one in found}
+    known = {normalize_name(one.metadata["Name"]): ref for ref, one in parts.items()}
+    components = [_describe_component(ref, one) for ref, one in sorted(parts.items())]
+    needed = [{"ref": ref, "dependsOn": _dependencies(one, known)} for ref, one in sorted(parts.items())]
+    return _make_document("container", f"pkg:generic/{name}@{version}", name, version, components, needed)
 
 
-def describe_lock(text: str, name: str, version: str) -> Document:
+def describe_lock(text: str, name: str, version: str) -> SbomDocument:
     """The document of the package `name`, with all that a lock file (requirements with hashes) says it needs."""
     components = []
     for entry in re.split(r"(?<!\\)\n", text):
         if match := re.match(r"([\w.-]+)==([\w.]+)", entry):
-            ref, hashes = reference(match[1], match[2]), re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
+            ref, hashes = package_url(match[1], match[2]), re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
             one = {"type": "library", "bom-ref": ref, "name": match[1], "version": match[2], "purl": ref}
             components.append(one | {"hashes": [{"alg": "SHA-256", "content": digest} for digest in sorted(hashes)]})
-    return _document("library", reference(name, version), name, version, components, [])
+    return _make_document("library", package_url(name, version), name, version, components, [])
 
 
-def _document(
-    kind: str, subject: str, name: str, version: str, components: list[Document], needed: list[Document]
-) -> Document:
+def _make_document(
+    kind: str, subject: str, name: str, version: str, components: list[SbomDocument], needed: list[SbomDocument]
+) -> SbomDocument:
     digest = hashlib.sha256(json.dumps(components, sort_keys=True).encode()).hexdigest()
     return {
         "$schema": SCHEMA,
@@ -57,17 +57,17 @@ def _document(
     }
 
 
-def reference(name: str, version: str) -> str:
+def package_url(name: str, version: str) -> str:
     """The package URL. A local version (+cpu) is part of it: it is another build."""
-    return f"pkg:pypi/{plain(name)}@{version.replace('+', '%2B')}"
+    return f"pkg:pypi/{normalize_name(name)}@{version.replace('+', '%2B')}"
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _component(ref: str, one: Distribution) -> Document:
-    found: Document = {
+def _describe_component(ref: str, one: Distribution) -> SbomDocument:
+    found: SbomDocument = {
         "type": "library",
         "bom-ref": ref,
         "name": one.metadata["Name"],
@@ -77,41 +77,41 @@ def _component(ref: str, one: Distribution) -> Document:
     if record := one.read_text("RECORD"):
         digest = hashlib.sha256(record.encode()).hexdigest()
         found["properties"] = [{"name": "elasticdl:record-sha256", "value": digest}]
-    if licence := _licence(one):
+    if licence := _read_licence(one):
         found["licenses"] = [licence]
     return found
 
 
-def _licence(one: Distribution) -> Document | None:
+def _read_licence(one: Distribution) -> SbomDocument | None:
     if "License-Expression" in one.metadata:
         return {"expression": one.metadata["License-Expression"]}
     classified = [line for line in one.metadata.get_all("Classifier") or () if line.startswith("License :: ")]
-    named = classified[0].rpartition(" :: ")[2] if classified else _first(one, "License")
+    named = classified[0].rpartition(" :: ")[2] if classified else _first_value(one, "License")
     return {"license": {"name": named.splitlines()[0][:200]}} if named else None
 
 
-def _first(one: Distribution, field: str) -> str:
+def _first_value(one: Distribution, field: str) -> str:
     return str(next(iter(one.metadata.get_all(field) or [""]))).strip()
 
 
-def _needed(one: Distribution, known: dict[str, str]) -> list[str]:
+def _dependencies(one: Distribution, known: dict[str, str]) -> list[str]:
     """Of those that are there: what an extra or another system would need is not."""
     names = [re.match(r"[A-Za-z0-9._-]+", line) for line in one.requires or ()]
-    return sorted({known[plain(match[0])] for match in names if match and plain(match[0]) in known})
+    return sorted({known[normalize_name(match[0])] for match in names if match and normalize_name(match[0]) in known})
 
 
-def find(directories: Iterable[Path]) -> list[Distribution]:
+def find_distributions(directories: Iterable[Path]) -> list[Distribution]:
     places = [str(path) for directory in directories for path in directory.rglob("site-packages")]
     return list(distributions(path=places))
 
 
 def main(words: list[str]) -> int:
-    found = find(Path(word) for word in words)
-    versions = [one.version for one in found if plain(one.metadata["Name"]) == "elasticdl"]
+    found = find_distributions(Path(word) for word in words)
+    versions = [one.version for one in found if normalize_name(one.metadata["Name"]) == "elasticdl"]
     if not versions:
         print(f"no elasticdl below {', '.join(words) or 'no directory'}", file=sys.stderr)
         return 2
-    json.dump(describe(found, "elasticdl", versions[0]), sys.stdout, indent=1)
+    json.dump(describe_distributions(found, "elasticdl", versions[0]), sys.stdout, indent=1)
     print()
     return 0
 

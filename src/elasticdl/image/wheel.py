@@ -15,33 +15,32 @@ from pathlib import Path
 
 import elasticdl
 from elasticdl.errors import SpecError
-from elasticdl.image.engine import EPOCH
-from elasticdl.image.following import follow
+from elasticdl.image.engine import EPOCH, run_streaming
 
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", "native")
 # What pip adds on installing; it says where this copy came from, not what it is.
-_OF_THE_INSTALLER = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"}
-_OLDEST = (1980, 1, 1, 0, 0, 0)
+_INSTALLER_FILES = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"}
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def checkout() -> Path | None:
+def find_checkout() -> Path | None:
     """The directory of the sources that run, or None where ElasticDL is installed."""
     root = Path(elasticdl.__file__).resolve().parents[2]
     return root if all((root / name).exists() for name in SOURCES) else None
 
 
-def make(target: Path, show: Callable[[str], None]) -> Path:
+def make_wheel(target: Path, show: Callable[[str], None]) -> Path:
     """Write the wheel into the directory `target`. Raises SpecError or ImageFailed where that cannot be done."""
     if not sys.platform.startswith("linux"):
         raise SpecError(
             f"an image needs a wheel for Linux, and this ElasticDL runs on {sys.platform}; "
             f"build the image on Linux, or name one that is there with --base"
         )
-    root = checkout()
-    return build(root, target, show) if root else pack(_installed(), target)
+    root = find_checkout()
+    return build_from_checkout(root, target, show) if root else pack_installed(_installed_distribution(), target)
 
 
-def build(root: Path, target: Path, show: Callable[[str], None]) -> Path:
+def build_from_checkout(root: Path, target: Path, show: Callable[[str], None]) -> Path:
     """The wheel of a checkout, made in a copy: setuptools leaves files behind that the next wheel would hold, too."""
     copy = target / "sources"
     skipped = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
@@ -52,17 +51,17 @@ def build(root: Path, target: Path, show: Callable[[str], None]) -> Path:
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, copy / name)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(target), str(copy)]
-    follow(command, show, environ={"SOURCE_DATE_EPOCH": str(EPOCH)})
+    run_streaming(command, show, environ={"SOURCE_DATE_EPOCH": str(EPOCH)})
     shutil.rmtree(copy)
     return next(target.glob("elasticdl-*.whl"))
 
 
-def pack(installed: Distribution, target: Path) -> Path:
+def pack_installed(installed: Distribution, target: Path) -> Path:
     """The wheel an installed ElasticDL came from, as far as it matters: the same files under the same tag."""
     files = [
         file
         for file in installed.files or ()
-        if ".." not in file.parts and "__pycache__" not in file.parts and file.name not in _OF_THE_INSTALLER
+        if ".." not in file.parts and "__pycache__" not in file.parts and file.name not in _INSTALLER_FILES
     ]
     home = next(file.parent for file in files if file.name == "METADATA")
     tags = (installed.read_text("WHEEL") or "").split("Tag: ")
@@ -73,22 +72,22 @@ def pack(installed: Distribution, target: Path) -> Path:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(files, key=str):
             content = Path(str(file.locate())).read_bytes()
-            archive.writestr(_entry(str(file)), content)
+            archive.writestr(_zip_entry(str(file)), content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             rows.writerow([str(file), f"sha256={digest}", len(content)])
         rows.writerow([str(home / "RECORD"), "", ""])
-        archive.writestr(_entry(str(home / "RECORD")), record.getvalue())
+        archive.writestr(_zip_entry(str(home / "RECORD")), record.getvalue())
     return wheel
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, date_time=_OLDEST)
+def _zip_entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, date_time=_ZIP_EPOCH)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
     return entry
 
 
-def _installed() -> Distribution:
+def _installed_distribution() -> Distribution:
     try:
         return distribution("elasticdl")
     except PackageNotFoundError as exc:

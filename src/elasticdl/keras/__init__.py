@@ -1,7 +1,7 @@
 """Keras models on TensorFlow: the adapter that lets the engine train them, and layers whose rows may lie on ps."""
 
-from elasticdl.keras.arrays import of_arrays
+from elasticdl.keras.arrays import numpy_dataset
 from elasticdl.keras.callbacks import LearningRateScheduler
-from elasticdl.keras.embedding import Embedding, SparseEmbedding
+from elasticdl.keras.embeddings.layers import Embedding, SparseEmbedding
 
-__all__ = ["Embedding", "LearningRateScheduler", "SparseEmbedding", "of_arrays"]
+__all__ = ["Embedding", "LearningRateScheduler", "SparseEmbedding", "numpy_dataset"]

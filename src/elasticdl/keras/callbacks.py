@@ -8,12 +8,12 @@ from typing import Any
 from torch import nn
 
 from elasticdl.errors import ModelError
-from elasticdl.keras.module import KerasModule
+from elasticdl.keras.adapter.module import KerasModule
 from elasticdl.keras.runtime import keras
 from elasticdl.model.callbacks import Callback
 
 # They decide by the metrics in the logs of an epoch; here an evaluation runs beside the training and ends later.
-_INSTEAD = {
+_ALTERNATIVES = {
     keras.callbacks.EarlyStopping: "elasticdl.model.callbacks.EarlyStopping",
     keras.callbacks.ReduceLROnPlateau: "elasticdl.model.callbacks.ReduceLROnPlateau",
     keras.callbacks.ModelCheckpoint: "--checkpoint_steps, and elasticdl.model.callbacks.BestMetric to keep the best",
@@ -33,7 +33,7 @@ class LearningRateScheduler(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = self._schedule(batch)
 
 
-class KerasCallbacks(Callback):
+class KerasCallbackAdapter(Callback):
     """All keras.callbacks of a model file, as one.
 
     Beginnings of epochs and batches are told where the gradients are known: that happens for every update of every
@@ -42,7 +42,7 @@ class KerasCallbacks(Callback):
 
     def __init__(self, callbacks: Sequence[Any], steps_per_epoch: int) -> None:
         for callback in callbacks:
-            for kind, instead in _INSTEAD.items():
+            for kind, instead in _ALTERNATIVES.items():
                 if isinstance(callback, kind):
                     raise ModelError(f"callbacks: keras.callbacks.{kind.__name__} cannot work here; use {instead}")
         self._callbacks = list(callbacks)

@@ -14,7 +14,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _silence_stderr() -> Iterator[None]:
     """What the libraries write to the error stream while they are loaded obeys no log level."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -27,7 +27,7 @@ def _silence() -> Iterator[None]:
 
 
 try:
-    with _silence():
+    with _silence_stderr():
         import keras
         import tensorflow as tf
         from keras.src.random.seed_generator import global_seed_generator
@@ -46,7 +46,7 @@ if keras.backend.backend() != "tensorflow":
 _SEED = 1
 
 
-def fix_numerics(threads: int, *, reproducible: bool) -> None:
+def configure_numerics(threads: int, *, reproducible: bool) -> None:
     """Before the first operation. Threads are part of the bits: each number of them sums in another order."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -56,4 +56,4 @@ def fix_numerics(threads: int, *, reproducible: bool) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
-__all__ = ["fix_numerics", "global_seed_generator", "keras", "tf"]
+__all__ = ["configure_numerics", "global_seed_generator", "keras", "tf"]

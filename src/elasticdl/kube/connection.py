@@ -20,12 +20,12 @@ import yaml
 from elasticdl import __version__
 from elasticdl.errors import SpecError
 from elasticdl.extras import install_command
-from elasticdl.kube.errors import ApiAway, Call, NoCluster, refusal
+from elasticdl.kube.errors import ApiCall, ApiUnavailable, NoCluster, error_from_response
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-CONNECT_S = 5.0
-POOL = 16  # connections that are kept open: a few threads and a watch
-_MALFORMED = (TypeError, AttributeError, KeyError, ValueError)  # what the client makes of a file of another kind
+CONNECT_TIMEOUT_S = 5.0
+POOL_SIZE = 16  # connections that are kept open: a few threads and a watch
+_MALFORMED_ERRORS = (TypeError, AttributeError, KeyError, ValueError)  # what the client makes of a file of another kind
 # A peer that vanished without a word is noticed within half a minute, on a watch too.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -36,7 +36,7 @@ _KEEPALIVE = [
 ]
 
 
-def client(module: str = "") -> Any:
+def import_client(module: str = "") -> Any:
     """The package `kubernetes`, or one of its modules. Imported late: most commands do without it."""
     try:
         return import_module(f"kubernetes.{module}" if module else "kubernetes")
@@ -47,16 +47,16 @@ def client(module: str = "") -> Any:
         ) from exc
 
 
-def _unknown(context: str, known: list[str]) -> str:
+def _unknown_context(context: str, known: list[str]) -> str:
     near = get_close_matches(context, known, n=1)
     hint = f"; did you mean {near[0]!r}? There are: " if near else "; there are: "
     return f"there is no context {context!r} in the kubeconfig{hint}{', '.join(known) or 'none'}"
 
 
-class Lines:
+class LineStream:
     """Lines of an answer as they arrive. `close` ends them, from any thread."""
 
-    def __init__(self, call: Call, response: Any) -> None:
+    def __init__(self, call: ApiCall, response: Any) -> None:
         self._call = call
         self._response = response
         self._lines = self._read()
@@ -86,31 +86,31 @@ class Lines:
                 yield from whole
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as exc:
             if not self._is_closed:
-                raise ApiAway(f"{self._call}: the connection was cut: {exc}") from exc
+                raise ApiUnavailable(f"{self._call}: the connection was cut: {exc}") from exc
         finally:
             self._response.close()
         if rest and not self._is_closed:
             yield rest
 
 
-class Connection:
+class ApiConnection:
     """Requests to one API server. For any number of threads."""
 
     def __init__(self, configuration: Any, context: str, namespace: str, role: str = "") -> None:
         configuration.socket_options = _KEEPALIVE
-        configuration.connection_pool_maxsize = POOL
+        configuration.connection_pool_maxsize = POOL_SIZE
         self.configuration = configuration
         self.context = context
         self.namespace = namespace
         # By which audit logs of a cluster tell our masters from our operator.
         self.agent = f"elasticdl{'-' if role else ''}{role}/{__version__}"
-        self._pool = client("client.rest").RESTClientObject(configuration).pool_manager
+        self._pool = import_client("client.rest").RESTClientObject(configuration).pool_manager
 
     @classmethod
-    def open(cls, context: str = "", role: str = "") -> Connection:
+    def open(cls, context: str = "", role: str = "") -> ApiConnection:
         """To the cluster of the pod we are in, else to that of the kubeconfig. `role`: who we say we are."""
-        config = client("config")
-        configuration = client("client").Configuration()
+        config = import_client("config")
+        configuration = import_client("client").Configuration()
         if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
             # Tokens of pods are replaced every hour: the loader reads the file again each minute.
             config.load_incluster_config(client_configuration=configuration)
@@ -121,9 +121,9 @@ class Connection:
             contexts, current = config.list_kube_config_contexts(config_file=where)
             chosen = next((one for one in contexts if one["name"] == context), None) if context else current
             if chosen is None:
-                raise NoCluster(_unknown(context, [one["name"] for one in contexts]))
+                raise NoCluster(_unknown_context(context, [one["name"] for one in contexts]))
             config.load_kube_config(where, context=chosen["name"], client_configuration=configuration)
-        except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as exc:
+        except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED_ERRORS) as exc:
             raise NoCluster(
                 f"no Kubernetes cluster to speak to: {exc} (looked at {where}); "
                 "set KUBECONFIG, or try `kubectl cluster-info`"
@@ -135,36 +135,44 @@ class Connection:
         return str(self.configuration.host)
 
     def ask(
-        self, call: Call, method: str, path: str, *, timeout_s: float, body: Any = None, content: str = "", **query: Any
+        self,
+        call: ApiCall,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float,
+        body: Any = None,
+        content: str = "",
+        **query: Any,
     ) -> dict[str, Any]:
         """One request, one document back."""
         response = self._send(call, method, path, query, body, content, timeout_s)
         try:
             answer = response.read()
         except self._failures() as exc:
-            raise ApiAway(f"{call}: the answer of {self.server} was cut off: {exc}") from exc
+            raise ApiUnavailable(f"{call}: the answer of {self.server} was cut off: {exc}") from exc
         finally:
             response.release_conn()
         if response.status >= 400:
-            raise refusal(call, response.status, answer)
+            raise error_from_response(call, response.status, answer)
         document: dict[str, Any] = json.loads(answer)
         return document
 
-    def stream(self, call: Call, path: str, *, timeout_s: float | None, **query: Any) -> Lines:
+    def stream(self, call: ApiCall, path: str, *, timeout_s: float | None, **query: Any) -> LineStream:
         """One request, lines back until the server ends them, or is silent for `timeout_s`."""
         response = self._send(call, "GET", path, query, None, "", timeout_s)
         if response.status >= 400:
             answer = response.read()
             response.release_conn()
-            raise refusal(call, response.status, answer)
-        return Lines(call, response)
+            raise error_from_response(call, response.status, answer)
+        return LineStream(call, response)
 
     def close(self) -> None:
         self._pool.clear()
 
     def _send(
         self,
-        call: Call,
+        call: ApiCall,
         method: str,
         path: str,
         query: Mapping[str, Any],
@@ -188,12 +196,12 @@ class Connection:
                 self.server + path + (f"?{asked}" if asked else ""),
                 body=None if body is None else json.dumps(body).encode(),
                 headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=timeout_s),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s),
                 preload_content=False,
                 retries=False,
             )
         except self._failures() as exc:
-            raise ApiAway(f"{call}: the API server {self.server} does not answer: {exc}") from exc
+            raise ApiUnavailable(f"{call}: the API server {self.server} does not answer: {exc}") from exc
 
     def _failures(self) -> tuple[type[Exception], ...]:
         import urllib3

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from elasticdl.errors import TransientError
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere, Conflict
+from elasticdl.kube.errors import AlreadyExists, Conflict
 
 LEASE_S = 15.0
 _T = TypeVar("_T")
@@ -128,7 +128,7 @@ class Election:
         kind = kinds.LEASE
         try:
             write({"apiVersion": kind.version, "kind": kind.kind, "metadata": lease["metadata"], "spec": was | mine})
-        except (AlreadyThere, Conflict):
+        except (AlreadyExists, Conflict):
             return False
         self._seen, self._seen_at = (self.me, now), self._clock()
         return True

@@ -18,7 +18,7 @@ import json
 from typing import Any, NamedTuple
 
 from elasticdl.errors import AccessDenied, ElasticDLError, PermanentError, SpecError, TransientError
-from elasticdl.kube.kinds import Kind
+from elasticdl.kube.kinds import ResourceKind
 
 
 class ApiError(ElasticDLError):
@@ -29,7 +29,7 @@ class NoCluster(ApiError, SpecError):
     """There is nobody to speak to. The message says where we looked and how to name a cluster."""
 
 
-class NotLoggedIn(ApiError, AccessDenied):
+class Unauthorized(ApiError, AccessDenied):
     """The API server does not accept our credentials."""
 
 
@@ -37,15 +37,15 @@ class Forbidden(ApiError, AccessDenied):
     """The API server knows us but refuses: a right is missing, or a quota or rule of the namespace says no."""
 
 
-class Invalid(ApiError, SpecError):
+class InvalidObject(ApiError, SpecError):
     """The API server refuses the object as it stands."""
 
 
-class AlreadyThere(ApiError, PermanentError):
+class AlreadyExists(ApiError, PermanentError):
     """An object of this name exists already."""
 
 
-class NotThere(ApiError, PermanentError):
+class NotFound(ApiError, PermanentError):
     """The object, its namespace or its kind does not exist."""
 
 
@@ -57,15 +57,15 @@ class Gone(ApiError, TransientError):
     """The version to go on from is too old to be remembered: list again."""
 
 
-class ApiAway(ApiError, TransientError):
+class ApiUnavailable(ApiError, TransientError):
     """No answer, or a request to come later. Whether a change was made is unknown."""
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """What was asked, as a Role names it."""
 
     verb: str
-    kind: Kind
+    kind: ResourceKind
     namespace: str = ""
     name: str = ""
     sub: str = ""
@@ -81,30 +81,32 @@ class Call(NamedTuple):
         return f"{plural}.{self.kind.group}" if self.kind.group else plural
 
 
-def refusal(call: Call, code: int, body: bytes) -> ApiError:
+def error_from_response(call: ApiCall, code: int, body: bytes) -> ApiError:
     """The error for an answer with a code of 400 and above."""
     status = _status(body)
     reason, said = str(status.get("reason", "")), str(status.get("message") or body[:500].decode(errors="replace"))
     match code:
         case 401:
-            return NotLoggedIn(f"{call}: the API server does not accept our credentials ({said}); log in again")
+            return Unauthorized(f"{call}: the API server does not accept our credentials ({said}); log in again")
         case 403:
-            return Forbidden(f"{call} is forbidden: {said}; {_grant(call, said)}")
+            return Forbidden(f"{call} is forbidden: {said}; {_grant_hint(call, said)}")
         case 404 if not status:
-            return NotThere(f"{call}: the cluster does not know {call.resource} of {call.kind.version}{_crd(call)}")
+            return NotFound(
+                f"{call}: the cluster does not know {call.resource} of {call.kind.version}{_crd_hint(call)}"
+            )
         case 404:
-            return NotThere(f"{call}: {said}")
+            return NotFound(f"{call}: {said}")
         case 409 if reason == "AlreadyExists":
-            return AlreadyThere(f"{call}: {said}")
+            return AlreadyExists(f"{call}: {said}")
         case 409:
             return Conflict(f"{call}: {said}")
         case 410:
             return Gone(f"{call}: {said}")
         case 408 | 425 | 429:
-            return ApiAway(f"{call}: {said}")
+            return ApiUnavailable(f"{call}: {said}")
         case _ if code >= 500:
-            return ApiAway(f"{call}: the API server answered {code}: {said}")
-    return Invalid(f"{call}: {said}")
+            return ApiUnavailable(f"{call}: the API server answered {code}: {said}")
+    return InvalidObject(f"{call}: {said}")
 
 
 def _status(body: bytes) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def _status(body: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) and document.get("kind") == "Status" else {}
 
 
-def _grant(call: Call, said: str) -> str:
+def _grant_hint(call: ApiCall, said: str) -> str:
     if "cannot" not in said:  # not a missing right but an admission rule, whose words name it
         return f"a quota or a rule of namespace {call.namespace or '(none)'} says so: ask whoever runs the cluster"
     kind = "Role" if call.namespace else "ClusterRole"
@@ -126,5 +128,5 @@ def _grant(call: Call, said: str) -> str:
     return f"{fix}: see deploy/, or run `elasticdl doctor`"
 
 
-def _crd(call: Call) -> str:
+def _crd_hint(call: ApiCall) -> str:
     return "; install the operator from deploy/" if call.kind.group == "elasticdl.org" else ""

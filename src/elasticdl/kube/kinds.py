@@ -1,4 +1,4 @@
-"""The kinds of objects we speak of, and where each lies in the API."""
+"""The kinds of objects we use, and their paths in the API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from elasticdl.errors import SpecError
 
 
-class Kind(NamedTuple):
+class ResourceKind(NamedTuple):
     version: str  # as in `apiVersion`: "v1", "apps/v1"
     kind: str
     plural: str
@@ -26,26 +26,26 @@ class Kind(NamedTuple):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-POD = Kind("v1", "Pod", "pods")
-CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
-SECRET = Kind("v1", "Secret", "secrets")
-SERVICE = Kind("v1", "Service", "services")
-SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
-EVENT = Kind("v1", "Event", "events")
-NODE = Kind("v1", "Node", "nodes", namespaced=False)
-NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
-PERSISTENT_VOLUME_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
-STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
-ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
-ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
-NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
-LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
-PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
-CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
-ELASTIC_JOB = Kind("elasticdl.org/v1", "ElasticJob", "elasticjobs")
+POD = ResourceKind("v1", "Pod", "pods")
+CONFIG_MAP = ResourceKind("v1", "ConfigMap", "configmaps")
+SECRET = ResourceKind("v1", "Secret", "secrets")
+SERVICE = ResourceKind("v1", "Service", "services")
+SERVICE_ACCOUNT = ResourceKind("v1", "ServiceAccount", "serviceaccounts")
+EVENT = ResourceKind("v1", "Event", "events")
+NODE = ResourceKind("v1", "Node", "nodes", namespaced=False)
+NAMESPACE = ResourceKind("v1", "Namespace", "namespaces", namespaced=False)
+PERSISTENT_VOLUME_CLAIM = ResourceKind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+RESOURCE_QUOTA = ResourceKind("v1", "ResourceQuota", "resourcequotas")
+STATEFUL_SET = ResourceKind("apps/v1", "StatefulSet", "statefulsets")
+ROLE = ResourceKind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+NETWORK_POLICY = ResourceKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
+PRIORITY_CLASS = ResourceKind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
+CRD = ResourceKind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+ELASTIC_JOB = ResourceKind("elasticdl.org/v1", "ElasticJob", "elasticjobs")
 
-_ALL = (
+_KINDS = (
     POD,
     CONFIG_MAP,
     SECRET,
@@ -65,19 +65,19 @@ _ALL = (
     CRD,
     ELASTIC_JOB,
 )
-_BY_NAME = {(kind.version, kind.kind): kind for kind in _ALL}
+_BY_NAME = {(kind.version, kind.kind): kind for kind in _KINDS}
 
 
-def of(document: Mapping[str, Any]) -> Kind:
+def kind_of(document: Mapping[str, Any]) -> ResourceKind:
     """The kind of an object that names its own."""
     version, name = document.get("apiVersion", ""), document.get("kind", "")
     if (kind := _BY_NAME.get((version, name))) is None:
-        known = ", ".join(sorted({kind.kind for kind in _ALL}))
+        known = ", ".join(sorted({kind.kind for kind in _KINDS}))
         raise SpecError(f"an object of a kind we do not create: {version!r} {name!r}; known are {known}")
     return kind
 
 
-def path(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
+def api_path(kind: ResourceKind, namespace: str = "", name: str = "", sub: str = "") -> str:
     """Where the API server keeps it: one object, or all of a namespace, or (namespace "") of all of them."""
     parts = ["apis" if kind.group else "api", kind.version]
     if kind.namespaced and namespace:

@@ -1,4 +1,4 @@
-"""What a kubelet asks a process of ours over HTTP, and the beat of its event loop, by which it is seen to live."""
+"""HTTP probes for the kubelet, and the heartbeat of an event loop."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from elasticdl.http_server import Answer, HttpServer
+from elasticdl.http_server import HttpResponse, HttpServer
 
-__all__ = ["Answer", "Heartbeat", "Probes"]
+__all__ = ["HttpResponse", "LoopHeartbeat", "ProbeServer"]
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 
 
-class Probes(HttpServer):
+class ProbeServer(HttpServer):
     """Answers a kubelet on every address of the pod. `answer` is asked with the path."""
 
-    def __init__(self, port: int, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, port: int, answer: Callable[[str], HttpResponse]) -> None:
         super().__init__("", port, lambda request: answer(request.path))
 
 
-class Heartbeat:
+class LoopHeartbeat:
     """Beats with the event loop; asked from other threads, so that a loop that hangs is seen."""
 
     def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Heartbeat:
     async def run(self) -> None:
         while True:
             self._beat_at = self._clock()
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)
 
     @property
     def silence(self) -> str:

@@ -20,7 +20,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProcess:
     """A living replica. `start_ticks` tells it from a later process that was given the same pid."""
 
     replica: str
@@ -30,7 +30,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class ExitedProcess:
     """A replica that ended: by `code`, by `signal`, or (both None) while nobody who may know was watching."""
 
     replica: str

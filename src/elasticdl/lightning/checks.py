@@ -25,7 +25,7 @@ def check_trainer(trainer: Any, module: pl.LightningModule) -> None:
             "goes through its logical ranks one after the other, so more logical ranks need less memory",
         ),
         (
-            _counts_several(trainer._accelerator_connector._devices_flag) or trainer.num_nodes != 1,
+            _names_several(trainer._accelerator_connector._devices_flag) or trainer.num_nodes != 1,
             "Trainer(devices=…) or num_nodes names several devices: each worker is one process with one device; "
             "write Trainer(devices=1) and elasticdl run --workers 1:4",
         ),
@@ -78,7 +78,7 @@ def check_trainer(trainer: Any, module: pl.LightningModule) -> None:
             )
 
 
-def _counts_several(devices: Any) -> bool:
+def _names_several(devices: Any) -> bool:
     """Whether `Trainer(devices=…)` names more than one device."""
     if isinstance(devices, str):
         return "," in devices or (devices.lstrip("-").isdigit() and devices != "1")

@@ -28,8 +28,8 @@ from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.lightning.checks import check_trainer
 from elasticdl.lightning.training_log import TrainingLog
 from elasticdl.torch.epochs import EpochLoader, LoopState
-from elasticdl.torch.join import Job, current_worker, join
-from elasticdl.worker.step import Step
+from elasticdl.torch.join import JoinedJob, current_worker, join
+from elasticdl.worker.training.step import Step
 
 
 class ElasticStrategy(SingleDeviceStrategy):
@@ -65,7 +65,7 @@ class ElasticStrategy(SingleDeviceStrategy):
     # ---- who writes
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JoinedJob:
         """The job of this training, from the beginning of `fit` on."""
         if self._loader is None:
             raise ElasticDLError("ElasticStrategy.job: the training has not begun; it begins in trainer.fit")
@@ -259,7 +259,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             loss = Precision.pre_backward(plugin, closure_loss, module)  # the hooks, without scaling
             step.backward(loss, scaler=scaler)
             for batch in self._batches:
-                loss = _loss_of(self._output_of(step, batch))
+                loss = _extract_loss(self._output_of(step, batch))
                 step.backward(Precision.pre_backward(plugin, loss, module), scaler=scaler)
         self._log.flush(step)
         return plugin.post_backward(closure_loss, module)
@@ -314,7 +314,7 @@ class StepLoader:
         yield from self._strategy.iterate_steps()
 
 
-def _loss_of(output: Any) -> torch.Tensor:
+def _extract_loss(output: Any) -> torch.Tensor:
     loss = output["loss"] if isinstance(output, Mapping) else output
     assert isinstance(loss, torch.Tensor)
     return loss

@@ -14,7 +14,7 @@ import torch
 from torchmetrics import Metric, MetricCollection
 
 from elasticdl.errors import SpecError
-from elasticdl.worker.step import Step
+from elasticdl.worker.training.step import Step
 
 _KEPT = ("prog_bar", "logger")
 

@@ -1,9 +1,4 @@
-"""Callbacks: a person's code at fixed moments of the training.
-
-Every worker has its own copy of each callback and calls it for the same steps in the same order, so a callback must
-decide by its arguments alone. A worker that joins late receives `state()` of the others and
-repeats the updates it missed, gradient hooks included.
-"""
+"""Callbacks: the user's code at fixed moments of the training."""
 
 from __future__ import annotations
 

@@ -11,15 +11,15 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from elasticdl.errors import SpecError
-from elasticdl.model import definition, port_advice, script_source, signature, source, terms
+from elasticdl.model import definition, functions, script_source, source
 from elasticdl.model.script_source import ScriptSource
-from elasticdl.model.source import Bound, Framework
-from elasticdl.spec import JobKind, JobSpec, Precision
+from elasticdl.model.source import Framework, NameBinding
+from elasticdl.spec import ComputePrecision, JobKind, JobSpec
 
-NEAR = 0.85
+MIN_SIMILARITY = 0.85
 
 
-def check(spec: JobSpec) -> list[str]:
+def check_contract(spec: JobSpec) -> list[str]:
     """Raise one ModelError with all problems of the job's model file; return remarks that do not stop it."""
     if spec.kind is JobKind.SCRIPT:
         assert spec.script is not None
@@ -27,28 +27,28 @@ def check(spec: JobSpec) -> list[str]:
             raise SpecError(f"{spec.script.path}: no such script")
         return _check_script(script_source.read_script(Path(spec.script.path)), is_unmodified=spec.restarts_script)
     assert spec.model is not None
-    found = definition.locate(spec.model)
-    tree = source.parse(found.file)
-    bound, is_complete = source.bindings(tree)
-    framework = source.framework(tree)
-    check_computing(spec, framework)
+    found = definition.locate_model_file(spec.model)
+    tree = source.parse_source(found.file)
+    bound, is_complete = source.find_bindings(tree)
+    framework = source.detect_framework(tree)
+    check_framework_options(spec, framework)
     problems = [
-        *_missing(found.function, spec.kind, bound if is_complete else None, framework),
+        *_find_missing(found.function, spec.kind, bound if is_complete else None, framework),
         *_signature_problems(found.function, bound, framework),
         *_several_problems(found.function, bound, framework),
         *_keyword_problems(found.function, spec, bound, framework),
         *_reader_problems(spec, bound, is_complete=is_complete),
     ]
     if problems:
-        raise definition.report(found.file, problems)
-    return list(_remarks(found.function, bound))
+        raise definition.make_contract_error(found.file, problems)
+    return list(_find_near_misses(found.function, bound))
 
 
-def check_computing(spec: JobSpec, framework: Framework) -> None:
+def check_framework_options(spec: JobSpec, framework: Framework) -> None:
     """Raise SpecError for options of torch in a training job of another framework."""
     if framework is Framework.TORCH or spec.kind is not JobKind.TRAINING:
         return
-    if spec.plan.precision is not Precision.FP32:
+    if spec.plan.precision is not ComputePrecision.FP32:
         raise SpecError(
             f"plan.precision: {spec.plan.precision}: torch.autocast does not reach a model of Keras; "
             "leave out --precision"
@@ -63,100 +63,106 @@ def check_computing(spec: JobSpec, framework: Framework) -> None:
 def _check_script(script: ScriptSource, *, is_unmodified: bool) -> list[str]:
     if is_unmodified:
         script_source.check_unmodified(script)
-        return port_advice.advise(script)
+        return script_source.advise_port(script)
     script_source.check_joins(script)
     return []
 
 
-def _missing(function: str, kind: JobKind, bound: dict[str, Bound] | None, framework: Framework) -> Iterator[str]:
+def _find_missing(
+    function: str, kind: JobKind, bound: dict[str, NameBinding] | None, framework: Framework
+) -> Iterator[str]:
     if bound is None:  # `from x import *` may bind anything
         return
-    for term in (terms.model_term(function, framework), *terms.TERMS[framework]):
+    for term in (functions.model_function(function, framework), *functions.FUNCTIONS[framework]):
         if kind in term.needed_by and term.name not in bound:
-            free = set(bound) - {known.name for known in terms.TERMS[framework]}
-            yield f"{term.name}: expected {term.expected}; found no such function{terms.nearest(term.name, free)}"
-    if kind is JobKind.EVALUATION and not {terms.LOSS.name, terms.METRICS.name} & set(bound):
-        yield f"nothing to evaluate: expected {terms.METRICS.expected} or {terms.LOSS.expected}; found neither"
+            free = set(bound) - {known.name for known in functions.FUNCTIONS[framework]}
+            yield f"{term.name}: expected {term.expected}; found no such function{functions.suggest_nearest(term.name, free)}"
+    if kind is JobKind.EVALUATION and not {functions.LOSS.name, functions.METRICS.name} & set(bound):
+        yield f"nothing to evaluate: expected {functions.METRICS.expected} or {functions.LOSS.expected}; found neither"
 
 
-def _signature_problems(function: str, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
-    for term in (terms.model_term(function, framework), *terms.TERMS[framework]):
+def _signature_problems(function: str, bound: dict[str, NameBinding], framework: Framework) -> Iterator[str]:
+    for term in (functions.model_function(function, framework), *functions.FUNCTIONS[framework]):
         binding = bound.get(term.name)
         if binding is None:
             continue
         where = f"line {binding.line}, {term.name}: expected {term.expected}"
         if isinstance(binding.node, ast.AsyncFunctionDef):
             yield f"{where}; found async def: write a plain def"
-        if binding.signature is not None and (problem := terms.signature_problem(term, binding.signature)):
+        if binding.signature is not None and (problem := functions.signature_problem(term, binding.signature)):
             yield f"{where}; found {term.name}({binding.signature.text}), which {problem}"
-        if term is terms.PROCESSOR and isinstance(binding.node, ast.ClassDef):
+        if term is functions.PROCESSOR and isinstance(binding.node, ast.ClassDef):
             yield from _process_problems(binding.node)
 
 
 def _process_problems(node: ast.ClassDef) -> Iterator[str]:
     methods = {child.name: child for child in node.body if isinstance(child, ast.FunctionDef)}
-    where = f"line {node.lineno}, {node.name}: expected a method {terms.PROCESS.expected}"
-    if terms.PROCESS.name in methods:
-        found = signature.from_source(methods[terms.PROCESS.name].args, is_method=True)
-        if problem := terms.signature_problem(terms.PROCESS, found):
+    where = f"line {node.lineno}, {node.name}: expected a method {functions.PROCESS.expected}"
+    if functions.PROCESS.name in methods:
+        found = source.signature_from_source(methods[functions.PROCESS.name].args, is_method=True)
+        if problem := functions.signature_problem(functions.PROCESS, found):
             yield f"{where}; found process({found.text}), which {problem}"
     elif not node.bases:
-        yield f"{where}; found none{terms.nearest('process', methods)}"
+        yield f"{where}; found none{functions.suggest_nearest('process', methods)}"
 
 
-def _several_problems(function: str, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
+def _several_problems(function: str, bound: dict[str, NameBinding], framework: Framework) -> Iterator[str]:
     if framework is not Framework.TORCH:
         return
-    for name, what in ((function, "models"), (terms.OPTIMIZER.name, "optimizers")):
+    for name, what in ((function, "models"), (functions.OPTIMIZER.name, "optimizers")):
         binding = bound.get(name)
-        for value in source.returned(binding.node) if binding is not None else ():
+        for value in source.find_returned_values(binding.node) if binding is not None else ():
             if isinstance(value, ast.Tuple | ast.List | ast.Dict):
-                yield f"line {value.lineno}, {name} {terms.several_problem(what)}"
+                yield f"line {value.lineno}, {name} {functions.several_returned_problem(what)}"
                 break
 
 
-def _keyword_problems(function: str, spec: JobSpec, bound: dict[str, Bound], framework: Framework) -> Iterator[str]:
+def _keyword_problems(
+    function: str, spec: JobSpec, bound: dict[str, NameBinding], framework: Framework
+) -> Iterator[str]:
     assert spec.model is not None
-    term = terms.optimizer_term(framework)
+    term = functions.optimizer_function(framework)
     params, rate = spec.model.params, spec.plan.learning_rate
     if rate is not None and "lr" in params:
         yield f"model_params: lr={params['lr']!r} and --learning_rate={rate!r} say two things; give one of them"
-    if rate is not None and terms.LEARNING_RATE.name in bound:
+    if rate is not None and functions.LEARNING_RATE.name in bound:
         yield f"learning_rate(step) sets the rate of every step: leave out --learning_rate={rate!r}"
-    if function not in bound or (spec.kind is JobKind.TRAINING and terms.OPTIMIZER.name not in bound):
+    if function not in bound or (spec.kind is JobKind.TRAINING and functions.OPTIMIZER.name not in bound):
         return
     model = bound[function].signature
-    optimizer = bound[terms.OPTIMIZER.name].signature if terms.OPTIMIZER.name in bound else None
-    is_known = terms.OPTIMIZER.name not in bound or optimizer is not None
-    for key in terms.split_params(params, model, optimizer, framework)[2] if is_known else ():
-        yield terms.unknown_param_problem(key, model, optimizer, framework)
-    model_term = terms.model_term(function, framework)
-    if model and (problem := terms.keyword_problem(model_term, model, params, "--model_params")):
+    optimizer = bound[functions.OPTIMIZER.name].signature if functions.OPTIMIZER.name in bound else None
+    is_known = functions.OPTIMIZER.name not in bound or optimizer is not None
+    for key in functions.split_params(params, model, optimizer, framework)[2] if is_known else ():
+        yield functions.unknown_param_problem(key, model, optimizer, framework)
+    model_term = functions.model_function(function, framework)
+    if model and (problem := functions.keyword_problem(model_term, model, params, "--model_params")):
         yield f"line {bound[function].line}, {function}({model.text}) {problem}"
     if optimizer and spec.kind is JobKind.TRAINING:
-        given = {*params, *(("lr",) if rate is not None or terms.LEARNING_RATE.name in bound else ())}
-        if problem := terms.keyword_problem(term, optimizer, given, "--model_params"):
-            yield f"line {bound[terms.OPTIMIZER.name].line}, optimizer({optimizer.text}) {problem}"
+        given = {*params, *(("lr",) if rate is not None or functions.LEARNING_RATE.name in bound else ())}
+        if problem := functions.keyword_problem(term, optimizer, given, "--model_params"):
+            yield f"line {bound[functions.OPTIMIZER.name].line}, optimizer({optimizer.text}) {problem}"
         if rate is not None and not optimizer.any_keyword and "lr" not in optimizer.names(len(term.arguments)):
             yield f"optimizer({optimizer.text}) does not take lr, so --learning_rate={rate!r} would be ignored"
 
 
-def _reader_problems(spec: JobSpec, bound: dict[str, Bound], *, is_complete: bool) -> Iterator[str]:
-    params, binding = spec.data.reader_params, bound.get(terms.READER.name)
+def _reader_problems(spec: JobSpec, bound: dict[str, NameBinding], *, is_complete: bool) -> Iterator[str]:
+    params, binding = spec.data.reader_params, bound.get(functions.READER.name)
     if binding is None:
         if params and is_complete:  # `from x import *` may bind it; then the worker will see
-            yield terms.unused_reader_params(params) + terms.nearest(terms.READER.name, set(bound))
+            yield functions.unused_reader_params_problem(params) + functions.suggest_nearest(
+                functions.READER.name, set(bound)
+            )
     elif binding.signature is not None and (problem := binding.signature.call_problem(1, params)):
         where = f"line {binding.line}, custom_data_reader({binding.signature.text})"
         yield f"{where} {problem} (reader_params: {', '.join(params) or 'none'})"
 
 
-def _remarks(function: str, bound: dict[str, Bound]) -> Iterator[str]:
+def _find_near_misses(function: str, bound: dict[str, NameBinding]) -> Iterator[str]:
     # A misspelt optional function would be ignored in silence.
-    contract = terms.TERMS[Framework.TORCH]  # the names are those of Keras, too
+    contract = functions.FUNCTIONS[Framework.TORCH]  # the names are those of Keras, too
     known = {function, *(term.name for term in contract)}
     for name, binding in bound.items():
         for optional in (term.name for term in contract if not term.needed_by):
-            is_near = SequenceMatcher(None, name.lower(), optional.lower()).ratio() >= NEAR
+            is_near = SequenceMatcher(None, name.lower(), optional.lower()).ratio() >= MIN_SIMILARITY
             if name not in known and optional not in bound and is_near:
                 yield f"line {binding.line}: {name} is not in the contract, so never called; did you mean {optional}?"

@@ -12,7 +12,7 @@ def is_compiled(model: nn.Module) -> bool:
     return any(_is_wrapper(part) or part._compiled_call_impl is not None for part in model.modules())
 
 
-def original(model: nn.Module) -> nn.Module:
+def unwrap_compiled(model: nn.Module) -> nn.Module:
     """The model that torch.compile was given, whose names have no prefix; one that is not wrapped is its own."""
     found = getattr(model, "_orig_mod", model)
     assert isinstance(found, nn.Module)
@@ -24,17 +24,17 @@ def make_eager(model: nn.Module) -> nn.Module:
 
     For a thread beside the one that trains: compiling saves and restores the random numbers of the whole process.
     """
-    model = original(model)
+    model = unwrap_compiled(model)
     for part in model.modules():
         part._compiled_call_impl = None
         if _is_wrapper(part):
-            part.forward = original(part).__call__
+            part.forward = unwrap_compiled(part).__call__
     return model
 
 
 def check_compiles_parts(model: nn.Module) -> None:
     """Raise SpecError where a model whose rows lie on ps is compiled as a whole."""
-    if original(model) is not model or model._compiled_call_impl is not None:
+    if unwrap_compiled(model) is not model or model._compiled_call_impl is not None:
         raise SpecError(
             "torch.compile: the model looks rows up on ps, which is nothing that can be compiled; compile the parts "
             "without embeddings, e.g. model.tower = torch.compile(model.tower), or return the plain model"

@@ -1,13 +1,11 @@
-"""The model file at work: loaded, checked once more as living functions, and called in one place.
-
-contract = contract.load(spec.model, spec.kind)
-module = contract.build_model()
-optimizer = contract.build_optimizer(module, spec.plan.learning_rate)
-loss = contract.batch_loss(module, features, labels)
-"""
+"""The model file at work: imported, checked once more as living functions, and called in one place."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,31 +17,29 @@ import torch
 from torch import Tensor, nn
 
 from elasticdl.checkpoint import export as exports
-from elasticdl.data import mapped
-from elasticdl.data.dataset import Dataset
+from elasticdl.data.dataset import Dataset, Mode
 from elasticdl.data.interface import RecordSource
-from elasticdl.data.mode import Mode
+from elasticdl.data.readers import mapped
 from elasticdl.errors import ElasticDLError, ModelError, SpecError
-from elasticdl.model import definition, loading, reduction, signature, tensors, terms
+from elasticdl.model import definition, functions, reduction, source, tensors
 from elasticdl.model.callbacks import Callback
-from elasticdl.model.definition import Definition
+from elasticdl.model.definition import ModelFileLocation
+from elasticdl.model.functions import ContractFunction
 from elasticdl.model.metrics import BatchMean, Metric
-from elasticdl.model.signature import Signature
-from elasticdl.model.source import Framework
-from elasticdl.model.terms import Term
-from elasticdl.model.torch_trainee import TorchTrainee
+from elasticdl.model.source import Framework, Signature
+from elasticdl.model.trainable import TorchTrainable
 from elasticdl.spec import JobKind, ModelSpec
-from elasticdl.storage.place import Place
+from elasticdl.storage.paths import AnyPath
 
 LOSS_METRIC = "loss"
-Kind = TypeVar("Kind", bound="Contract")
+AnyContract = TypeVar("Kind", bound="Contract")
 
 
 @dataclass(frozen=True)
 class Contract:
     """The functions of one model file. Whatever is wrong with what they return is a ModelError naming them."""
 
-    place: Definition
+    place: ModelFileLocation
     module: ModuleType
     model_params: dict[str, Any]
     optimizer_params: dict[str, Any]
@@ -51,33 +47,33 @@ class Contract:
 
     def build_model(self) -> nn.Module:
         """A new module; its weights come from torch's random numbers, so seed those first."""
-        term = terms.model_term(self.place.function, self.framework)
+        term = functions.model_function(self.place.function, self.framework)
         built = self._call(term, **self.model_params)
         self._check_one(term, built, nn.Module, "models")
         if isinstance(built, nn.ModuleList | nn.ModuleDict):
-            raise ModelError(f"{self.place.file}: {term.name} {terms.several_problem('models')}")
+            raise ModelError(f"{self.place.file}: {term.name} {functions.several_returned_problem('models')}")
         if not isinstance(built, nn.Module):
             raise self._wrong(term, built)
         return built
 
     def build_optimizer(self, module: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
         """The optimizer of `module`. `lr` is the job's learning rate; without it learning_rate(0) or its default."""
-        built = self._call(terms.OPTIMIZER, list(module.parameters()), **self._optimizer_keywords(lr))
-        self._check_one(terms.OPTIMIZER, built, torch.optim.Optimizer, "optimizers")
+        built = self._call(functions.OPTIMIZER, list(module.parameters()), **self._optimizer_keywords(lr))
+        self._check_one(functions.OPTIMIZER, built, torch.optim.Optimizer, "optimizers")
         if not isinstance(built, torch.optim.Optimizer):
-            raise self._wrong(terms.OPTIMIZER, built)
+            raise self._wrong(functions.OPTIMIZER, built)
         return built
 
-    def _check_one(self, term: Term, built: object, kind: type, what: str) -> None:
+    def _check_one(self, term: ContractFunction, built: object, kind: type, what: str) -> None:
         """Raise ModelError where `built` holds some of `kind` and is none itself."""
         parts = built.values() if isinstance(built, dict) else built if isinstance(built, list | tuple) else ()
         if any(isinstance(part, kind) for part in parts):
-            raise ModelError(f"{self.place.file}: {term.name} {terms.several_problem(what)}")
+            raise ModelError(f"{self.place.file}: {term.name} {functions.several_returned_problem(what)}")
 
     def _optimizer_keywords(self, lr: float | None) -> dict[str, Any]:
         params = dict(self.optimizer_params)
-        term = terms.optimizer_term(self.framework)
-        found = signature.from_callable(self._function(term))
+        term = functions.optimizer_function(self.framework)
+        found = source.signature_from_callable(self._function(term))
         takes_lr = found is None or found.any_keyword or "lr" in found.names(len(term.arguments))
         rate = lr if lr is not None else self.learning_rate(0)
         if rate is not None and takes_lr:
@@ -95,36 +91,36 @@ class Contract:
     def loss(self, labels: Any, predictions: Any) -> Tensor:
         """The mean loss of a batch, one number with a gradient."""
         try:
-            value = self._function(terms.LOSS)(labels, predictions)
+            value = self._function(functions.LOSS)(labels, predictions)
         except Exception as exc:
             exc.add_note(
                 f"in loss(labels, predictions) of {self.place.file}: "
-                f"labels {tensors.describe(labels)}, predictions {tensors.describe(predictions)}"
+                f"labels {tensors.describe_structure(labels)}, predictions {tensors.describe_structure(predictions)}"
             )
             raise
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise self._wrong(terms.LOSS, value)
+            raise self._wrong(functions.LOSS, value)
         return value.reshape(())
 
-    def export(self, module: nn.Module, sample: Any | None, target: Place, extra: dict[str, Any]) -> None:
+    def export(self, module: nn.Module, sample: Any | None, target: AnyPath, extra: dict[str, Any]) -> None:
         """Write `module` for others; `sample` are the features of a batch."""
-        exports.export(module, sample, target, extra, self.model_files())
+        exports.export_model(module, sample, target, extra, self.model_files())
 
     def model_files(self) -> dict[str, bytes]:
         """What lies beside the model in checkpoints and exports, by file name."""
-        found = self._call(terms.MODEL_FILES) if self.has(terms.MODEL_FILES) else {}
+        found = self._call(functions.MODEL_FILES) if self.has(functions.MODEL_FILES) else {}
         is_named = isinstance(found, dict) and all(isinstance(name, str) and name == Path(name).name for name in found)
         if not is_named or not all(isinstance(content, bytes) for content in found.values()):
-            raise self._wrong(terms.MODEL_FILES, found)
+            raise self._wrong(functions.MODEL_FILES, found)
         if taken := sorted(set(found) & exports.OWN_FILES):
-            raise self._wrong(terms.MODEL_FILES, f"{taken[0]}, which is a file of the export itself")
+            raise self._wrong(functions.MODEL_FILES, f"{taken[0]}, which is a file of the export itself")
         return dict(found)
 
     def trainee(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, on_gradients: Callable[[], None]
-    ) -> TorchTrainee:
+    ) -> TorchTrainable:
         """The model as the lease modes train it."""
-        return TorchTrainee(module, optimizer, partial(self.batch_loss, module), on_gradients)
+        return TorchTrainable(module, optimizer, partial(self.batch_loss, module), on_gradients)
 
     def rate(self, optimizer: torch.optim.Optimizer, step: int) -> float:
         """The learning rate after so many updates, whoever applied them."""
@@ -133,59 +129,59 @@ class Contract:
 
     def learning_rate(self, step: int) -> float | None:
         """The rate of step `step`, or None where the file leaves it to the optimizer."""
-        if not self.has(terms.LEARNING_RATE):
+        if not self.has(functions.LEARNING_RATE):
             return None
-        rate = self._call(terms.LEARNING_RATE, step)
+        rate = self._call(functions.LEARNING_RATE, step)
         if isinstance(rate, bool) or not isinstance(rate, int | float):
-            raise self._wrong(terms.LEARNING_RATE, rate)
+            raise self._wrong(functions.LEARNING_RATE, rate)
         return float(rate)
 
     def dataset(self, source: RecordSource, mode: Mode) -> Dataset:
         """What dataset_fn makes of the records of `source`; its batches stack into tensors."""
-        plain = Dataset(source, mode, stack=tensors.stack)
-        built = self._call(terms.DATASET, plain, mode, plain.metadata)
+        plain = Dataset(source, mode, stack=tensors.stack_values)
+        built = self._call(functions.DATASET, plain, mode, plain.metadata)
         if not isinstance(built, Dataset):
-            raise self._wrong(terms.DATASET, built)
+            raise self._wrong(functions.DATASET, built)
         return built
 
     def metrics(self) -> dict[str, Metric]:
         """What to measure in an evaluation, by name; always the loss too, where there is one."""
         metrics: dict[str, Metric] = {}
-        if self.has(terms.LOSS):
+        if self.has(functions.LOSS):
             metrics[LOSS_METRIC] = self._metric(LOSS_METRIC, self.loss)
-        found = self._call(terms.METRICS) if self.has(terms.METRICS) else {}
+        found = self._call(functions.METRICS) if self.has(functions.METRICS) else {}
         if not isinstance(found, dict):
-            raise self._wrong(terms.METRICS, found)
+            raise self._wrong(functions.METRICS, found)
         for name, metric in self._flat(found).items():
             if not isinstance(name, str) or not name or reduction.SEPARATOR in name:
-                raise self._wrong(terms.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}")
+                raise self._wrong(functions.METRICS, f"{name!r} as a name: use text without {reduction.SEPARATOR!r}")
             metrics[name] = self._metric(name, metric)
         return metrics
 
     def callbacks(self, steps_per_epoch: int = 1) -> list[Callback]:
-        found = self._call(terms.CALLBACKS) if self.has(terms.CALLBACKS) else []
+        found = self._call(functions.CALLBACKS) if self.has(functions.CALLBACKS) else []
         if not isinstance(found, list | tuple) or not all(isinstance(callback, Callback) for callback in found):
-            raise self._wrong(terms.CALLBACKS, found)
+            raise self._wrong(functions.CALLBACKS, found)
         return list(found)
 
     def processor(self) -> Any | None:
         """A new PredictionOutputsProcessor, or None where the file has none."""
-        if not self.has(terms.PROCESSOR):
+        if not self.has(functions.PROCESSOR):
             return None
-        built = self._call(terms.PROCESSOR)
+        built = self._call(functions.PROCESSOR)
         if not callable(getattr(built, "process", None)):
-            raise self._wrong(terms.PROCESSOR, built)
+            raise self._wrong(functions.PROCESSOR, built)
         return built
 
     def reader(self, data_path: str, reader_params: dict[str, Any]) -> RecordSource | None:
         """What custom_data_reader makes of `data_path`, or None where ElasticDL's own readers are used."""
-        if not self.has(terms.READER):
+        if not self.has(functions.READER):
             if reader_params:
-                raise SpecError(terms.unused_reader_params(reader_params))
+                raise SpecError(functions.unused_reader_params_problem(reader_params))
             return None
-        return mapped.as_source(self._call(terms.READER, data_path, **reader_params), data_path)
+        return mapped.as_source(self._call(functions.READER, data_path, **reader_params), data_path)
 
-    def has(self, term: Term) -> bool:
+    def has(self, term: ContractFunction) -> bool:
         return hasattr(self.module, term.name)
 
     def _flat(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -196,13 +192,13 @@ class Contract:
         if isinstance(metric, Metric) and not isinstance(metric, type):
             if metric.reduction not in reduction.REDUCTIONS:
                 known = ", ".join(reduction.REDUCTIONS)
-                raise self._wrong(terms.METRICS, f"{name} with reduction {metric.reduction!r}; known are {known}")
+                raise self._wrong(functions.METRICS, f"{name} with reduction {metric.reduction!r}; known are {known}")
             return metric
         if callable(metric) and not isinstance(metric, type):
             return BatchMean(name, metric)
-        raise self._wrong(terms.METRICS, {name: metric})
+        raise self._wrong(functions.METRICS, {name: metric})
 
-    def _function(self, term: Term) -> Callable[..., Any]:
+    def _function(self, term: ContractFunction) -> Callable[..., Any]:
         try:
             function: Callable[..., Any] = getattr(self.module, term.name)
         except AttributeError:
@@ -211,64 +207,97 @@ class Contract:
             ) from None
         return function
 
-    def _call(self, term: Term, *arguments: Any, **keywords: Any) -> Any:
+    def _call(self, term: ContractFunction, *arguments: Any, **keywords: Any) -> Any:
         try:
             return self._function(term)(*arguments, **keywords)
         except ElasticDLError:
             raise
         except Exception as exc:
-            raise ModelError(f"{self.place.file}: {term.name} failed: {loading.told(exc, self.place.file)}") from exc
+            raise ModelError(
+                f"{self.place.file}: {term.name} failed: {format_exception(exc, self.place.file)}"
+            ) from exc
 
-    def _wrong(self, term: Term, received: object) -> ModelError:
-        shown = tensors.describe(received) if isinstance(received, Tensor) else repr(received)
+    def _wrong(self, term: ContractFunction, received: object) -> ModelError:
+        shown = tensors.describe_structure(received) if isinstance(received, Tensor) else repr(received)
         return ModelError(f"{self.place.file}: {term.name}: expected {term.expected}. Received: {shown[:200]}")
 
 
-def load(model: ModelSpec, kind: JobKind) -> Contract:
+def load_contract(model: ModelSpec, kind: JobKind) -> Contract:
     """Import the model file of a torch job and check all its functions; one ModelError tells all problems."""
-    return loaded(Contract, model, kind)
+    return load_contract_as(Contract, model, kind)
 
 
-def loaded(contract: type[Kind], model: ModelSpec, kind: JobKind) -> Kind:
+def load_contract_as(contract: type[AnyContract], model: ModelSpec, kind: JobKind) -> AnyContract:
     """As `load`, for the contract of any framework."""
     framework = contract.framework
-    place = definition.locate(model)
-    module = loading.load(place)
-    model_term = terms.model_term(place.function, framework)
+    place = definition.locate_model_file(model)
+    module = import_model_file(place)
+    model_term = functions.model_function(place.function, framework)
     problems = [
         problem
-        for term in (model_term, *terms.TERMS[framework])
-        for problem in _problems(term, kind, getattr(module, term.name, None))
+        for term in (model_term, *functions.FUNCTIONS[framework])
+        for problem in _find_problems(term, kind, getattr(module, term.name, None))
     ]
-    if kind is JobKind.EVALUATION and not (hasattr(module, terms.LOSS.name) or hasattr(module, terms.METRICS.name)):
+    if kind is JobKind.EVALUATION and not (
+        hasattr(module, functions.LOSS.name) or hasattr(module, functions.METRICS.name)
+    ):
         problems.append(
-            f"nothing to evaluate: expected {terms.METRICS.expected} or {terms.LOSS.expected}; found neither"
+            f"nothing to evaluate: expected {functions.METRICS.expected} or {functions.LOSS.expected}; found neither"
         )
     if problems:
-        raise definition.report(place.file, problems)
-    of_model = signature.from_callable(getattr(module, place.function))
-    of_optimizer = _signature(getattr(module, terms.OPTIMIZER.name, None))
-    to_model, to_optimizer, unknown = terms.split_params(model.params, of_model, of_optimizer, framework)
-    problems = [terms.unknown_param_problem(key, of_model, of_optimizer, framework) for key in unknown]
-    if of_model and (problem := terms.keyword_problem(model_term, of_model, to_model, "--model_params")):
+        raise definition.make_contract_error(place.file, problems)
+    of_model = source.signature_from_callable(getattr(module, place.function))
+    of_optimizer = _living_signature(getattr(module, functions.OPTIMIZER.name, None))
+    to_model, to_optimizer, unknown = functions.split_params(model.params, of_model, of_optimizer, framework)
+    problems = [functions.unknown_param_problem(key, of_model, of_optimizer, framework) for key in unknown]
+    if of_model and (problem := functions.keyword_problem(model_term, of_model, to_model, "--model_params")):
         problems.append(f"{place.function}({of_model.text}) {problem}")
     if problems:
-        raise definition.report(place.file, problems)
+        raise definition.make_contract_error(place.file, problems)
     return contract(place, module, to_model, to_optimizer)
 
 
-def _problems(term: Term, kind: JobKind, function: object) -> list[str]:
+def _find_problems(term: ContractFunction, kind: JobKind, function: object) -> list[str]:
     if function is None:
         return [f"{term.name}: expected {term.expected}; found none"] if kind in term.needed_by else []
     if not callable(function):
         return [f"{term.name}: expected {term.expected}; found {type(function).__name__}, which cannot be called"]
-    found = _signature(function)
-    if found is not None and (problem := terms.signature_problem(term, found)):
+    found = _living_signature(function)
+    if found is not None and (problem := functions.signature_problem(term, found)):
         return [f"{term.name}: expected {term.expected}; found {term.name}({found.text}), which {problem}"]
     return []
 
 
-def _signature(function: object) -> Signature | None:
+def _living_signature(function: object) -> Signature | None:
     # An nn.Module is called through *args; its forward says what it takes.
     living = function.forward if isinstance(function, nn.Module) else function
-    return signature.from_callable(living) if callable(living) else None
+    return source.signature_from_callable(living) if callable(living) else None
+
+
+def import_model_file(definition: ModelFileLocation) -> ModuleType:
+    """The module of the model file; whatever it raises becomes a ModelError that names the line.
+
+    The zoo and the file's own directory go to the end of `sys.path`: the file may import its neighbours, and a
+    neighbour called `random.py` does not replace Python's.
+    """
+    for directory in (definition.file.parent, definition.zoo):
+        if str(directory) not in sys.path:
+            sys.path.append(str(directory))
+    name = f"elasticdl_model_{hashlib.sha256(str(definition.file).encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, definition.file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and worker processes of a data loader look it up there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as exc:
+        del sys.modules[name]
+        raise ModelError(f"{definition.file} cannot be imported: {format_exception(exc, definition.file)}") from exc
+    return module
+
+
+def format_exception(exc: BaseException, file: Path) -> str:
+    """An exception in one line, with the last line of `file` it passed through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == str(file)]
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{type(exc).__name__}: {exc}{where}"

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import ModelError
-from elasticdl.model import terms
+from elasticdl.model import functions
 from elasticdl.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ModelFileLocation:
     zoo: Path
     file: Path
     function: str
 
 
-def locate(model: ModelSpec) -> Definition:
+def locate_model_file(model: ModelSpec) -> ModelFileLocation:
     """The file and the function a job names; ModelError says what is missing and what is there instead."""
     zoo = Path(model.zoo)
     parts = model.definition.split(".")
@@ -32,7 +32,7 @@ def locate(model: ModelSpec) -> Definition:
     *folders, function = parts
     for file in _candidates(zoo, folders):
         if file.is_file():
-            return Definition(zoo.resolve(), file.resolve(), function)
+            return ModelFileLocation(zoo.resolve(), file.resolve(), function)
     raise ModelError(
         f"--model_def={model.definition}: {_candidates(zoo, folders)[0]} does not exist{_hint(zoo, parts)}"
     )
@@ -47,13 +47,13 @@ def _hint(zoo: Path, parts: Sequence[str]) -> str:
     if any(file.is_file() for file in _candidates(zoo, parts)):
         return f"; did you forget the function, as in {'.'.join(parts)}.forward?"
     found = {".".join(path.relative_to(zoo).with_suffix("").parts) for path in (*zoo.glob("*.py"), *zoo.glob("*/*.py"))}
-    near = terms.nearest(".".join(parts[:-1]), found)
+    near = functions.suggest_nearest(".".join(parts[:-1]), found)
     return (
         near.replace("?", f".{parts[-1]}?") if near else f"; {zoo} holds {', '.join(sorted(found)) or 'no model files'}"
     )
 
 
-def report(file: Path, problems: Sequence[str]) -> ModelError:
+def make_contract_error(file: Path, problems: Sequence[str]) -> ModelError:
     """All problems of one model file as one error."""
     if len(problems) == 1:
         return ModelError(f"{file}: {problems[0]}")

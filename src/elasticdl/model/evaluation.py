@@ -16,18 +16,18 @@ from elasticdl.errors import DataError, ModelError
 from elasticdl.model import metrics, reduction, tensors
 from elasticdl.model.contract import Contract
 from elasticdl.model.metrics import Metric
-from elasticdl.model.reduction import Part
+from elasticdl.model.reduction import MetricPart
 
-ALL_BAD = 16  # so many records without a good one are not bad luck
+MIN_ALL_BAD = 16  # so many records without a good one are not bad luck
 
 
 def evaluate_records(
     model: nn.Module, contract: Contract, dataset: Dataset, start: int, stop: int, minibatch: int, device: torch.device
-) -> dict[str, Part]:
+) -> dict[str, MetricPart]:
     """The parts of every metric over records [start, stop), by `reduction.key`."""
-    sums: dict[str, Part] = {}
+    sums: dict[str, MetricPart] = {}
     for _, parts in evaluate_batches(model, contract.metrics(), dataset, start, stop, minibatch, device):
-        sums = reduction.add(sums, parts)
+        sums = reduction.add_parts(sums, parts)
     return sums
 
 
@@ -39,20 +39,20 @@ def evaluate_batches(
     stop: int,
     minibatch: int,
     device: torch.device,
-) -> Iterator[tuple[int, dict[str, Part]]]:
+) -> Iterator[tuple[int, dict[str, MetricPart]]]:
     """After each batch of records [start, stop): the first record not done yet, and the parts of the batch."""
-    for _, past, batch in _batches(dataset, start, stop, minibatch, device):
-        parts: dict[str, Part] = {}
+    for _, past, batch in _iterate_batches(dataset, start, stop, minibatch, device):
+        parts: dict[str, MetricPart] = {}
         if batch is not None:
-            with inference(model):
+            with inference_mode(model):
                 predictions = model(batch.features)
                 for name, metric in measured.items():
-                    values = metrics.parts_of(name, metric, batch.labels, predictions)
-                    parts[reduction.key(name, metric.reduction)] = (values, float(batch.size))
+                    values = metrics.measure_parts(name, metric, batch.labels, predictions)
+                    parts[reduction.metric_key(name, metric.reduction)] = (values, float(batch.size))
         yield past, parts
 
 
-class Predicted(NamedTuple):
+class PredictedBatch(NamedTuple):
     """What came of records [first, past)."""
 
     first: int
@@ -71,7 +71,7 @@ def predict_records(
     device: torch.device,
     *,
     tolerates_bad_rows: bool = False,
-) -> Iterator[Predicted]:
+) -> Iterator[PredictedBatch]:
     """After each batch of records [start, stop): what came of it.
 
     Raises DataError for the first bad record; with `tolerates_bad_rows` only where a whole batch of them has no good
@@ -82,10 +82,10 @@ def predict_records(
         records, batch, bad = _read_batch(dataset, np.arange(first, past), tolerates_bad_rows)
         predictions = None
         if batch is not None:
-            with inference(model):
-                features = tensors.on_device(batch, device).features
+            with inference_mode(model):
+                features = tensors.move_batch(batch, device).features
                 predictions = tensors.to_device(model(features), torch.device("cpu"))
-        yield Predicted(first, past, records, predictions, bad)
+        yield PredictedBatch(first, past, records, predictions, bad)
 
 
 def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[Indices, Batch | None, dict[int, str]]:
@@ -96,7 +96,7 @@ def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[
     except DataError as exc:
         if not is_tolerant:
             raise DataError(f"{exc} (--bad_rows=skip or mark predicts the other rows)") from exc
-        records, bad = _sort_out(dataset, records)
+        records, bad = _separate_bad(dataset, records)
         batch = dataset.batch(records) if len(records) else None
     if batch is None:
         return records[:0], None, bad
@@ -109,7 +109,7 @@ def _read_batch(dataset: Dataset, records: Indices, is_tolerant: bool) -> tuple[
     return records, batch, bad
 
 
-def _sort_out(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int, str]]:
+def _separate_bad(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int, str]]:
     """The good records, and why each of the others is bad; one at a time, for a batch does not say which it was."""
     good: list[int] = []
     bad: dict[int, str] = {}
@@ -119,14 +119,14 @@ def _sort_out(dataset: Dataset, records: Indices) -> tuple[Indices, dict[int, st
             good.append(record)
         except DataError as exc:
             bad[record] = str(exc)
-    if not good and len(records) >= ALL_BAD:
+    if not good and len(records) >= MIN_ALL_BAD:
         first, why = next(iter(bad.items()))
         raise DataError(f"all of {len(records)} records from record {first} on are bad, not single rows: {why}")
     return np.array(good, dtype=np.int64), bad
 
 
 @contextmanager
-def inference(model: nn.Module) -> Iterator[None]:
+def inference_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; each part of the model then returns to the mode it was in."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
@@ -138,10 +138,10 @@ def inference(model: nn.Module) -> Iterator[None]:
             part.training = was_training
 
 
-def _batches(
+def _iterate_batches(
     dataset: Dataset, start: int, stop: int, minibatch: int, device: torch.device
 ) -> Iterator[tuple[int, int, Batch | None]]:
     for first in range(start, stop, minibatch):
         past = min(first + minibatch, stop)
         batch = dataset.good_batch(np.arange(first, past))
-        yield first, past, tensors.on_device(batch, device) if batch is not None else None
+        yield first, past, tensors.move_batch(batch, device) if batch is not None else None

@@ -120,7 +120,7 @@ class Precision:
         self.threshold = threshold
 
     def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
-        true_positives, false_positives, _ = _confusion(labels, predictions, self.threshold)
+        true_positives, false_positives, _ = _count_confusion(labels, predictions, self.threshold)
         return [true_positives, true_positives + false_positives]
 
 
@@ -128,7 +128,7 @@ class Recall(Precision):
     """Of the positive records, the share that is predicted so."""
 
     def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
-        true_positives, _, false_negatives = _confusion(labels, predictions, self.threshold)
+        true_positives, _, false_negatives = _count_confusion(labels, predictions, self.threshold)
         return [true_positives, true_positives + false_negatives]
 
 
@@ -138,10 +138,10 @@ class F1(Precision):
     reduction = "f1"
 
     def update(self, labels: Tensor, predictions: Tensor) -> list[float]:
-        return list(_confusion(labels, predictions, self.threshold))
+        return list(_count_confusion(labels, predictions, self.threshold))
 
 
-def parts_of(name: str, metric: Metric, labels: Any, predictions: Any) -> list[float]:
+def measure_parts(name: str, metric: Metric, labels: Any, predictions: Any) -> list[float]:
     """The parts of one batch, checked: finite-length list of plain floats."""
     parts = metric.update(labels, predictions)
     if not isinstance(parts, list) or not parts or not all(isinstance(part, int | float) for part in parts):
@@ -149,7 +149,7 @@ def parts_of(name: str, metric: Metric, labels: Any, predictions: Any) -> list[f
     return [float(part) for part in parts]
 
 
-def _confusion(labels: Tensor, predictions: Tensor, threshold: float) -> tuple[float, float, float]:
+def _count_confusion(labels: Tensor, predictions: Tensor, threshold: float) -> tuple[float, float, float]:
     is_positive = labels.reshape(-1) > 0.5
     chosen = predictions.reshape(-1) > threshold
     return (
@@ -169,5 +169,5 @@ __all__ = [
     "Perplexity",
     "Precision",
     "Recall",
-    "parts_of",
+    "measure_parts",
 ]

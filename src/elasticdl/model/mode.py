@@ -1,5 +1,5 @@
 """What a model file is used for at the moment; `dataset_fn(dataset, mode, metadata)` is told. No torch here."""
 
-from elasticdl.data.mode import Mode
+from elasticdl.data.dataset import Mode
 
 __all__ = ["Mode"]

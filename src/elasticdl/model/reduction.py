@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-Part: TypeAlias = tuple[Sequence[float], float]
+MetricPart: TypeAlias = tuple[Sequence[float], float]
 
 SEPARATOR = "|"
 MEAN = "mean"
@@ -20,12 +20,12 @@ BAD_ROWS = "bad_rows"  # so is called what a prediction job counts: rows that we
 
 def mean(values: Sequence[float], weight: float) -> float:
     """values[0] is a sum over records."""
-    return _ratio(values[0], weight)
+    return _divide(values[0], weight)
 
 
 def root_mean(values: Sequence[float], weight: float) -> float:
     """values[0] is a sum of squares: the root mean square, as in RMSE."""
-    return math.sqrt(_ratio(values[0], weight))
+    return math.sqrt(_divide(values[0], weight))
 
 
 def total(values: Sequence[float], weight: float) -> float:
@@ -34,18 +34,18 @@ def total(values: Sequence[float], weight: float) -> float:
 
 def ratio(values: Sequence[float], weight: float) -> float:
     """values are numerator and denominator: precision, recall, or a mean per token rather than per record."""
-    return _ratio(values[0], values[1])
+    return _divide(values[0], values[1])
 
 
 def perplexity(values: Sequence[float], weight: float) -> float:
     """values are the summed negative log-likelihood and the number of tokens."""
-    return math.exp(min(_ratio(values[0], values[1]), 700.0))  # e^700 is about the largest float
+    return math.exp(min(_divide(values[0], values[1]), 700.0))  # e^700 is about the largest float
 
 
 def f1(values: Sequence[float], weight: float) -> float:
     """values are true positives, false positives, false negatives."""
     true_positives, false_positives, false_negatives = values
-    return _ratio(2 * true_positives, 2 * true_positives + false_positives + false_negatives)
+    return _divide(2 * true_positives, 2 * true_positives + false_positives + false_negatives)
 
 
 def auc(values: Sequence[float], weight: float) -> float:
@@ -59,7 +59,7 @@ def auc(values: Sequence[float], weight: float) -> float:
     for negative, positive in zip(negatives, positives, strict=True):
         ordered += positive * (below + negative / 2)
         below += negative
-    return _ratio(ordered, below * sum(positives))
+    return _divide(ordered, below * sum(positives))
 
 
 REDUCTIONS: dict[str, Callable[[Sequence[float], float], float]] = {
@@ -73,12 +73,12 @@ REDUCTIONS: dict[str, Callable[[Sequence[float], float], float]] = {
 }
 
 
-def key(name: str, reduction: str) -> str:
+def metric_key(name: str, reduction: str) -> str:
     """The key a metric's parts travel under."""
     return name if reduction == MEAN else f"{name}{SEPARATOR}{reduction}"
 
 
-def add(left: Mapping[str, Part], right: Mapping[str, Part]) -> dict[str, Part]:
+def add_parts(left: Mapping[str, MetricPart], right: Mapping[str, MetricPart]) -> dict[str, MetricPart]:
     """The parts of two sets of records together."""
     sums = dict(left)
     for name, (values, weight) in right.items():
@@ -87,7 +87,7 @@ def add(left: Mapping[str, Part], right: Mapping[str, Part]) -> dict[str, Part]:
     return sums
 
 
-def results(sums: Mapping[str, Part]) -> dict[str, float]:
+def compute_results(sums: Mapping[str, MetricPart]) -> dict[str, float]:
     """The value of every metric, by its name. NaN where nothing was measured (no records, or only one class)."""
     found = {}
     for full, (values, weight) in sums.items():
@@ -96,5 +96,5 @@ def results(sums: Mapping[str, Part]) -> dict[str, float]:
     return found
 
 
-def _ratio(numerator: float, denominator: float) -> float:
+def _divide(numerator: float, denominator: float) -> float:
     return numerator / denominator if denominator else math.nan

@@ -1,8 +1,4 @@
-"""What the source of a training script says before it runs: does it join, and what does it take from torch.distributed?
-
-Nothing is imported or run. Modules that lie beside the script are read, too; of installed ones only their requirements
-are known. "Never joins" is said only where it is certain; everything dynamic is left to the worker.
-"""
+"""What a training script's source says before it runs: whether it joins, what it uses of torch.distributed, and which lines to change."""
 
 from __future__ import annotations
 
@@ -14,18 +10,21 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from elasticdl.errors import SpecError
 from elasticdl.model import source
 
 GUIDE = "docs/bring-your-own-code.md"
-MOST_FILES = 200  # a script with more modules beside it is taken on trust
+MAX_FILES = 200  # a script with more modules beside it is taken on trust
 
 # A reference to one of these is a script that joins.
-_JOINS = ("elasticdl.torch.join", "elasticdl.lightning", "elasticdl.huggingface", "elasticdl.accelerate")
-_DYNAMIC = frozenset({"__import__", "exec", "eval", "importlib.import_module", "runpy.run_path", "runpy.run_module"})
+_JOIN_NAMES = ("elasticdl.torch.join", "elasticdl.lightning", "elasticdl.huggingface", "elasticdl.accelerate")
+_DYNAMIC_NAMES = frozenset(
+    {"__import__", "exec", "eval", "importlib.import_module", "runpy.run_path", "runpy.run_module"}
+)
 # What torchrun scripts use: the torch API itself, or trainers that find RANK and WORLD_SIZE in the environment.
-_DISTRIBUTED = (
+_DISTRIBUTED_NAMES = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",
     "torch.utils.data.distributed",
@@ -38,7 +37,7 @@ _DISTRIBUTED = (
 )
 
 
-class Joining(Enum):
+class JoinStatus(Enum):
     """Whether a script takes part in the job by itself."""
 
     JOINS = auto()
@@ -47,7 +46,7 @@ class Joining(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class NameReference:
     """A dotted name that the source uses, as its imports resolve it: `torch.distributed.init_process_group`."""
 
     name: str
@@ -66,26 +65,26 @@ class ScriptSource:
     path: Path
     tree: ast.Module
     names: Mapping[str, str]  # what each name that the script imports stands for
-    references: tuple[Reference, ...]
+    references: tuple[NameReference, ...]
     is_complete: bool  # False: something else may be imported or run
     top_level_joins: tuple[int, ...]  # lines of the script where `join` is called unconditionally
 
     @property
-    def joining(self) -> Joining:
-        if any(_is_within(reference.name, _JOINS) for reference in self.references):
-            return Joining.JOINS
-        return Joining.NEVER if self.is_complete else Joining.UNKNOWN
+    def joining(self) -> JoinStatus:
+        if any(_is_within(reference.name, _JOIN_NAMES) for reference in self.references):
+            return JoinStatus.JOINS
+        return JoinStatus.NEVER if self.is_complete else JoinStatus.UNKNOWN
 
     def resolve(self, node: ast.expr) -> str:
         """The dotted name of an expression of the script, by its imports; "" where it has none."""
-        top, _, rest = _dotted(node).partition(".")
+        top, _, rest = _dotted_name(node).partition(".")
         resolved = self.names.get(top, top)
         return f"{resolved}.{rest}" if rest else resolved
 
     @property
-    def distributed(self) -> tuple[Reference, ...]:
+    def distributed(self) -> tuple[NameReference, ...]:
         """References to the API of torchrun scripts."""
-        return tuple(reference for reference in self.references if _is_within(reference.name, _DISTRIBUTED))
+        return tuple(reference for reference in self.references if _is_within(reference.name, _DISTRIBUTED_NAMES))
 
 
 def may_use_elasticdl(module: str) -> bool:
@@ -105,16 +104,16 @@ def read_script(path: Path, is_unsure_of: Callable[[str], bool] = may_use_elasti
     """Read the script and every module beside it that it imports; ModelError where it is not Python."""
     root = path.parent
     trees, is_complete = _read_modules(path)
-    references: list[Reference] = []
+    references: list[NameReference] = []
     modules: set[str] = set()
     for file, tree in trees.items():
-        references += _references(tree, _imported_names(tree, file, root), file)
-        modules |= {module for module in _imported_modules(tree, file, root) if not _local_files(module, root)}
-    is_dynamic = any(reference.name in _DYNAMIC for reference in references)
+        references += _find_references(tree, _imported_names(tree, file, root), file)
+        modules |= {module for module in _imported_modules(tree, file, root) if not _find_local_files(module, root)}
+    is_dynamic = any(reference.name in _DYNAMIC_NAMES for reference in references)
     tops = {module.partition(".")[0] for module in modules}
     is_complete = is_complete and not is_dynamic and not any(is_unsure_of(top) for top in sorted(tops))
     names = _imported_names(trees[path], path, root)
-    joins = _top_level_joins(trees[path], names)
+    joins = _find_top_level_joins(trees[path], names)
     return ScriptSource(path, trees[path], names, tuple(references), is_complete, joins)
 
 
@@ -127,7 +126,7 @@ def check_joins(script: ScriptSource) -> None:
             f"{script.path}: calls elasticdl.torch.join in line {first} and again in line {second}; a script is one "
             "training run: make two scripts of it"
         )
-    if script.joining is not Joining.NEVER:
+    if script.joining is not JoinStatus.NEVER:
         return
     expected = f"{script.path}: never calls elasticdl.torch.join, so each worker would train everything by itself"
     if script.distributed:
@@ -147,7 +146,7 @@ def check_joins(script: ScriptSource) -> None:
 
 def check_unmodified(script: ScriptSource) -> None:
     """Raise SpecError where a script for `--compat ddp` joins by itself."""
-    joined = next((one for one in script.references if _is_within(one.name, _JOINS)), None)
+    joined = next((one for one in script.references if _is_within(one.name, _JOIN_NAMES)), None)
     if joined is not None:
         raise SpecError(
             f"--compat ddp: {script.path} uses {joined.name} ({joined.place}), so it is elastic without restarts; "
@@ -168,17 +167,17 @@ def check_in_worker(path: Path, check: Callable[[ScriptSource], None], *, is_in_
 
 def _read_modules(path: Path) -> tuple[dict[Path, ast.Module], bool]:
     """The script and the modules beside it that it imports, and whether these are all."""
-    trees = {path: source.parse(path)}
+    trees = {path: source.parse_source(path)}
     pending = [path]
     while pending:
         file = pending.pop()
         for module in _imported_modules(trees[file], file, path.parent):
-            for found in _local_files(module, path.parent):
+            for found in _find_local_files(module, path.parent):
                 if found in trees:
                     continue
-                if len(trees) >= MOST_FILES:
+                if len(trees) >= MAX_FILES:
                     return trees, False
-                trees[found] = source.parse(found)
+                trees[found] = source.parse_source(found)
                 pending.append(found)
     return trees, True
 
@@ -196,7 +195,7 @@ def _imported_names(tree: ast.Module, file: Path, root: Path) -> dict[str, str]:
                 top = alias.name.partition(".")[0]
                 names |= {alias.asname: alias.name} if alias.asname else {top: top}
         elif isinstance(node, ast.ImportFrom):
-            module = _module_of(node, file, root)
+            module = _resolve_module(node, file, root)
             names |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
     return names
 
@@ -207,12 +206,12 @@ def _imported_modules(tree: ast.Module, file: Path, root: Path) -> Iterator[str]
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            module = _module_of(node, file, root)
+            module = _resolve_module(node, file, root)
             yield module
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def _module_of(node: ast.ImportFrom, file: Path, root: Path) -> str:
+def _resolve_module(node: ast.ImportFrom, file: Path, root: Path) -> str:
     """The absolute name of the module that `node` imports from."""
     if not node.level:
         return node.module or ""
@@ -221,7 +220,7 @@ def _module_of(node: ast.ImportFrom, file: Path, root: Path) -> str:
     return ".".join([*above, *([node.module] if node.module else [])])
 
 
-def _local_files(module: str, root: Path) -> list[Path]:
+def _find_local_files(module: str, root: Path) -> list[Path]:
     """The files beside the script that importing `module` runs; none where it is not there."""
     files: list[Path] = []
     place = root
@@ -234,34 +233,128 @@ def _local_files(module: str, root: Path) -> list[Path]:
     return files
 
 
-def _references(tree: ast.Module, names: dict[str, str], file: Path) -> Iterator[Reference]:
+def _find_references(tree: ast.Module, names: dict[str, str], file: Path) -> Iterator[NameReference]:
     """Every dotted name the file uses that begins with an imported name, or is a built-in function."""
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
-            top, _, rest = _dotted(node).partition(".")
-            resolved = names.get(top, top if top in _DYNAMIC else "")
+            top, _, rest = _dotted_name(node).partition(".")
+            resolved = names.get(top, top if top in _DYNAMIC_NAMES else "")
             if resolved:
-                yield Reference(f"{resolved}.{rest}" if rest else resolved, file, node.lineno)
+                yield NameReference(f"{resolved}.{rest}" if rest else resolved, file, node.lineno)
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     """`a.b.c`; "" where it does not begin with a name, such as a call's result."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
+        before = _dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return ""
 
 
-def _top_level_joins(tree: ast.Module, names: dict[str, str]) -> tuple[int, ...]:
+def _find_top_level_joins(tree: ast.Module, names: dict[str, str]) -> tuple[int, ...]:
     """Lines of statements at the very top level, hence always run, that call `join`."""
     lines = []
     for statement in tree.body:
         value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr) else None
         if isinstance(value, ast.Call):
-            top, _, rest = _dotted(value.func).partition(".")
+            top, _, rest = _dotted_name(value.func).partition(".")
             if f"{names.get(top, '')}.{rest}".strip(".") == "elasticdl.torch.join":
                 lines.append(statement.lineno)
     return tuple(lines)
+
+
+MAX_ADVICE_LINES = 16  # of advice; a long script is best read beside the guide
+
+_JOIN_EXAMPLE = "job = elastic.join(model, optimizer, dataset, global_batch_size=…, epochs=…)"
+# By the last part of the name that is called.
+_ADVICE = {
+    "init_process_group": "leave out: join connects the workers",
+    "destroy_process_group": "leave out: join ends with the last step",
+    "DistributedDataParallel": "leave out: join takes the plain model",
+    "FullyShardedDataParallel": "leave out: join takes the plain model, whole in every worker",
+    "fully_shard": "leave out: join takes the plain model, whole in every worker",
+    "DistributedSampler": "leave out: join deals the records out",
+    "DataLoader": f"{_JOIN_EXAMPLE}; then `for step in job:` and `for features, labels in step:` for the loops",
+    "set_epoch": "leave out: join shuffles each epoch",
+    "backward": "step.backward(loss)",
+    "zero_grad": "leave out: the step does it",
+    "step": "leave out: the step of the job calls the optimizer once for all workers",
+    "get_rank": "after the loop, job.is_first says which worker saves the result",
+}
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
+_UNWRAPPED = "without `.module`: join does not wrap the model"
+_OPTIMIZERS = ("optim", "opt")
+
+
+class LineChange(NamedTuple):
+    """One line of the script and what to write instead."""
+
+    line: int
+    code: str
+    instead: str
+
+
+def list_changes(script: ScriptSource) -> list[LineChange]:
+    """The lines to change, in order; one change for each line."""
+    lines = script.path.read_text(errors="replace").splitlines()
+    calls = sorted((node for node in ast.walk(script.tree) if isinstance(node, ast.Call)), key=lambda node: node.lineno)
+    loader = _training_loader(script, calls)
+    changes: dict[int, LineChange] = {}
+    for node in calls:
+        name = _called_name(script, node)
+        is_meant = name in _ADVICE and (name != "step" or _is_optimizer(node.func))
+        if is_meant and (name != "DataLoader" or node is loader):
+            code = lines[node.lineno - 1].strip()
+            changes.setdefault(node.lineno, LineChange(node.lineno, code, _ADVICE[name]))
+    if any(_called_name(script, node) in _WRAPPERS for node in calls):
+        for inner in ast.walk(script.tree):
+            if isinstance(inner, ast.Attribute) and inner.attr == "module":
+                code = lines[inner.lineno - 1].strip()
+                changes.setdefault(inner.lineno, LineChange(inner.lineno, code, _UNWRAPPED))
+    return sorted(changes.values())
+
+
+def advise_port(script: ScriptSource) -> list[str]:
+    """What to tell the user at submit: what happens to the script, and what would make it elastic."""
+    name = script.path.name
+    restarts = (
+        f"{name} runs as under torchrun: whenever a worker comes, goes or dies it is ended and started again, and "
+        "resumes from its own checkpoint"
+    )
+    changes = list_changes(script)
+    if not changes:
+        return [f"{restarts}; {GUIDE} shows how a script becomes elastic without restarts"]
+    width = max(len(change.code[:60]) for change in changes[:MAX_ADVICE_LINES])
+    shown = [
+        f"  {name}:{change.line:<4} {change.code[:60]:<{width}}  → {change.instead}"
+        for change in changes[:MAX_ADVICE_LINES]
+    ]
+    more = [f"  and {len(changes) - MAX_ADVICE_LINES} more"] if len(changes) > MAX_ADVICE_LINES else []
+    heading = f"these lines would make it elastic without restarts ({GUIDE}):"
+    return [restarts, "\n".join([heading, *shown, *more])]
+
+
+def _called_name(script: ScriptSource, node: ast.Call) -> str:
+    """The last part of what is called, whatever the script imports it as."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return script.resolve(node.func).rpartition(".")[2]
+
+
+def _training_loader(script: ScriptSource, calls: list[ast.Call]) -> ast.Call | None:
+    """The loader that join replaces: the first with a sampler, else the first."""
+    loaders = [node for node in calls if _called_name(script, node) == "DataLoader"]
+    sampled = [node for node in loaders if any(keyword.arg == "sampler" for keyword in node.keywords)]
+    return next(iter([*sampled, *loaders]), None)
+
+
+def _is_optimizer(function: ast.expr) -> bool:
+    """Whether `x.step` is that of an optimizer, by its name: `optimizer`, `self.optim`, `opt`."""
+    if not isinstance(function, ast.Attribute):
+        return False
+    owner = function.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+    return any(name.startswith(known) or name.endswith(known) for known in _OPTIMIZERS)

@@ -1,21 +1,21 @@
-"""What the source of a file says without running it: the names at its top level and the arguments they take."""
+"""What Python source says without running it: names, the signatures of functions, and whether these suit a call."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from elasticdl.errors import ModelError
-from elasticdl.model import signature
-from elasticdl.model.signature import Signature
 
 MODULE_NAMES = {"Module", "nn.Module", "torch.nn.Module"}
 
 
-_KERAS = {"tensorflow", "keras", "elasticdl.keras"}
+_KERAS_MODULES = {"tensorflow", "keras", "elasticdl.keras"}
 
 
 class Framework(StrEnum):
@@ -26,7 +26,7 @@ class Framework(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class NameBinding:
     """A name at the top level of the file; `signature` is None where the source cannot tell it."""
 
     line: int
@@ -34,7 +34,7 @@ class Bound:
     node: ast.stmt
 
 
-def parse(file: Path) -> ast.Module:
+def parse_source(file: Path) -> ast.Module:
     """The syntax tree; ModelError shows line and column of a mistake."""
     try:
         return ast.parse(file.read_bytes(), filename=str(file))
@@ -46,37 +46,37 @@ def parse(file: Path) -> ast.Module:
         raise ModelError(f"{file} cannot be read as Python source: {exc}") from exc
 
 
-def bindings(tree: ast.Module) -> tuple[dict[str, Bound], bool]:
+def find_bindings(tree: ast.Module) -> tuple[dict[str, NameBinding], bool]:
     """Names bound at the top level, the last binding of each, and whether these are all there can be."""
-    bound: dict[str, Bound] = {}
+    bound: dict[str, NameBinding] = {}
     is_complete = True
-    for node in _statements(tree.body):
+    for node in _iterate_statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            plain = None if node.decorator_list else signature.from_source(node.args)
-            bound[node.name] = Bound(node.lineno, plain, node)
+            plain = None if node.decorator_list else signature_from_source(node.args)
+            bound[node.name] = NameBinding(node.lineno, plain, node)
         elif isinstance(node, ast.ClassDef):
-            bound[node.name] = Bound(node.lineno, _class_signature(node), node)
+            bound[node.name] = NameBinding(node.lineno, _class_signature(node), node)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
             is_complete = is_complete and "*" not in names
-            bound |= {name: Bound(node.lineno, None, node) for name in names}
+            bound |= {name: NameBinding(node.lineno, None, node) for name in names}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target] if node.value else []
             for target in targets:
                 names = [child.id for child in ast.walk(target) if isinstance(child, ast.Name)]
-                bound |= {name: Bound(node.lineno, None, node) for name in names}
+                bound |= {name: NameBinding(node.lineno, None, node) for name in names}
     return bound, is_complete
 
 
-def returned(function: ast.stmt) -> Iterator[ast.expr]:
+def find_returned_values(function: ast.stmt) -> Iterator[ast.expr]:
     """What a plain function returns, as it is written there; not what functions inside of it return."""
     if isinstance(function, ast.FunctionDef) and not function.decorator_list:
-        for statement in _statements(function.body):
+        for statement in _iterate_statements(function.body):
             if isinstance(statement, ast.Return) and statement.value is not None:
                 yield statement.value
 
 
-def framework(tree: ast.Module) -> Framework:
+def detect_framework(tree: ast.Module) -> Framework:
     """By what the file imports: Keras where TensorFlow or Keras is among it, anywhere in the file."""
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -84,17 +84,17 @@ def framework(tree: ast.Module) -> Framework:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    found = any(name == known or name.startswith(f"{known}.") for name in names for known in _KERAS)
+    found = any(name == known or name.startswith(f"{known}.") for name in names for known in _KERAS_MODULES)
     return Framework.KERAS if found else Framework.TORCH
 
 
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def _iterate_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Top-level statements, also those under if, try, with and for."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try):
             handlers = [statement for handler in getattr(node, "handlers", []) for statement in handler.body]
-            yield from _statements(
+            yield from _iterate_statements(
                 [*node.body, *handlers, *getattr(node, "orelse", []), *getattr(node, "finalbody", [])]
             )
 
@@ -104,7 +104,85 @@ def _class_signature(node: ast.ClassDef) -> Signature | None:
         return None
     for child in node.body:
         if isinstance(child, ast.FunctionDef) and child.name == "__init__":
-            return signature.from_source(child.args, is_method=True)
+            return signature_from_source(child.args, is_method=True)
     if all(ast.unparse(parent) in MODULE_NAMES for parent in node.bases):
         return Signature("", (), 0, 0, frozenset(), frozenset(), False, False)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What may and what must be given. `text` is the list of arguments as a person wrote it."""
+
+    text: str
+    positional: tuple[str, ...]  # may be given by position
+    positional_required: int  # of them, without a default
+    positional_only: int  # of them, cannot be given by name
+    keywords: frozenset[str]  # may only be given by name
+    keywords_required: frozenset[str]  # of them, without a default
+    any_positional: bool  # *args
+    any_keyword: bool  # **kwargs
+
+    def names(self, after: int = 0) -> frozenset[str]:
+        """What may be given by name when the first `after` arguments are given by position."""
+        return frozenset(self.positional[max(after, self.positional_only) :]) | self.keywords
+
+    def call_problem(self, arguments: int, keywords: Collection[str] = ()) -> str | None:
+        """Why a call with so many arguments by position and these by name would fail; None if it would not."""
+        if arguments > len(self.positional) and not self.any_positional:
+            return f"takes {len(self.positional)} of the {arguments} arguments"
+        needed = set(self.positional[arguments : self.positional_required]) | self.keywords_required
+        if missing := sorted(needed - set(keywords)):
+            return f"also requires {', '.join(missing)}"
+        unknown = sorted(set(keywords) - self.names(arguments))
+        if unknown and not self.any_keyword:
+            return f"does not take {', '.join(unknown)}"
+        return None
+
+
+def signature_from_source(arguments: ast.arguments, *, is_method: bool = False) -> Signature:
+    """The signature of a `def`; `is_method` leaves out self."""
+    skip = 1 if is_method else 0
+    positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)][skip:]
+    keywords = [argument.arg for argument in arguments.kwonlyargs]
+    without_default = {
+        argument.arg
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    }
+    return Signature(
+        text=_without_self(ast.unparse(arguments)) if is_method else ast.unparse(arguments),
+        positional=tuple(positional),
+        positional_required=max(0, len(positional) - len(arguments.defaults)),
+        positional_only=max(0, len(arguments.posonlyargs) - skip),
+        keywords=frozenset(keywords),
+        keywords_required=frozenset(without_default),
+        any_positional=arguments.vararg is not None,
+        any_keyword=arguments.kwarg is not None,
+    )
+
+
+def signature_from_callable(function: Callable[..., Any]) -> Signature | None:
+    """The signature of a living function or class; None where Python cannot tell."""
+    try:
+        found = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    parameters = found.parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    kinds = {p.kind for p in parameters}
+    return Signature(
+        text=str(found.replace(return_annotation=found.empty))[1:-1],
+        positional=tuple(p.name for p in positional),
+        positional_required=sum(p.default is p.empty for p in positional),
+        positional_only=sum(p.kind is p.POSITIONAL_ONLY for p in positional),
+        keywords=frozenset(p.name for p in keywords),
+        keywords_required=frozenset(p.name for p in keywords if p.default is p.empty),
+        any_positional=inspect.Parameter.VAR_POSITIONAL in kinds,
+        any_keyword=inspect.Parameter.VAR_KEYWORD in kinds,
+    )
+
+
+def _without_self(text: str) -> str:
+    return text.partition(",")[2].removeprefix(" /,").strip()

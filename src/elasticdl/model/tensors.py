@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elasticdl.data.collate import leading, stack_arrays
+from elasticdl.data.collate import count_records, stack_arrays
 from elasticdl.data.dataset import Batch
 
 
-def stack(values: list[Any]) -> Any:
+def stack_values(values: list[Any]) -> Any:
     """Equal-shaped values, at least one, as one tensor; text stays a list. What a torch job's Dataset stacks with."""
     if isinstance(values[0], Tensor):
         return torch.stack(values)
@@ -22,15 +22,15 @@ def stack(values: list[Any]) -> Any:
 
 def to_tensors(value: Any) -> Any:
     """The same structure with tensors for numpy's arrays; arrays of text and objects become lists."""
-    return _each(value, _to_tensor)
+    return _map_structure(value, _to_tensor)
 
 
 def to_device(value: Any, device: torch.device) -> Any:
     """The same structure with its tensors on `device`; what is no tensor stays as it is."""
-    return _each(value, lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf)
+    return _map_structure(value, lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf)
 
 
-def on_device(batch: Batch, device: torch.device) -> Batch:
+def move_batch(batch: Batch, device: torch.device) -> Batch:
     """A batch as a Dataset gives it, ready for the model."""
     features = to_device(to_tensors(batch.features), device)
     labels = to_device(to_tensors(batch.labels), device)
@@ -39,35 +39,35 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
 
 def batch_size(value: Any) -> int:
     """How many records a batch is of; DataError where its parts do not agree."""
-    return leading(value, "the batch")
+    return count_records(value, "the batch")
 
 
-def rows(value: Any, start: int, stop: int) -> Any:
+def slice_rows(value: Any, start: int, stop: int) -> Any:
     """The same structure with the records [start, stop) of a batch."""
-    return _each(value, lambda leaf: _rows(leaf, start, stop))
+    return _map_structure(value, lambda leaf: _slice_leaf(leaf, start, stop))
 
 
-def describe(value: Any) -> str:
+def describe_structure(value: Any) -> str:
     """The structure of a batch for messages: `{image: float32[64, 1, 8, 8]}`."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {describe(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {describe_structure(item)}" for key, item in value.items()) + "}"
     if isinstance(value, tuple):
-        return "(" + ", ".join(describe(item) for item in value) + ")"
+        return "(" + ", ".join(describe_structure(item) for item in value) + ")"
     return f"list[{len(value)}]" if isinstance(value, list) else repr(value)
 
 
-def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+def _map_structure(value: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
-        return {key: _each(item, function) for key, item in value.items()}
+        return {key: _map_structure(item, function) for key, item in value.items()}
     if isinstance(value, tuple):
-        items = [_each(item, function) for item in value]
+        items = [_map_structure(item, function) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return function(value)
 
 
-def _rows(leaf: Any, start: int, stop: int) -> Any:
+def _slice_leaf(leaf: Any, start: int, stop: int) -> Any:
     if isinstance(leaf, Tensor) and leaf.is_nested:
         offsets: Tensor = leaf.offsets()  # type: ignore[attr-defined]
         bounds = offsets[start : stop + 1]

@@ -17,19 +17,21 @@ import kopf
 from elasticdl.errors import ElasticDLError
 from elasticdl.kube.api import Api
 from elasticdl.kube.election import LEASE_S, Election
-from elasticdl.operator import health, reactions
+from elasticdl.operator import handlers, health
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def lead_and_serve(api: Api, election: Election, alive: health.Health, namespaces: Sequence[str] = ()) -> None:
+async def lead_and_serve(
+    api: Api, election: Election, alive: health.HealthServer, namespaces: Sequence[str] = ()
+) -> None:
     """Term after term, until a signal comes."""
     loop = asyncio.get_running_loop()
     beating = loop.create_task(alive.heart.run())
     is_lost = True
     while is_lost:
         waiting = loop.create_task(election.won())
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, waiting.cancel)
         try:
             await waiting
@@ -49,15 +51,15 @@ async def serve(api: Api, election: Election, namespaces: Sequence[str] = ()) ->
     keeping.add_done_callback(lambda _: is_over.set())
     before = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
-        registry=reactions.Reactions(api).registry,
-        settings=reactions.settings(),
+        registry=handlers.Handlers(api).registry,
+        settings=handlers.kopf_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
         identity=cast(Any, election.me),  # kopf would look for the user's name, which users of pods need not have
         stop_flag=is_over,
     )
-    for number in SIGNALS:  # in the place of kopf's own, after which it would wait for our flag
+    for number in STOP_SIGNALS:  # in the place of kopf's own, after which it would wait for our flag
         loop.add_signal_handler(number, is_over.set)
     await kopf.run_tasks(tasks, ignored=before)
     if keeping.done():
@@ -94,7 +96,7 @@ def main(
         sys.exit(exc.exit_code)
     me = f"{socket.gethostname()}-{os.getpid()}"
     election = Election(api, lease_name, namespace or api.namespace, me, lease_s=lease_seconds)
-    beat = health.Health(port)
+    beat = health.HealthServer(port)
     logging.getLogger(__name__).info("%s answers on port %d", me, beat.port)
     try:
         asyncio.run(lead_and_serve(api, election, beat, namespaces))

@@ -12,22 +12,22 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from elasticdl.kube.probes import Answer, Heartbeat, Probes
+from elasticdl.kube.probes import HttpResponse, LoopHeartbeat, ProbeServer
 
-SILENCE_S = 60.0
-LOOK_S = 600.0  # a look at a job is some twenty calls, each with a limit of its own
+MAX_LOOP_SILENCE_S = 60.0
+MAX_RECONCILE_S = 600.0  # a look at a job is some twenty calls, each with a limit of its own
 
-FIGURES = CollectorRegistry()
-IS_LEADER = Gauge("elasticdl_operator_is_leader", "1 in the operator that acts.", registry=FIGURES)
-JOBS = Gauge("elasticdl_operator_jobs", "ElasticJobs by phase.", ["phase"], registry=FIGURES)
-RECONCILED = Counter("elasticdl_operator_reconciled", "Looks at a job, by outcome.", ["outcome"], registry=FIGURES)
-RECONCILE_S = Histogram("elasticdl_operator_reconcile_seconds", "How long a look at a job took.", registry=FIGURES)
+REGISTRY = CollectorRegistry()
+IS_LEADER = Gauge("elasticdl_operator_is_leader", "1 in the operator that acts.", registry=REGISTRY)
+JOBS = Gauge("elasticdl_operator_jobs", "ElasticJobs by phase.", ["phase"], registry=REGISTRY)
+RECONCILES = Counter("elasticdl_operator_reconciled", "Looks at a job, by outcome.", ["outcome"], registry=REGISTRY)
+RECONCILE_S = Histogram("elasticdl_operator_reconcile_seconds", "How long a look at a job took.", registry=REGISTRY)
 
 
-class Looks:
+class ReconcileTracker:
     """The looks at jobs that are under way: an event loop may beat while all its threads are stuck in them."""
 
-    def __init__(self, longest_s: float = LOOK_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, longest_s: float = MAX_RECONCILE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._longest_s = longest_s
         self._clock = clock
         self._begun: dict[str, float] = {}
@@ -50,24 +50,26 @@ class Looks:
         return ""
 
 
-LOOKS = Looks()
+RUNNING_RECONCILES = ReconcileTracker()
 
 
-class Health:
+class HealthServer:
     """The heartbeat of the event loop, the looks under way, and the figures; answers from a thread of its own."""
 
-    def __init__(self, port: int, *, silence_s: float = SILENCE_S, looks: Looks = LOOKS) -> None:
-        self.heart = Heartbeat(silence_s)
+    def __init__(
+        self, port: int, *, silence_s: float = MAX_LOOP_SILENCE_S, looks: ReconcileTracker = RUNNING_RECONCILES
+    ) -> None:
+        self.heart = LoopHeartbeat(silence_s)
         self._looks = looks
-        self._probes = Probes(port, self.answer)
+        self._probes = ProbeServer(port, self.answer)
         self.port = self._probes.port
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> HttpResponse:
         if path == "/metrics":
-            return Answer(200, generate_latest(FIGURES), CONTENT_TYPE_LATEST)
+            return HttpResponse(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
         if path != "/healthz":
-            return Answer(404, b"there are /healthz and /metrics\n")
-        return Answer.of(self.heart.silence or self._looks.silence)
+            return HttpResponse(404, b"there are /healthz and /metrics\n")
+        return HttpResponse.of(self.heart.silence or self._looks.silence)
 
     def close(self) -> None:
         self._probes.close()

@@ -1,7 +1,4 @@
-"""The CustomResourceDefinition of ElasticJobs, made of the schema of `JobSpec`. The way back: `spec.elastic_job`.
-
-`python -m elasticdl.operator.schema` prints it; deploy/crd/elasticjobs.yaml is that output.
-"""
+"""The CustomResourceDefinition of ElasticJobs: `python -m elasticdl.operator.schema` prints it."""
 
 from __future__ import annotations
 
@@ -12,11 +9,10 @@ from typing import Any
 import yaml
 
 from elasticdl import __version__
-from elasticdl.operator import rules
-from elasticdl.operator.status import STATUS
+from elasticdl.operator import validation_rules
 from elasticdl.spec import options
-from elasticdl.spec.elastic_job import QUANTITIES
 from elasticdl.spec.job import JobSpec
+from elasticdl.spec.load import QUANTITY_FIELDS
 
 Schema = dict[str, Any]
 
@@ -30,9 +26,9 @@ _SET_ELSEWHERE = (
     "workers.address",
     *(f"security.{name}" for name in ("tls", "certificate", "key", "authority", "insecure")),
 )
-_MOST_RESOURCES, _MOST_VOLUMES, _LONGEST_QUANTITY = 16, 32, 32
+_MAX_RESOURCES, _MAX_VOLUMES, _MAX_QUANTITY_LENGTH = 16, 32, 32
 
-_COLUMNS = (
+_PRINTER_COLUMNS = (
     ("Phase", "string", ".status.phase"),
     ("Workers", "string", ".status.workersText"),
     ("Progress", "string", ".status.progress"),
@@ -41,7 +37,7 @@ _COLUMNS = (
 )
 
 
-def definition() -> dict[str, Any]:
+def crd_document() -> dict[str, Any]:
     """The whole CustomResourceDefinition."""
     schema = {
         "type": "object",
@@ -52,9 +48,9 @@ def definition() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec_schema(),
-            "status": STATUS,
+            "status": STATUS_SCHEMA,
         },
-        "x-kubernetes-validations": rules.ROOT,
+        "x-kubernetes-validations": validation_rules.ROOT_RULES,
     }
     served = {
         "name": VERSION,
@@ -70,8 +66,8 @@ def definition() -> dict[str, Any]:
             },
         },
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, "description": _described(path)}
-            for name, kind, path in _COLUMNS
+            {"name": name, "type": kind, "jsonPath": path, "description": _column_description(path)}
+            for name, kind, path in _PRINTER_COLUMNS
         ],
     }
     return {
@@ -97,8 +93,8 @@ def definition() -> dict[str, Any]:
     }
 
 
-def _described(path: str) -> str:
-    place: Schema = {"properties": {"status": STATUS}}
+def _column_description(path: str) -> str:
+    place: Schema = {"properties": {"status": STATUS_SCHEMA}}
     for name in path.strip(".").split("."):
         place = place.get("properties", {}).get(name, {})
     return str(place.get("description", "Since when it is there."))
@@ -107,7 +103,7 @@ def _described(path: str) -> str:
 def spec_schema() -> Schema:
     """The JobSpec as Kubernetes wants schemas: inlined, structural, without what is set elsewhere."""
     document = JobSpec.model_json_schema()
-    spec = _structural(document, document["$defs"], "")
+    spec = _structural_schema(document, document["$defs"], "")
     spec["properties"]["suspend"] = {
         "type": "boolean",
         "default": False,
@@ -117,34 +113,34 @@ def spec_schema() -> Schema:
     properties = spec["properties"]
     counts = properties["workers"]["properties"]  # kubectl scale needs a wish to be there
     properties["workers"]["default"] = {name: counts[name]["default"] for name in ("wish", "min", "max")}
-    spec["x-kubernetes-validations"] = rules.SPEC
-    properties["workers"]["x-kubernetes-validations"] = rules.WORKERS
-    properties["ps"]["x-kubernetes-validations"] = rules.PS
+    spec["x-kubernetes-validations"] = validation_rules.SPEC_RULES
+    properties["workers"]["x-kubernetes-validations"] = validation_rules.WORKERS_RULES
+    properties["ps"]["x-kubernetes-validations"] = validation_rules.PS_RULES
     volumes = properties["cluster"]["properties"]["volumes"]
-    volumes["maxItems"] = _MOST_VOLUMES
-    volumes["items"]["x-kubernetes-validations"] = rules.VOLUME
+    volumes["maxItems"] = _MAX_VOLUMES
+    volumes["items"]["x-kubernetes-validations"] = validation_rules.VOLUME_RULES
     for role in ("master", "worker", "ps"):
         one = properties["cluster"]["properties"][role]
-        one["x-kubernetes-validations"] = rules.ROLE
-        for name in QUANTITIES:
+        one["x-kubernetes-validations"] = validation_rules.ROLE_RULES
+        for name in QUANTITY_FIELDS:
             one["properties"][name] |= {
-                "additionalProperties": {"x-kubernetes-int-or-string": True, "maxLength": _LONGEST_QUANTITY},
-                "maxProperties": _MOST_RESOURCES,
-                "x-kubernetes-validations": rules.RESOURCES,
+                "additionalProperties": {"x-kubernetes-int-or-string": True, "maxLength": _MAX_QUANTITY_LENGTH},
+                "maxProperties": _MAX_RESOURCES,
+                "x-kubernetes-validations": validation_rules.RESOURCES_RULES,
             }
     return spec
 
 
-def _structural(given: Schema, known: Mapping[str, Schema], path: str) -> Schema:
+def _structural_schema(given: Schema, known: Mapping[str, Schema], path: str) -> Schema:
     schema = dict(given)
     if "$ref" in schema:
         schema = {**known[schema.pop("$ref").rpartition("/")[2]], **schema}
     if "anyOf" in schema:
         (other,) = [one for one in schema.pop("anyOf") if one != {"type": "null"}]
-        result = _structural({**schema, **other}, known, path)
+        result = _structural_schema({**schema, **other}, known, path)
         return result if result["type"] == "object" or "enum" in result else {**result, "nullable": True}
-    result = {key: schema[key] for key in KEPT if key in schema}
-    if described := _description(path, schema):
+    result = {key: schema[key] for key in KEPT_KEYWORDS if key in schema}
+    if described := _field_description(path, schema):
         result["description"] = described
     if "exclusiveMinimum" in schema:  # a number in JSON Schema, a flag here
         result |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
@@ -153,16 +149,16 @@ def _structural(given: Schema, known: Mapping[str, Schema], path: str) -> Schema
     if "properties" in schema:
         places = {name: f"{path}.{name}".strip(".") for name in schema["properties"]}
         result["properties"] = {
-            name: _structural(schema["properties"][name], known, place)
+            name: _structural_schema(schema["properties"][name], known, place)
             for name, place in places.items()
             if place not in _SET_ELSEWHERE
         }
     elif schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in schema:
-        result["additionalProperties"] = _structural(schema["additionalProperties"], known, "")
+        result["additionalProperties"] = _structural_schema(schema["additionalProperties"], known, "")
     if "items" in schema:
-        result["items"] = _structural(schema["items"], known, "")
+        result["items"] = _structural_schema(schema["items"], known, "")
     if schema.get("type") == "integer":
         result["format"] = "int64"
     return result
@@ -178,20 +174,82 @@ def _without_empty(value: Any) -> Any:
     return {key: one for key, one in value.items() if one not in ({}, "")} if isinstance(value, dict) else value
 
 
-KEPT = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "required")
+KEPT_KEYWORDS = ("type", "format", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "required")
 
 
-def _description(path: str, schema: Schema) -> str:
+def _field_description(path: str, schema: Schema) -> str:
     """In the words of the option of the same place, or of the class."""
-    option = options.at(path) if path else None
+    option = options.find_option_for(path) if path else None
     return option.help if option else " ".join(str(schema.get("description", "")).split())
 
 
-def text() -> str:
+def crd_yaml() -> str:
     """The definition as the file in deploy/crd has it."""
     head = "# Written by `python -m elasticdl.operator.schema`.\n"
-    return head + yaml.safe_dump(definition(), sort_keys=False, width=120, allow_unicode=True)
+    return head + yaml.safe_dump(crd_document(), sort_keys=False, width=120, allow_unicode=True)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text())
+    sys.stdout.write(crd_yaml())
+
+
+def _string_schema(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "description": description, **more}
+
+
+def _integer_schema(description: str) -> dict[str, Any]:
+    return {"type": "integer", "format": "int64", "description": description}
+
+
+def _counts_schema(description: str, **fields: str) -> dict[str, Any]:
+    properties = {name: _integer_schema(words) for name, words in fields.items()}
+    return {"type": "object", "description": description, "properties": properties}
+
+
+_CONDITION_SCHEMA = {
+    "type": "object",
+    "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+    "properties": {
+        "type": _string_schema("Accepted, Followed, Suspended or Finished."),
+        "status": _string_schema("True, False or Unknown.", enum=["True", "False", "Unknown"]),
+        "observedGeneration": _integer_schema("The generation it was said of."),
+        "lastTransitionTime": _string_schema("When the status last changed.", format="date-time"),
+        "reason": _string_schema("One word for programs."),
+        "message": _string_schema("A sentence for people."),
+    },
+}
+
+STATUS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "How the job stands: conditions by the operator, the rest by the job's master.",
+    "properties": {
+        "phase": _string_schema("Invalid, Suspended, Pending, Running, Stopping, Succeeded, Stopped or Failed."),
+        "reason": _string_schema("Why it is in this phase."),
+        "workers": _counts_schema(
+            "Its workers.",
+            ready="Those that train.",
+            wanted="Those asked for.",
+            min="It starts with so many.",
+            max="It never has more.",
+        ),
+        "workersText": _string_schema("Workers that train/wanted (min-max)."),
+        "ps": _counts_schema("Its parameter servers.", ready="Those that serve.", wanted="Those asked for."),
+        "selector": _string_schema("Selects the pods of its workers."),
+        "step": _integer_schema("Steps trained."),
+        "total_steps": _integer_schema("Steps of the whole job."),
+        "records": _integer_schema("Records trained."),
+        "total_records": _integer_schema("Records of the whole job."),
+        "progress": _string_schema("How much of the job is done."),
+        "metric": _string_schema("The newest metric."),
+        "startedAt": _string_schema("When its master first ran.", format="date-time"),
+        "finishedAt": _string_schema("When it was over.", format="date-time"),
+        "observedGeneration": _integer_schema("The generation of the spec that the operator has seen."),
+        "conditions": {
+            "type": "array",
+            "description": "What the operator has to say.",
+            "items": _CONDITION_SCHEMA,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    },
+}

@@ -1,1 +1,1 @@
-"""Parameter servers: tables over the native core, slots, the wire, server and client."""
+"""Parameter servers: the rows of embedding tables over a native core, their clients, and their snapshots."""

@@ -1,4 +1,4 @@
-"""Who the ps are, as all hear it: the slot map in force, where each ps is, who holds whose copies, who is lost."""
+"""One version of the fleet of ps as every process sees it: the slot map, addresses, backups, and which ps are lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
 
 
-class Fleet(NamedTuple):
+class FleetView(NamedTuple):
     """One version of it. Those that are lost stay named until nobody can wait for them any more."""
 
     map: SlotMap
@@ -40,7 +40,7 @@ class Fleet(NamedTuple):
         )
 
     @classmethod
-    def of(cls, message: pb.Fleet) -> Fleet:
+    def of(cls, message: pb.Fleet) -> FleetView:
         names = [PsId(member.ps) for member in message.members]
         return cls(
             SlotMap(message.version, tuple(names[place] for place in message.owner)),

@@ -1,4 +1,4 @@
-"""Who holds which slot. Pure: a map, and the moves that make it even again."""
+"""Which ps holds which slot: the slot map, and the moves that balance it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from elasticdl.spec.ids import PsId
 SLOTS = 1024  # as in native/src/hash.h
 
 
-def number_of(ps: PsId) -> int:
+def ps_number(ps: PsId) -> int:
     """3 for "ps-3": how the wire names it."""
     return int(ps.rpartition("-")[2])
 
 
-class Move(NamedTuple):
+class SlotMove(NamedTuple):
     slot: int
     source: PsId  # the one that holds it now, or held it
     target: PsId
@@ -53,7 +53,7 @@ class SlotMap(NamedTuple):
             raise ValueError(f"expected an owner for each of {SLOTS} slots")
         return cls(int(document["version"]), owner)
 
-    def moved(self, moves: Iterable[Move]) -> SlotMap:
+    def moved(self, moves: Iterable[SlotMove]) -> SlotMap:
         """The map after these moves."""
         owner = list(self.owner)
         for slot, _, target in moves:
@@ -61,7 +61,7 @@ class SlotMap(NamedTuple):
         return SlotMap(self.version + 1, tuple(owner))
 
 
-def balance(slot_map: SlotMap, members: Sequence[PsId]) -> list[Move]:
+def balance_slots(slot_map: SlotMap, members: Sequence[PsId]) -> list[SlotMove]:
     """The fewest moves after which `members` alone hold all slots, none of them two more than another."""
     assert members, "slots need a ps"
     held: dict[PsId, list[int]] = {member: [] for member in members}
@@ -78,4 +78,4 @@ def balance(slot_map: SlotMap, members: Sequence[PsId]) -> list[Move]:
     for member in members:
         homeless += [(slot, member) for slot in held[member][quota[member] :]]
     takers = iter(member for member in members for _ in range(quota[member] - len(held[member][: quota[member]])))
-    return [Move(slot, source, next(takers)) for slot, source in homeless]
+    return [SlotMove(slot, source, next(takers)) for slot, source in homeless]

@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 
 from elasticdl import tls
-from elasticdl.errors import AccessDenied, ElasticDLError, MasterUnreachable, RunOver, SpecError, StateDamaged
+from elasticdl.errors import AccessDenied, ElasticDLError, MasterUnreachable, RunSuperseded, SpecError, StateDamaged
 from elasticdl.rpc import security
 from elasticdl.spec.directory import JobDirectory, read_json
 
-OPTIONS: tuple[tuple[str, int], ...] = (
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),
     # Channels of one process share connections and, worse, their backoff, unless told not to.
     ("grpc.use_local_subchannel_pool", 1),
@@ -28,7 +28,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def address(directory: JobDirectory) -> str:
+def master_address(directory: JobDirectory) -> str:
     """Where the master says it listens; MasterUnreachable where it has not said so yet."""
     try:
         document = read_json(directory.master)
@@ -39,26 +39,26 @@ def address(directory: JobDirectory) -> str:
     return str(document["address"])
 
 
-def open_channel(where: str, identity: tls.Identity | None) -> grpc.Channel:
+def open_channel(where: str, identity: tls.TlsCredentials | None) -> grpc.Channel:
     """With the certificate as it is now: whoever connects again opens a channel anew."""
-    _keep_grpc()
+    _keep_grpc_alive()
     credentials = security.channel_credentials(identity)
     if credentials is None:
-        return grpc.insecure_channel(where, options=OPTIONS)
-    return grpc.secure_channel(where, credentials, options=(*OPTIONS, *security.channel_options(identity)))
+        return grpc.insecure_channel(where, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(where, credentials, options=(*CHANNEL_OPTIONS, *security.channel_options(identity)))
 
 
 @cache
-def _keep_grpc() -> grpc.Channel:
+def _keep_grpc_alive() -> grpc.Channel:
     """A channel that nobody uses. With its last channel grpc ends its event engine, and where it finds no descriptor to
     begin another it aborts the process."""
-    return grpc.insecure_channel("localhost:0", options=OPTIONS)
+    return grpc.insecure_channel("localhost:0", options=CHANNEL_OPTIONS)
 
 
-_CUT = ("handshake read failed", "handshaker shutdown")
+_CUT_MESSAGES = ("handshake read failed", "handshaker shutdown")
 
 
-def translate(error: Any, where: str) -> ElasticDLError:
+def error_from_grpc(error: Any, where: str) -> ElasticDLError:
     """What a caller can do about a failed call."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:
@@ -66,13 +66,13 @@ def translate(error: Any, where: str) -> ElasticDLError:
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return AccessDenied(f"the master at {where} refused the certificate of this replica: {details}")
     if code is grpc.StatusCode.FAILED_PRECONDITION:
-        return RunOver(f"the master at {where} refused this process: {details}")
+        return RunSuperseded(f"the master at {where} refused this process: {details}")
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return SpecError(details)
     told = details.lower()
     # A connection that is cut within the handshake says nothing about certificates: the way there ended, as that
     # through an API server does while nobody listens in the pod, or that to a Service whose pod is gone.
-    is_cut = any(words in told for words in _CUT) and "certificate" not in told
+    is_cut = any(words in told for words in _CUT_MESSAGES) and "certificate" not in told
     if not is_cut and any(word in told for word in ("handshake", "certificate", "verification check")):
         return AccessDenied(
             f"the master at {where} and this side do not accept each other's certificates ({details}); "

@@ -1,4 +1,4 @@
-"""The master as people and lease takers see it: plain calls, our errors, one reconnect after another."""
+"""A client of the master for people and lease takers: plain calls, our errors, reconnects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Reply = TypeVar("Reply")
 # Reconnecting: short at first, since a master that is started again is back within a second.
 _BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 # Phases after which the master says no more.
-_OVER = frozenset({"stopped", "succeeded", "failed"})
+_FINAL_PHASES = frozenset({"stopped", "succeeded", "failed"})
 
 
 class MasterClient:
@@ -38,7 +38,7 @@ class MasterClient:
         self._directory = directory
         self._timeout_s = timeout_s
         self._spec = directory.load_spec()
-        self._metadata = security.metadata(directory.load_token(), run)
+        self._metadata = security.call_metadata(directory.load_token(), run)
         self._identity = directory.identity(self._spec, replica)
         self._channel: Any = None
         self._address = ""
@@ -60,19 +60,19 @@ class MasterClient:
         Survives a restart of the master. Ends silently, too, when the master is gone and the job has its result.
         """
         request = pb.WatchRequest(max_hz=max_hz, once=once)
-        away = _Away(self._timeout_s)
+        away = _MasterOutage(self._timeout_s)
         while True:
             try:
                 for status in self._bind(methods.WATCH)(request, metadata=self._metadata):
                     away.is_back()
                     yield status
-                    if once or status.phase in _OVER:
+                    if once or status.phase in _FINAL_PHASES:
                         return
                 away.wait(MasterUnreachable(f"the master at {self._address} ended the stream"))
             except grpc.RpcError as exc:
                 if self._is_over():
                     return
-                away.wait(channels.translate(exc, self._address), exc)
+                away.wait(channels.error_from_grpc(exc, self._address), exc)
             except MasterUnreachable as exc:
                 if self._is_over():
                     return
@@ -115,19 +115,19 @@ class MasterClient:
         )
 
     def _retrying(self, attempt: Callable[[], Reply]) -> Reply:
-        away = _Away(self._timeout_s)
+        away = _MasterOutage(self._timeout_s)
         while True:
             try:
                 return attempt()
             except grpc.RpcError as exc:
-                away.wait(channels.translate(exc, self._address), exc)
+                away.wait(channels.error_from_grpc(exc, self._address), exc)
             except MasterUnreachable as exc:
                 away.wait(exc)
             self._disconnect()
 
     def _bind(self, method: methods.Method) -> Any:
         if self._channel is None:
-            self._address = channels.address(self._directory)
+            self._address = channels.master_address(self._directory)
             self._channel = channels.open_channel(self._address, self._identity)
         return method.bind(self._channel)
 
@@ -140,7 +140,7 @@ class MasterClient:
         return self._directory.result.exists()
 
 
-class _Away:
+class _MasterOutage:
     """How long the master has been away, and how long to wait before the next attempt."""
 
     def __init__(self, timeout_s: float) -> None:

@@ -738,7 +738,7 @@ Global___Exported: _TypeAlias = Exported  # noqa: Y015
 
 @_typing.final
 class Notice(_message.Message):
-    """For the event log: something the worker deals with itself. The kinds are those of master/notices.py."""
+    """For the event log: something the worker deals with itself. The kinds are those of master/machine/notices.py."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from elasticdl.rpc import elasticdl_pb2 as pb
 
-SERVICE = "elasticdl.Master"
+SERVICE_NAME = "elasticdl.Master"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        return f"/{SERVICE}/{self.name}"
+        return f"/{SERVICE_NAME}/{self.name}"
 
     def bind(self, channel: Any) -> Any:
         """The callable of this method on a grpc channel."""
@@ -50,5 +50,5 @@ WATCH = Method("Watch", pb.WatchRequest, pb.JobStatus, streams_replies=True)
 SCALE = Method("Scale", pb.ScaleRequest, pb.Accepted)
 STOP = Method("Stop", pb.StopRequest, pb.Accepted)
 
-OF_REPLICAS = (ENROLL, SESSION, EXCHANGE)  # called by workers and ps; the others by people
+REPLICA_METHODS = (ENROLL, SESSION, EXCHANGE)  # called by workers and ps; the others by people
 METHODS = (ENROLL, SESSION, EXCHANGE, WATCH, SCALE, STOP)

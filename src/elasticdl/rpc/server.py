@@ -1,4 +1,4 @@
-"""The wire in front of the master: one asyncio grpc server around a service object that knows no grpc."""
+"""The gRPC server of the master, around a service object that knows no gRPC."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import grpc
 import grpc.aio
 
 from elasticdl import tls
-from elasticdl.errors import AccessDenied, ElasticDLError, SpecError, is_of_the_machine
+from elasticdl.errors import AccessDenied, ElasticDLError, SpecError, is_machine_error
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.spec import JobSpec
-from elasticdl.tls import Peer, Role
+from elasticdl.tls import PeerIdentity, Role
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
+_SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),  # else two masters could share one port without noticing
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
@@ -37,7 +37,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 _log = logging.getLogger(__name__)
 
 
-class Link:
+class ReplicaStream:
     """The way back to one worker for as long as its stream lives."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class MasterService(Protocol):
 
     async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply: ...
 
-    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: Link) -> None:
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: ReplicaStream) -> None:
         """Serve one worker until its stream ends or breaks; then this coroutine ends or is cancelled."""
 
     async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply: ...
@@ -80,7 +80,7 @@ class MasterServer:
     """
 
     def __init__(
-        self, service: MasterService, spec: JobSpec, token: str, run: int, identity: tls.Identity | None
+        self, service: MasterService, spec: JobSpec, token: str, run: int, identity: tls.TlsCredentials | None
     ) -> None:
         self._service = service
         self._spec = spec
@@ -93,14 +93,14 @@ class MasterServer:
         """Bind to `port`, or to any free one if that is taken. Returns the address others connect to."""
         host = self._spec.workers.address
         for candidate in (port, 0) if port else (0,):
-            server = grpc.aio.server(options=_OPTIONS)
+            server = grpc.aio.server(options=_SERVER_OPTIONS)
             job = self._identity.job if self._identity else ""
-            server.add_generic_rpc_handlers((_Door(self._service, self._token, self._run, job),))
+            server.add_generic_rpc_handlers((_AuthorizingHandler(self._service, self._token, self._run, job),))
             try:
                 bound = self._bind(server, f"{host}:{candidate}")
             except RuntimeError as exc:
                 if candidate == 0:
-                    raise why_unbound(host, exc) from exc
+                    raise bind_error(host, exc) from exc
                 continue
             await server.start()
             self._server = server
@@ -123,7 +123,7 @@ class MasterServer:
             await self._server.stop(grace_s)
 
 
-def why_unbound(host: str, told: RuntimeError) -> Exception:
+def bind_error(host: str, told: RuntimeError) -> Exception:
     """grpc does not say why it could not bind: an address of others is a wrong job, want of descriptors will pass."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
@@ -133,7 +133,7 @@ def why_unbound(host: str, told: RuntimeError) -> Exception:
         may_pass = exc.errno in (socket.EAI_AGAIN, socket.EAI_MEMORY, socket.EAI_SYSTEM)
         problem: OSError = exc
     except OSError as exc:
-        may_pass, problem = is_of_the_machine(exc), exc
+        may_pass, problem = is_machine_error(exc), exc
     if may_pass:
         return problem
     return SpecError(
@@ -141,39 +141,39 @@ def why_unbound(host: str, told: RuntimeError) -> Exception:
     )
 
 
-class _Door(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+class _AuthorizingHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """Finds the handler of a call, or turns the call away."""
 
     def __init__(self, service: MasterService, token: str, run: int, job: str) -> None:
         self._token = token
         self._run = run
         behaviors: dict[methods.Method, Callable[..., Any]] = {
-            methods.ENROLL: _unary(service.enroll, job, _check_enroll, Role.WORKER, Role.PS, enrols=True),
-            methods.SESSION: _session(service, job),
-            methods.EXCHANGE: _unary(service.exchange, job, _check_exchange, Role.WORKER),
-            methods.WATCH: _streamed(service.watch, job),
-            methods.SCALE: _unary(service.scale, job, _check_nothing, Role.CLIENT),
-            methods.STOP: _unary(service.stop, job, _check_stop, Role.CLIENT, Role.WORKER),
+            methods.ENROLL: _unary_behavior(service.enroll, job, _check_enroll, Role.WORKER, Role.PS, enrols=True),
+            methods.SESSION: _session_behavior(service, job),
+            methods.EXCHANGE: _unary_behavior(service.exchange, job, _check_exchange, Role.WORKER),
+            methods.WATCH: _stream_behavior(service.watch, job),
+            methods.SCALE: _unary_behavior(service.scale, job, _check_role_only, Role.CLIENT),
+            methods.STOP: _unary_behavior(service.stop, job, _check_stop, Role.CLIENT, Role.WORKER),
         }
-        self._open = {method.path: _handler(method, behavior) for method, behavior in behaviors.items()}
-        self._shut = _refusal(*_NO_TOKEN)
+        self._open = {method.path: _method_handler(method, behavior) for method, behavior in behaviors.items()}
+        self._shut = _refusing_handler(*_TOKEN_EXPECTED)
         over = f"the job is in run {run}, and this process is of another: it is to end"
-        self._over = _refusal(grpc.StatusCode.FAILED_PRECONDITION, over)
+        self._over = _refusing_handler(grpc.StatusCode.FAILED_PRECONDITION, over)
 
     def service(self, details: Any) -> Any:
         received = details.invocation_metadata or ()
         if not security.is_authorized(received, self._token):
             return self._shut
-        if details.method in _OF_REPLICAS and not security.is_of_run(received, self._run):
+        if details.method in _REPLICA_PATHS and not security.is_same_run(received, self._run):
             return self._over
         return self._open.get(details.method)
 
 
-_OF_REPLICAS = frozenset(method.path for method in methods.OF_REPLICAS)
-_NO_TOKEN = (grpc.StatusCode.UNAUTHENTICATED, "expected the token of this job in the authorization metadata")
+_REPLICA_PATHS = frozenset(method.path for method in methods.REPLICA_METHODS)
+_TOKEN_EXPECTED = (grpc.StatusCode.UNAUTHENTICATED, "expected the token of this job in the authorization metadata")
 
 
-def _handler(method: methods.Method, behavior: Callable[..., Any]) -> Any:
+def _method_handler(method: methods.Method, behavior: Callable[..., Any]) -> Any:
     kind = f"{'stream' if method.streams_requests else 'unary'}_{'stream' if method.streams_replies else 'unary'}"
     factory = getattr(grpc, f"{kind}_rpc_method_handler")
     return factory(
@@ -183,7 +183,7 @@ def _handler(method: methods.Method, behavior: Callable[..., Any]) -> Any:
     )
 
 
-def _refusal(code: grpc.StatusCode, message: str) -> Any:
+def _refusing_handler(code: grpc.StatusCode, message: str) -> Any:
     """Of any method as one that streams: grpc calls it with the headers, before it reads what was sent with them."""
 
     async def refuse(_: Any, context: Any) -> AsyncIterator[bytes]:
@@ -193,18 +193,18 @@ def _refusal(code: grpc.StatusCode, message: str) -> Any:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-_CODES = {SpecError: grpc.StatusCode.INVALID_ARGUMENT, AccessDenied: grpc.StatusCode.PERMISSION_DENIED}
+_STATUS_CODES = {SpecError: grpc.StatusCode.INVALID_ARGUMENT, AccessDenied: grpc.StatusCode.PERMISSION_DENIED}
 
 
 async def _abort(context: Any, error: ElasticDLError) -> None:
-    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+    code = next((code for kind, code in _STATUS_CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
     await context.abort(code, str(error))
 
 
-def _unary(
+def _unary_behavior(
     behavior: Callable[[Any], Any],
     job: str,
-    check: Callable[[Any, Peer], None],
+    check: Callable[[Any, PeerIdentity], None],
     *roles: Role,
     enrols: bool = False,
 ) -> Callable[..., Any]:
@@ -219,7 +219,7 @@ def _unary(
     return call
 
 
-def _streamed(behavior: Callable[[Any], AsyncIterator[Any]], job: str) -> Callable[..., Any]:
+def _stream_behavior(behavior: Callable[[Any], AsyncIterator[Any]], job: str) -> Callable[..., Any]:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
             security.check_role(context, job, (Role.CLIENT,))
@@ -231,14 +231,14 @@ def _streamed(behavior: Callable[[Any], AsyncIterator[Any]], job: str) -> Callab
     return call
 
 
-def _session(service: MasterService, job: str) -> Callable[..., Any]:
+def _session_behavior(service: MasterService, job: str) -> Callable[..., Any]:
     async def call(messages: Any, context: Any) -> AsyncIterator[pb.MasterMessage]:
         try:
             peer = security.check_role(context, job, (Role.WORKER, Role.PS))
         except AccessDenied as exc:
             await _abort(context, exc)
-        link = Link()
-        serving = asyncio.ensure_future(service.session(_own_words(messages, peer) if peer else messages, link))
+        link = ReplicaStream()
+        serving = asyncio.ensure_future(service.session(_check_hello(messages, peer) if peer else messages, link))
         serving.add_done_callback(lambda _: link.close())
         try:
             async for message in link.outgoing():
@@ -255,19 +255,21 @@ def _session(service: MasterService, job: str) -> Callable[..., Any]:
     return call
 
 
-async def _own_words(messages: AsyncIterator[pb.WorkerMessage], peer: Peer) -> AsyncIterator[pb.WorkerMessage]:
+async def _check_hello(
+    messages: AsyncIterator[pb.WorkerMessage], peer: PeerIdentity
+) -> AsyncIterator[pb.WorkerMessage]:
     async for message in messages:
         if message.WhichOneof("message") == "hello":
             _check_name(message.hello.worker, peer)
         yield message
 
 
-def _check_name(name: str, peer: Peer) -> None:
+def _check_name(name: str, peer: PeerIdentity) -> None:
     if not peer.speaks_for(name):
         raise AccessDenied(f"expected the certificate of {name}; received {peer.uri}")
 
 
-def _check_enroll(request: pb.EnrollRequest, peer: Peer) -> None:
+def _check_enroll(request: pb.EnrollRequest, peer: PeerIdentity) -> None:
     if not peer.may_enroll(request.replica):
         raise AccessDenied(
             f"expected the certificate of {request.replica!r}, or of its role; received {peer.uri}: "
@@ -275,15 +277,15 @@ def _check_enroll(request: pb.EnrollRequest, peer: Peer) -> None:
         )
 
 
-def _check_exchange(request: pb.ExchangeRequest, peer: Peer) -> None:
+def _check_exchange(request: pb.ExchangeRequest, peer: PeerIdentity) -> None:
     _check_name(request.worker, peer)
 
 
-def _check_stop(request: pb.StopRequest, peer: Peer) -> None:
+def _check_stop(request: pb.StopRequest, peer: PeerIdentity) -> None:
     """A worker may say that the training is done, not that it should end."""
     if peer.role is not Role.CLIENT and not request.is_end:
         raise AccessDenied(f"expected the certificate of a client; received {peer.uri}")
 
 
-def _check_nothing(_: Any, __: Peer) -> None:
+def _check_role_only(_: Any, __: PeerIdentity) -> None:
     """The role is enough."""

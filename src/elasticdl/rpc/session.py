@@ -16,21 +16,21 @@ from typing import NoReturn
 
 import grpc
 
-from elasticdl.errors import AccessDenied, MasterUnreachable, RunOver, SpecError
+from elasticdl.errors import AccessDenied, MasterUnreachable, RunSuperseded, SpecError
 from elasticdl.rpc import channel as channels
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc import methods, security
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
-from elasticdl.vital import VitalThread, guard
+from elasticdl.vital import VitalThread, guard_process
 
-_FIRST_BACKOFF_S = 0.02
-_LAST_BACKOFF_S = 0.5
+_MIN_BACKOFF_S = 0.02
+_MAX_BACKOFF_S = 0.5
 
 _log = logging.getLogger(__name__)
 
 
-class WorkerSession:
+class MasterSession:
     """The stream of one worker or ps. `on_message` is called from the session's own reading thread.
 
     So is `on_run_over`, where the job is in another run than this process: nobody wants it any more, so it should end.
@@ -45,7 +45,7 @@ class WorkerSession:
         on_message: Callable[[pb.MasterMessage], None],
         *,
         run: int,
-        on_run_over: Callable[[RunOver], None],
+        on_run_over: Callable[[RunSuperseded], None],
     ) -> None:
         self._directory = directory
         self._spec = spec
@@ -108,7 +108,7 @@ class WorkerSession:
             self._reader.join(timeout=1.0)
 
     def _run(self) -> None:
-        backoff_s = _FIRST_BACKOFF_S
+        backoff_s = _MIN_BACKOFF_S
         while not self._closed.is_set():
             try:
                 heard = self._connect()
@@ -117,15 +117,15 @@ class WorkerSession:
                 if not isinstance(exc, MasterUnreachable):
                     _log.error("%s", exc)
                 heard = False
-            except RunOver as exc:
+            except RunSuperseded as exc:
                 self._on_run_over(exc)
                 return
-            backoff_s = _FIRST_BACKOFF_S if heard else min(2 * backoff_s, _LAST_BACKOFF_S)
+            backoff_s = _MIN_BACKOFF_S if heard else min(2 * backoff_s, _MAX_BACKOFF_S)
             self._closed.wait(backoff_s)
 
     def _connect(self) -> bool:
         """Hold one connection until it breaks. True if the master was heard on it."""
-        where = channels.address(self._directory)
+        where = channels.master_address(self._directory)
         heard = False
         channel = channels.open_channel(where, self._directory.identity(self._spec, self._hello().worker))
         with self._changed:
@@ -136,7 +136,7 @@ class WorkerSession:
             self._channel = channel
             writer = self._outgoing(self._connection)
         try:
-            metadata = security.metadata(self._directory.load_token(), self._run_number)
+            metadata = security.call_metadata(self._directory.load_token(), self._run_number)
             for message in methods.SESSION.bind(channel)(writer, metadata=metadata):
                 heard, self._away_since = True, None
                 if message.WhichOneof("message") == "acknowledged":
@@ -145,7 +145,7 @@ class WorkerSession:
                     self._on_message(message)
         except grpc.RpcError as exc:
             if not heard:
-                raise channels.translate(exc, where) from exc
+                raise channels.error_from_grpc(exc, where) from exc
         except ValueError:
             # grpc's way to say that another thread closed the channel under us: close() did.
             if not self._closed.is_set():
@@ -167,7 +167,7 @@ class WorkerSession:
 
     def _outgoing(self, connection: int) -> Iterator[pb.WorkerMessage]:
         """Hello, then all that is kept, then what comes; a heartbeat whenever one is due."""
-        with guard("the greeting of the master"):  # the thread is grpc's, which would only end this connection
+        with guard_process("the greeting of the master"):  # the thread is grpc's, which would only end this connection
             hello = self._hello()
         yield pb.WorkerMessage(hello=hello)
         sent = 0
@@ -189,19 +189,19 @@ class WorkerSession:
                 sent = message.sequence
                 yield message
                 continue
-            with guard("the heartbeat"):
+            with guard_process("the heartbeat"):
                 beat = self._heartbeat()
-            yield _beating(beat)
+            yield _heartbeat_message(beat)
             # A steady schedule: late once does not mean late ever after, and missed beats are not made up for.
             now = time.monotonic()
             beat_at = max(beat_at + self._spec.timing.heartbeat_s, now) if beat_at <= now else beat_at
 
 
-def _beating(beat: pb.Heartbeat | pb.PsBeat) -> pb.WorkerMessage:
+def _heartbeat_message(beat: pb.Heartbeat | pb.PsBeat) -> pb.WorkerMessage:
     return pb.WorkerMessage(ps_beat=beat) if isinstance(beat, pb.PsBeat) else pb.WorkerMessage(heartbeat=beat)
 
 
-def end_process(exc: RunOver) -> NoReturn:
+def exit_run_over(exc: RunSuperseded) -> NoReturn:
     """End this worker or ps at once: its state is of a run that others have gone on from."""
     _log.error("%s", exc)
     logging.shutdown()

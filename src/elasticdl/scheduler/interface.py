@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
-    from elasticdl.scheduler.plan import Plan
+    from elasticdl.scheduler.plan import AllocationPlan
     from elasticdl.scheduler.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchConfig:
     """How a job makes a step with its workers."""
 
     local: int  # records of one worker in one pass
@@ -27,14 +27,14 @@ class Batch:
         return self.local * self.passes * workers
 
 
-class Rates(Protocol):
+class RateModel(Protocol):
     """Useful work a second that a job does with an allocation, as far as anybody knows. Work has the job's own unit."""
 
     def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
         """For so many workers on so many nodes each, arrays of one shape. 0 workers: 0."""
         ...
 
-    def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         """The batch at which it does that; None: the job's own."""
         ...
 
@@ -43,7 +43,7 @@ class Rates(Protocol):
 class Decision:
     """A plan, and all that the policy wants to be told next time: history is never hidden."""
 
-    plan: Plan
+    plan: AllocationPlan
     memory: Any = None
     is_closed: bool = False  # jobs of lower priority get nothing, though there is room: somebody waits for it
 
@@ -93,4 +93,4 @@ class Cluster(Protocol):
 
     def snapshot(self, now: float) -> Snapshot: ...
 
-    def apply(self, plan: Plan, now: float) -> None: ...
+    def apply(self, plan: AllocationPlan, now: float) -> None: ...

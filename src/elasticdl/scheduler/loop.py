@@ -7,22 +7,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.scheduler import tiers
+from elasticdl.scheduler import priorities
 from elasticdl.scheduler.interface import Cluster, Policy
-from elasticdl.scheduler.invariants import violations
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
+from elasticdl.scheduler.invariants import find_violations
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
 
-class Loop:
+class SchedulingLoop:
     """One policy on one cluster. A policy that raises or breaks a rule costs its jobs nothing: the last plan stays."""
 
     def __init__(self, policy: Policy, cluster: Cluster, timer: Callable[[], float] = time.perf_counter) -> None:
         self.policy = policy
-        self.plan = Plan()
+        self.plan = AllocationPlan()
         self.trouble = ""  # why the policy's last answer was not taken; "": it was
         self.decisions = 0
         self.refused = 0
@@ -32,13 +32,13 @@ class Loop:
         self._memory: Any = None
         self._timer = timer
 
-    def turn(self, now: float) -> Plan:
+    def turn(self, now: float) -> AllocationPlan:
         snapshot = self._cluster.snapshot(now)
         before, began = self.trouble, self._timer()
         failure: Exception | None = None
         try:
-            decision = tiers.decide(self.policy, snapshot, self._memory)
-            self.trouble = "; ".join(violations(self.policy, snapshot, decision.plan))
+            decision = priorities.decide_by_priority(self.policy, snapshot, self._memory)
+            self.trouble = "; ".join(find_violations(self.policy, snapshot, decision.plan))
         except Exception as exc:  # a policy is anybody's code: whatever it does, jobs go on
             self.trouble, failure = f"{type(exc).__name__}: {exc}", exc
         self._time(self._timer() - began)
@@ -46,7 +46,7 @@ class Loop:
             self.refused += 1
             if self.trouble != before:  # said once, however often it is asked
                 _log.error("policy %s: %s; the last plan stays", self.policy.name, self.trouble, exc_info=failure)
-            self.plan = still_true(snapshot, self.trouble)
+            self.plan = keep_current_plan(snapshot, self.trouble)
         else:
             self.plan, self._memory = decision.plan, decision.memory
         self._cluster.apply(self.plan, now)
@@ -58,9 +58,9 @@ class Loop:
         self.slowest_s = max(self.slowest_s, seconds)
 
 
-def still_true(snapshot: Snapshot, trouble: str) -> Plan:
+def keep_current_plan(snapshot: Snapshot, trouble: str) -> AllocationPlan:
     """What the jobs have now, as far as its nodes are still there; nobody else gets anything."""
-    room = Room(snapshot.nodes)
+    room = FreeResources(snapshot.nodes)
     kept = {}
     for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.name)):
         workers = {name: count for name, count in job.workers.items() if name in room.nodes}
@@ -69,4 +69,4 @@ def still_true(snapshot: Snapshot, trouble: str) -> Plan:
         room.take(job, workers, job.share)
         reason = f"as before: the policy failed ({trouble})"
         kept[job.name] = Allocation(workers, reason, job.share if workers else 1.0)
-    return Plan(kept)
+    return AllocationPlan(kept)

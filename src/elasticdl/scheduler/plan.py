@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.scheduler.interface import Batch
-from elasticdl.scheduler.snapshot import Workers
+from elasticdl.scheduler.interface import BatchConfig
+from elasticdl.scheduler.snapshot import WorkersByNode
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """What one job gets. Without workers it waits."""
 
-    workers: Workers
+    workers: WorkersByNode
     reason: str  # for a person: why so many, or why it waits
     share: float = 1.0  # of each of its devices; the rest is another job's
-    batch: Batch | None = None  # None: as the job likes
+    batch: BatchConfig | None = None  # None: as the job likes
     expected_wait_s: float | None = None  # until it has workers, or more of them; None: nobody can say
     is_rejected: bool = False  # it can never run here
 
@@ -26,11 +26,11 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AllocationPlan:
     """For every job of the snapshot."""
 
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
 
-    def workers(self, job: str) -> Workers:
+    def workers(self, job: str) -> WorkersByNode:
         found = self.allocations.get(job)
         return found.workers if found else {}

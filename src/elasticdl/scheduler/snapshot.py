@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.interface import Rates
+from elasticdl.scheduler.interface import RateModel
 
-Workers = Mapping[str, int]
+WorkersByNode = Mapping[str, int]
 """How many workers on which node, by its name. Nodes without any do not stand in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeInfo:
     """A machine. Devices are what is scheduled: its GPUs, or its cores where jobs compute on them."""
 
     name: str
@@ -30,7 +30,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PlacementConstraint:
     """So many of a job's workers at least on this kind of device, in one rack: "4 in one rack on a, 2 on b"."""
 
     workers: int
@@ -51,7 +51,7 @@ class SpeedSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class GradientNoise:
     """Of the gradient at the job's initial batch: |g|² and the trace of its covariance."""
 
     square: float
@@ -59,7 +59,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobInfo:
     """A job that was submitted and is not over."""
 
     name: str
@@ -73,12 +73,12 @@ class Job:
     devices: int = 1  # of each worker
     request: Mapping[str, float] = field(default_factory=dict)  # of other resources, of each worker
     kinds: tuple[str, ...] = ()  # devices it can run on; (): all
-    demands: tuple[Demand, ...] = ()  # how its minimum must be placed
+    demands: tuple[PlacementConstraint, ...] = ()  # how its minimum must be placed
     is_guaranteed: bool = True  # False: opportunistic, takes what nobody else uses (AntMan)
     may_share: bool = False  # its workers may share a device with those of another job
     device_use: float = 1.0  # share of a device's compute that one worker uses alone
     # What became of it so far
-    workers: Workers = field(default_factory=dict)
+    workers: WorkersByNode = field(default_factory=dict)
     share: float = 1.0  # of each device, that it has now
     started_at: float | None = None  # first time it had workers
     attained_s: float = 0.0  # devices times seconds
@@ -89,21 +89,21 @@ class Job:
     most_workers: int = 0  # that it ever had
     # What was measured of it
     speeds: tuple[SpeedSample, ...] = ()
-    noise: Noise | None = None
+    noise: GradientNoise | None = None
     losses: tuple[tuple[float, float], ...] = ()  # (epoch, loss)
-    rates: Rates | None = None  # useful work a second by allocation; None: nothing is known yet
+    rates: RateModel | None = None  # useful work a second by allocation; None: nothing is known yet
     work_left: float | None = None  # in the unit of `rates`, by what it declares; None: nobody knows
     work_done: float = 0.0
     # What its owner said
     weight: float = 1.0
     deadline_at: float | None = None
-    utility: Utility | None = None
+    utility: UtilityFunction | None = None
 
     def __post_init__(self) -> None:
         # One comparison for the good ones: a hundred thousand are made for a snapshot. NaN compares false.
         is_sound = 1 <= self.minimum <= self.maximum and 0 <= self.submitted_at < math.inf
         if not (is_sound and self.requested >= 0 and self.devices >= 1 and 0 < self.share <= 1):
-            raise SpecError(f"job {self.name}: {_why_unsound(self)}")
+            raise SpecError(f"job {self.name}: {_validation_error(self)}")
 
     @property
     def count(self) -> int:
@@ -138,15 +138,15 @@ class Job:
             return tuple(sorted(size for size in self.sizes if size <= most and self.allows(size)))
         return tuple(range(self.minimum, min(most, self.maximum) + 1))
 
-    def runs_on(self, node: Node) -> bool:
+    def runs_on(self, node: NodeInfo) -> bool:
         return not self.kinds or node.kind in self.kinds
 
-    def rigid(self) -> Job:
+    def rigid(self) -> JobInfo:
         """As those see it who know one size only."""
         return replace(self, minimum=self.wish, maximum=self.wish, sizes=())
 
 
-def _why_unsound(job: Job) -> str:
+def _validation_error(job: JobInfo) -> str:
     if job.minimum < 1:
         return f"expected a minimum of 1 worker or more, received {job.minimum}"
     if job.maximum < job.minimum:
@@ -161,7 +161,7 @@ def _why_unsound(job: Job) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Utility:
+class UtilityFunction:
     """What it is worth to be done after so many seconds: worth / (1 + exp(urgency · (seconds − target_s)))."""
 
     worth: float = 1.0
@@ -174,8 +174,8 @@ class Snapshot:
     """The cluster and its jobs at one moment. Nodes and jobs are in no particular order."""
 
     now: float
-    nodes: tuple[Node, ...]
-    jobs: tuple[Job, ...]
+    nodes: tuple[NodeInfo, ...]
+    jobs: tuple[JobInfo, ...]
     is_shared: bool = False  # with others, who come and go: nodes are what those leave, and may have more tomorrow
 
     @cached_property
@@ -183,11 +183,11 @@ class Snapshot:
         return sum(node.devices for node in self.nodes)
 
     @cached_property
-    def by_name(self) -> Mapping[str, Job]:
+    def by_name(self) -> Mapping[str, JobInfo]:
         return {job.name: job for job in self.jobs}
 
     @cached_property
-    def node_of(self) -> Mapping[str, Node]:
+    def node_of(self) -> Mapping[str, NodeInfo]:
         return {node.name: node for node in self.nodes}
 
     @cached_property

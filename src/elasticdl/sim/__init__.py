@@ -1,1 +1,1 @@
-"""The scheduler under another clock and on another cluster: a simulator driven by traces."""
+"""A simulator of the scheduler, driven by traces: the same loop and policies with a simulated clock and cluster."""

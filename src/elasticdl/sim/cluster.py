@@ -1,4 +1,4 @@
-"""Simulated clusters by what somebody types: nodes, their devices, kinds and racks; and how they fail."""
+"""Parses simulated clusters from command-line options: nodes, devices, kinds, racks, failures and stragglers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.snapshot import Node
-from elasticdl.sim.engine import Outage
+from elasticdl.scheduler.snapshot import NodeInfo
+from elasticdl.sim.engine import NodeOutage
 
 
-def nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tuple[Node, ...]:
+def parse_nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tuple[NodeInfo, ...]:
     """`kinds`: KIND:NODES or KIND:NODESxDEVICES, with commas; then `count` is 0 or their sum. Racks: one after another.
 
     Names sort as they are numbered: node-00, node-01, …
     """
-    parts = [_part(text, devices) for text in kinds.split(",")] if kinds else [("", count, devices)]
+    parts = [_parse_kind(text, devices) for text in kinds.split(",")] if kinds else [("", count, devices)]
     total = sum(part[1] for part in parts)
     if count and count != total:
         raise SpecError(f"--kinds {kinds}: has {total} nodes, --nodes says {count}")
@@ -29,13 +29,13 @@ def nodes(count: int, devices: int, kinds: str = "", racks: int = 0) -> tuple[No
         raise SpecError(f"--racks: expected 1 to {total}, received {racks}")
     digits = max(len(str(total - 1)), 2)
     made = [(kind, each) for kind, number, each in parts for _ in range(number)]
-    found = [Node(f"node-{index:0{digits}}", each, kind) for index, (kind, each) in enumerate(made)]
+    found = [NodeInfo(f"node-{index:0{digits}}", each, kind) for index, (kind, each) in enumerate(made)]
     if racks:
         found = [replace(node, rack=f"rack-{index * racks // total}") for index, node in enumerate(found)]
     return tuple(found)
 
 
-def _part(text: str, devices: int) -> tuple[str, int, int]:
+def _parse_kind(text: str, devices: int) -> tuple[str, int, int]:
     kind, _, size = text.partition(":")
     number, _, each = size.partition("x")
     if not kind or not number.isdigit() or (each and not each.isdigit()):
@@ -44,7 +44,7 @@ def _part(text: str, devices: int) -> tuple[str, int, int]:
 
 
 @dataclass(frozen=True)
-class Failures:
+class NodeFailures:
     """Every node fails after a time that is exponential with this mean, and is away for `repair_s`. Endless.
 
     The same seed gives the same outages.
@@ -61,27 +61,27 @@ class Failures:
                 f"--failures: expected times above 0 s, received MTBF {self.mtbf_s:g}, repair {self.repair_s:g}"
             )
 
-    def __iter__(self) -> Iterator[Outage]:
+    def __iter__(self) -> Iterator[NodeOutage]:
         rng = np.random.default_rng(self.seed)
         coming = [(float(rng.exponential(self.mtbf_s)), name) for name in self.names]
         heapq.heapify(coming)
         while True:
             at, name = coming[0]
-            yield Outage(name, at, at + self.repair_s)
+            yield NodeOutage(name, at, at + self.repair_s)
             heapq.heapreplace(coming, (at + self.repair_s + float(rng.exponential(self.mtbf_s)), name))
 
 
-def failures(text: str, names: tuple[str, ...], seed: int) -> Failures:
+def parse_failures(text: str, names: tuple[str, ...], seed: int) -> NodeFailures:
     """`MTBF=SECONDS,repair=SECONDS`."""
-    given = pairs("--failures", text)
+    given = parse_pairs("--failures", text)
     if set(given) != {"mtbf", "repair"}:
         raise SpecError(f"--failures: expected MTBF=SECONDS,repair=SECONDS, received {text!r}")
-    return Failures(names, given["mtbf"], given["repair"], seed)
+    return NodeFailures(names, given["mtbf"], given["repair"], seed)
 
 
-def stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
+def parse_stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
     """`NODE=FACTOR,…`: 2.0 takes twice as long."""
-    found = pairs("--stragglers", text)
+    found = parse_pairs("--stragglers", text)
     for name, factor in found.items():
         if name not in names:
             raise SpecError(f"--stragglers: expected a node, {names[0]} to {names[-1]}, received {name!r}")
@@ -90,7 +90,7 @@ def stragglers(text: str, names: tuple[str, ...]) -> dict[str, float]:
     return found
 
 
-def pairs(flag: str, text: str) -> dict[str, float]:
+def parse_pairs(flag: str, text: str) -> dict[str, float]:
     """`KEY=NUMBER,…`, keys in lower case."""
     found = {}
     for part in filter(None, text.split(",")):

@@ -1,4 +1,4 @@
-"""The simulator: the scheduler's own loop, with events instead of a clock and with jobs that are only computed."""
+"""The simulation engine: the scheduler's own loop, driven by events instead of a clock."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.scheduler.interface import Policy
-from elasticdl.scheduler.loop import Loop
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
-from elasticdl.sim.interface import Cost, Record
-from elasticdl.sim.job import SimJob
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler.loop import SchedulingLoop
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
+from elasticdl.sim.interface import ChangeCost, JobRecord
+from elasticdl.sim.job import SimulatedJob
+from elasticdl.sim.traces.trace import TraceJob
 
 NEVER = float("inf")
-MOST_IDLE_TICKS = 1000  # a policy that starts nobody for so long never will
+MAX_IDLE_TICKS = 1000  # a policy that starts nobody for so long never will
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class NodeOutage:
     """A node is away from then to then."""
 
     node: str
@@ -29,26 +29,26 @@ class Outage:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SimulationConfig:
     """The cluster, and what befalls it."""
 
-    nodes: tuple[Node, ...]
-    cost: Cost = field(default_factory=Cost)
-    outages: Iterable[Outage] = ()  # the first to start first; may be endless, and is read once a run
+    nodes: tuple[NodeInfo, ...]
+    cost: ChangeCost = field(default_factory=ChangeCost)
+    outages: Iterable[NodeOutage] = ()  # the first to start first; may be endless, and is read once a run
     slowness: Mapping[str, float] = field(default_factory=dict)  # of stragglers: 2.0 takes twice as long
     interference: float = 0.0  # slowdown of jobs on several nodes that share one with another such job
     interval_s: float = 0.0  # 0: the policy's own
     keeps_spans: bool = True
 
 
-class Engine:
+class SimulationEngine:
     """Is a Cluster. `run` ends when all jobs have ended or none can any more."""
 
-    def __init__(self, policy: Policy, trace: Iterable[TraceJob], setting: Setting) -> None:
+    def __init__(self, policy: Policy, trace: Iterable[TraceJob], setting: SimulationConfig) -> None:
         self.setting = setting
-        self.loop = Loop(policy, self)
+        self.loop = SchedulingLoop(policy, self)
         self.now = 0.0
-        self.active: dict[str, SimJob] = {}
+        self.active: dict[str, SimulatedJob] = {}
         self.used: list[tuple[float, float]] = [(0.0, 0.0)]  # devices that are allocated, from when
         self.device_s = 0.0
         self.trouble = ""  # the last answer of the policy that was refused
@@ -69,7 +69,7 @@ class Engine:
         self._used = 0.0
         self._used_at = 0.0
 
-    def run(self, progress: Callable[[float, int], None] = lambda now, active: None) -> Iterator[Record]:
+    def run(self, progress: Callable[[float, int], None] = lambda now, active: None) -> Iterator[JobRecord]:
         """Records of jobs as they end; those that never ran last, with the reason."""
         while self._next_job is not None or self.active:
             due = min(self._next_arrival(), self._next_event(), self._next_tick(), self._next_outage())
@@ -93,12 +93,14 @@ class Engine:
         for name in sorted(self.active):
             yield self._give_up(name, "it never could run: nothing that was waited for comes any more")
 
-    def take_over(self, now: float, found: Iterable[tuple[TraceJob, Job]]) -> None:
+    def take_over(self, now: float, found: Iterable[tuple[TraceJob, JobInfo]]) -> None:
         """Begin at `now` with jobs that are there already and have what they have. Before `run`."""
         self.now = self._used_at = now
         self.used = [(now, 0.0)]
         for told, job in found:
-            self.active[told.name] = taken = SimJob(told, self.setting.cost, self._contention, self.setting.keeps_spans)
+            self.active[told.name] = taken = SimulatedJob(
+                told, self.setting.cost, self._contention, self.setting.keeps_spans
+            )
             taken.take_over(job, self._kind_of(next(iter(job.workers), "")), now)
             self._expect(told.name)
         self._count()
@@ -111,7 +113,7 @@ class Engine:
                 self._expect(name)
         return Snapshot(now, self._nodes(), tuple(job.seen() for job in self.active.values()))
 
-    def apply(self, plan: Plan, now: float) -> None:
+    def apply(self, plan: AllocationPlan, now: float) -> None:
         changed = []
         for name, job in self.active.items():
             given = plan.allocations[name]
@@ -141,12 +143,12 @@ class Engine:
     def _next_tick(self) -> float:
         """On whole multiples of the interval, as clocks tick, also after a time without jobs."""
         self._idle_ticks = 0 if self._used or self._next_job is not None else self._idle_ticks + 1
-        if not self._interval_s or not self.active or self._idle_ticks > MOST_IDLE_TICKS:
+        if not self._interval_s or not self.active or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
         return (int(self.now / self._interval_s + 1e-9) + 1) * self._interval_s
 
     def _next_outage(self) -> float:
-        if not self.active or self._idle_ticks > MOST_IDLE_TICKS:
+        if not self.active or self._idle_ticks > MAX_IDLE_TICKS:
             return NEVER
         loss = self._next_loss.start_s if self._next_loss else NEVER
         return max(min(loss, self._returns[0][0] if self._returns else NEVER), self.now)
@@ -163,12 +165,12 @@ class Engine:
         came = False
         while self._next_job is not None and self._next_job.submitted_at <= self.now:
             told = self._next_job
-            self.active[told.name] = SimJob(told, self.setting.cost, self._contention, self.setting.keeps_spans)
+            self.active[told.name] = SimulatedJob(told, self.setting.cost, self._contention, self.setting.keeps_spans)
             self._next_job = next(self._coming, None)
             came = True
         return came
 
-    def _end_jobs(self) -> Iterator[Record]:
+    def _end_jobs(self) -> Iterator[JobRecord]:
         """All events of jobs up to now."""
         while self._next_event() <= self.now:
             at, _, name = heapq.heappop(self._events)
@@ -179,7 +181,7 @@ class Engine:
             else:
                 self._expect(name)
 
-    def _ended(self, name: str, at: float) -> Record:
+    def _ended(self, name: str, at: float) -> JobRecord:
         job = self.active.pop(name)
         job.end(at)
         record = job.record
@@ -190,13 +192,13 @@ class Engine:
         self._count()
         return record
 
-    def _rejected(self) -> Iterator[Record]:
+    def _rejected(self) -> Iterator[JobRecord]:
         if self._away:
             return  # it might run on a node that comes back
         for name in [n for n, given in self.loop.plan.allocations.items() if given.is_rejected and n in self.active]:
             yield self._give_up(name, self.loop.plan.allocations[name].reason)
 
-    def _give_up(self, name: str, why: str) -> Record:
+    def _give_up(self, name: str, why: str) -> JobRecord:
         record = self.active.pop(name).record
         record.why = why
         return record
@@ -210,7 +212,7 @@ class Engine:
 
     # Nodes
 
-    def _nodes(self) -> tuple[Node, ...]:
+    def _nodes(self) -> tuple[NodeInfo, ...]:
         if not self._away:
             return self.setting.nodes
         return tuple(node for node in self.setting.nodes if node.name not in self._away)

@@ -1,4 +1,4 @@
-"""What a job would get on a cluster as it stands: decided with it and without it, then simulated until it starts."""
+"""Forecasts what a new job would get on a cluster as it stands, by deciding with and without it and simulating until it starts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler import tiers
-from elasticdl.scheduler.interface import Batch, Policy
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.rate_table import RateTable
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.snapshot import Job, Snapshot
-from elasticdl.scheduler.speed import Speeds
-from elasticdl.sim.engine import Engine, Setting
-from elasticdl.sim.interface import Cost, Knowledge, Placement
-from elasticdl.sim.steady import Steady
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler import priorities
+from elasticdl.scheduler.interface import BatchConfig, Policy
+from elasticdl.scheduler.models.estimates import SpeedEstimates
+from elasticdl.scheduler.models.rate_table import RateTable
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot
+from elasticdl.sim.engine import SimulationConfig, SimulationEngine
+from elasticdl.sim.interface import ChangeCost, JobReport, WorkersPerNode
+from elasticdl.sim.traces.recorded import ConstantRateWorkload
+from elasticdl.sim.traces.trace import TraceJob
 
-FARTHEST_S = 7 * 86400.0
+HORIZON_S = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AllocationChange:
     """Of a job that is there: its workers without the newcomer, and with it."""
 
     job: str
@@ -42,69 +42,75 @@ class Forecast:
     wait_s: float | None
     reason: str
     is_rejected: bool
-    changes: tuple[Change, ...]  # at the moment it starts
+    changes: tuple[AllocationChange, ...]  # at the moment it starts
     guessed: tuple[str, ...]
 
 
-def forecast(policy: Policy, snapshot: Snapshot, job: Job, cost: Cost) -> Forecast:
+def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeCost) -> Forecast:
     """The job comes now. Others go on as fast as is known of them, and nobody else comes."""
     if job.name in snapshot.by_name:
         raise SpecError(f"there is a job {job.name!r} already: give the new one another name")
     now = _decide(policy, snapshot, job)
     given = now.allocations[job.name]
     if given.workers or given.is_rejected:
-        changes = _changes(_decide(policy, snapshot, None), now, snapshot)
+        changes = _allocation_changes(_decide(policy, snapshot, None), now, snapshot)
         wait = None if given.is_rejected else 0.0
         return Forecast(given.count, given.workers, wait, given.reason, given.is_rejected, changes, ())
-    started = _until_start(policy, snapshot, job, cost)
+    started = _simulate_until_start(policy, snapshot, job, cost)
     guessed = tuple(sorted(one.name for one in snapshot.jobs if one.work_left is None or one.rates is None))
     if started is None:
         return Forecast(0, {}, None, given.reason, False, (), guessed)
     at, before, plan = started
     then = plan.allocations[job.name]
-    changes = _changes(_decide(policy, before, None), plan, before)
+    changes = _allocation_changes(_decide(policy, before, None), plan, before)
     return Forecast(then.count, then.workers, at - snapshot.now, given.reason, False, changes, guessed)
 
 
-def _decide(policy: Policy, snapshot: Snapshot, job: Job | None) -> Plan:
+def _decide(policy: Policy, snapshot: Snapshot, job: JobInfo | None) -> AllocationPlan:
     seen = replace(snapshot, jobs=(*snapshot.jobs, job)) if job else snapshot
-    return tiers.decide(policy, seen, None).plan
+    return priorities.decide_by_priority(policy, seen, None).plan
 
 
-def _changes(without: Plan, with_it: Plan, snapshot: Snapshot) -> tuple[Change, ...]:
+def _allocation_changes(
+    without: AllocationPlan, with_it: AllocationPlan, snapshot: Snapshot
+) -> tuple[AllocationChange, ...]:
     found = []
-    for job in in_order(snapshot.jobs):
+    for job in sort_by_submission(snapshot.jobs):
         before, after = without.allocations[job.name].count, with_it.allocations[job.name].count
         if before != after:
-            found.append(Change(job.name, before, after, with_it.allocations[job.name].reason))
+            found.append(AllocationChange(job.name, before, after, with_it.allocations[job.name].reason))
     return tuple(found)
 
 
-def _until_start(policy: Policy, snapshot: Snapshot, job: Job, cost: Cost) -> tuple[float, Snapshot, Plan] | None:
+def _simulate_until_start(
+    policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeCost
+) -> tuple[float, Snapshot, AllocationPlan] | None:
     """When it first has workers, the others as they stood, and the plan that gave it some."""
-    speeds = Speeds(snapshot)
-    engine = _Watched(policy, [_told(job, speeds, snapshot.now)], Setting(snapshot.nodes, cost), job.name)
-    engine.take_over(snapshot.now, [(_told(one, speeds, one.submitted_at), one) for one in snapshot.jobs])
+    speeds = SpeedEstimates(snapshot)
+    engine = _StartWatcher(
+        policy, [_trace_job(job, speeds, snapshot.now)], SimulationConfig(snapshot.nodes, cost), job.name
+    )
+    engine.take_over(snapshot.now, [(_trace_job(one, speeds, one.submitted_at), one) for one in snapshot.jobs])
     for _ in engine.run(engine.check):
         pass
     return engine.started
 
 
-class _Watched(Engine):
+class _StartWatcher(SimulationEngine):
     """Remembers the plan that first gives one job workers, and ends then, or after `FARTHEST_S`."""
 
-    def __init__(self, policy: Policy, trace: list[TraceJob], setting: Setting, name: str) -> None:
+    def __init__(self, policy: Policy, trace: list[TraceJob], setting: SimulationConfig, name: str) -> None:
         super().__init__(policy, trace, setting)
-        self.started: tuple[float, Snapshot, Plan] | None = None
+        self.started: tuple[float, Snapshot, AllocationPlan] | None = None
         self._name = name
-        self._until = trace[0].submitted_at + FARTHEST_S
+        self._until = trace[0].submitted_at + HORIZON_S
         self._seen: Snapshot | None = None
 
     def snapshot(self, now: float) -> Snapshot:
         self._seen = super().snapshot(now)
         return self._seen
 
-    def apply(self, plan: Plan, now: float) -> None:
+    def apply(self, plan: AllocationPlan, now: float) -> None:
         super().apply(plan, now)
         if self.started is None and plan.workers(self._name) and self._seen is not None:
             others = tuple(job for job in self._seen.jobs if job.name != self._name)
@@ -115,11 +121,11 @@ class _Watched(Engine):
             self.active.clear()  # nothing after that is asked for
 
 
-def _told(job: Job, speeds: Speeds, at: float) -> TraceJob:
+def _trace_job(job: JobInfo, speeds: SpeedEstimates, at: float) -> TraceJob:
     return TraceJob(
         job.name,
         at,
-        _Remaining(job, speeds),
+        _RemainingWorkload(job, speeds),
         job.wish,
         job.minimum,
         job.maximum,
@@ -137,10 +143,10 @@ def _told(job: Job, speeds: Speeds, at: float) -> TraceJob:
     )
 
 
-class _Remaining(Steady):
+class _RemainingWorkload(ConstantRateWorkload):
     """Is a Body: what is left of a job, by what is known or believed of it."""
 
-    def __init__(self, job: Job, speeds: Speeds) -> None:
+    def __init__(self, job: JobInfo, speeds: SpeedEstimates) -> None:
         super().__init__(max(speeds.left(job), 1e-6))
         self._job = job
         self._rates = job.rates or RateTable({"": tuple((n, float(n)) for n in sorted({1, job.maximum}))})
@@ -149,15 +155,15 @@ class _Remaining(Steady):
     def name(self) -> str:
         return self._job.name
 
-    def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
+    def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
         count = sum(placement)
         found = self._rates.at(np.array([count]), np.array([len(placement)]), kind)[0] if count else 0.0
         self._rate = max(float(np.nan_to_num(found)), 0.0)
 
-    def known(self) -> Knowledge:
+    def known(self) -> JobReport:
         job = self._job
         left = self._left if job.work_left is not None else None
-        return Knowledge(job.speeds, job.noise, job.losses, job.rates, left, job.work_done)
+        return JobReport(job.speeds, job.noise, job.losses, job.rates, left, job.work_done)
 
     def alone_s(self, workers: float) -> float:
         rate = float(self._rates.at(np.array([max(workers, 1.0)]), np.array([1]), "")[0])

@@ -1,31 +1,31 @@
-"""What a simulated job is made of."""
+"""The workload protocol, change costs and job records of the simulator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from elasticdl.scheduler.interface import Batch, Rates
-from elasticdl.scheduler.snapshot import Noise, SpeedSample
+from elasticdl.scheduler.interface import BatchConfig, RateModel
+from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
 
-Placement = tuple[int, ...]
+WorkersPerNode = tuple[int, ...]
 """Workers on each of its nodes, in the order of their names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class JobReport:
     """What a scheduler is told about a job, besides what it asks for."""
 
     speeds: tuple[SpeedSample, ...] = ()
-    noise: Noise | None = None
+    noise: GradientNoise | None = None
     losses: tuple[tuple[float, float], ...] = ()
-    rates: Rates | None = None
+    rates: RateModel | None = None
     work_left: float | None = None
     work_done: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ChangeCost:
     """What changes cost a job, in seconds. Systems that restart from a checkpoint have start and change alike."""
 
     start_s: float = 30.0  # from its devices to its first step
@@ -33,11 +33,11 @@ class Cost:
     join_s: float = 0.0  # until new workers take part; the others go on meanwhile
 
     @classmethod
-    def alike(cls, seconds: float) -> Cost:
+    def alike(cls, seconds: float) -> ChangeCost:
         return cls(seconds, seconds, 0.0)
 
 
-class Body(Protocol):
+class Workload(Protocol):
     """The work of a job: how quickly it goes with which workers, and when that changes."""
 
     @property
@@ -48,7 +48,7 @@ class Body(Protocol):
     @property
     def is_done(self) -> bool: ...
 
-    def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
+    def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
         """It computes with these workers from now on; () for none."""
         ...
 
@@ -64,7 +64,7 @@ class Body(Protocol):
         """Do so much, at most `to_mark`. Whether the rate is another afterwards."""
         ...
 
-    def known(self) -> Knowledge: ...
+    def known(self) -> JobReport: ...
 
     def alone_s(self, workers: float) -> float:
         """Seconds from its first step to its end, with so many workers all the time on as few nodes as possible."""
@@ -72,7 +72,7 @@ class Body(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AllocationSpan:
     """A job had these workers from then to then: a bar of the Gantt chart."""
 
     job: str
@@ -83,7 +83,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Record:
+class JobRecord:
     """What became of one job."""
 
     name: str
@@ -98,7 +98,7 @@ class Record:
     restarts: int = 0
     fairness: float | None = None  # its time over that on its fair share alone
     why: str = ""  # it never ran
-    spans: list[Span] = field(default_factory=list)
+    spans: list[AllocationSpan] = field(default_factory=list)
 
     @property
     def jct_s(self) -> float | None:

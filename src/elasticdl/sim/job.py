@@ -1,23 +1,23 @@
-"""A job in the simulator: its body, what it has, and what changes cost it."""
+"""A simulated job: its workload, its allocation, and what changes of it cost."""
 
 from __future__ import annotations
 
-from elasticdl.scheduler.interface import Batch
-from elasticdl.scheduler.snapshot import Job, Workers
-from elasticdl.sim.interface import Cost, Placement, Record, Span
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler.interface import BatchConfig
+from elasticdl.scheduler.snapshot import JobInfo, WorkersByNode
+from elasticdl.sim.interface import AllocationSpan, ChangeCost, JobRecord, WorkersPerNode
+from elasticdl.sim.traces.trace import TraceJob
 
-INSTANT_S = 1e-6  # what is less than that away is there: seconds of a week have no finer digits to add up
+TIME_TOLERANCE_S = 1e-6  # what is less than that away is there: seconds of a week have no finer digits to add up
 
 
-class SimJob:
+class SimulatedJob:
     """Moves forward when it is told to; between two changes its rate is constant."""
 
-    def __init__(self, told: TraceJob, cost: Cost, contention: float, keeps_spans: bool = True) -> None:
+    def __init__(self, told: TraceJob, cost: ChangeCost, contention: float, keeps_spans: bool = True) -> None:
         self.told = told
         self.body = told.body
-        self.record = Record(told.name, told.body.name, told.submitted_at, told.requested, told.priority)
-        self.workers: Workers = {}
+        self.record = JobRecord(told.name, told.body.name, told.submitted_at, told.requested, told.priority)
+        self.workers: WorkersByNode = {}
         self.share = 1.0
         self.version = 0  # of its next event
         self.contention = contention  # integral of the number of jobs, when it came
@@ -27,13 +27,13 @@ class SimJob:
         self._now = told.submitted_at
         self._pause_s = 0.0
         self._join_s = 0.0
-        self._next: tuple[Placement, str, Batch | None] | None = None  # once its newcomers have joined
+        self._next: tuple[WorkersPerNode, str, BatchConfig | None] | None = None  # once its newcomers have joined
         self._executed_s = 0.0
         self._changed_at: float | None = None
         self._span_at = 0.0
         self._most = 0
 
-    def take_over(self, job: Job, kind: str, now: float) -> None:
+    def take_over(self, job: JobInfo, kind: str, now: float) -> None:
         """It is there already, with all that `job` says, and computes."""
         self._now = self._span_at = now
         self.workers, self.share = dict(job.workers), job.share
@@ -64,13 +64,13 @@ class SimJob:
         self._executed_s += seconds
         paused = min(self._pause_s, seconds)
         self._pause_s -= paused
-        changed = self._work(seconds - paused) if self._pause_s < INSTANT_S else False
+        changed = self._work(seconds - paused) if self._pause_s < TIME_TOLERANCE_S else False
         return self._let_join(seconds) or changed
 
     def _let_join(self, seconds: float) -> bool:
         """Whether newcomers, who were waited for, take part from now on."""
         self._join_s -= seconds
-        if self._next is None or self._join_s > INSTANT_S or self.body.is_done:
+        if self._next is None or self._join_s > TIME_TOLERANCE_S or self.body.is_done:
             return False
         self.body.place(*self._next)
         self._next, self._pause_s = None, max(self._pause_s, self._cost.change_s)
@@ -81,11 +81,11 @@ class SimJob:
             return False
         rate, to_mark = self.body.rate() * self.share / self.slowness, self.body.to_mark()
         work = seconds * rate
-        if to_mark - work <= INSTANT_S * rate:
+        if to_mark - work <= TIME_TOLERANCE_S * rate:
             work = to_mark
         return self.body.advance(work) if work > 0 else False
 
-    def allocate(self, workers: Workers, kind: str, share: float, batch: Batch | None, now: float) -> None:
+    def allocate(self, workers: WorkersByNode, kind: str, share: float, batch: BatchConfig | None, now: float) -> None:
         """From `now`, to which it has been advanced."""
         before, self.workers, self.share = self.workers, dict(workers), share
         self._draw(before, now)
@@ -118,10 +118,10 @@ class SimJob:
         self.workers = {}
         self.record.finished_at = now
 
-    def seen(self) -> Job:
+    def seen(self) -> JobInfo:
         """As a scheduler sees it."""
         told, known, record = self.told, self.body.known(), self.record
-        return Job(
+        return JobInfo(
             told.name,
             told.submitted_at,
             told.minimum,
@@ -155,7 +155,9 @@ class SimJob:
             weight=told.weight,
         )
 
-    def _draw(self, before: Workers, now: float) -> None:
+    def _draw(self, before: WorkersByNode, now: float) -> None:
         if before and self._keeps_spans:
-            self.record.spans.append(Span(self.told.name, self._span_at, now, sum(before.values()), len(before)))
+            self.record.spans.append(
+                AllocationSpan(self.told.name, self._span_at, now, sum(before.values()), len(before))
+            )
         self._span_at = now

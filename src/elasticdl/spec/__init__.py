@@ -18,13 +18,14 @@ from elasticdl.spec.job import (
     WorkersSpec,
     is_loopback,
 )
-from elasticdl.spec.plan import BatchRule, PlanSpec, Precision
+from elasticdl.spec.plan import BatchRule, ComputePrecision, PlanSpec
 
 __all__ = [
     "BadRows",
     "BatchRule",
     "CheckpointSpec",
     "ClusterSpec",
+    "ComputePrecision",
     "DataSpec",
     "EvaluationSpec",
     "JobId",
@@ -32,7 +33,6 @@ __all__ = [
     "JobSpec",
     "ModelSpec",
     "PlanSpec",
-    "Precision",
     "PredictionSpec",
     "PsId",
     "PsMode",

@@ -19,14 +19,16 @@ _SCALE |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0
 
 # 63 letters are all that a label may have. The StatefulSet of the master is called NAME-master, and labels its pod with
 # that name and ten letters for its revision; a longer one would never get a pod.
-NAME_LETTERS = 63 - len("-master-0123456789")
+MAX_NAME_LENGTH = 63 - len("-master-0123456789")
 
 
-def amount(quantity: str) -> float:
+def parse_quantity(quantity: str) -> float:
     """What a quantity of Kubernetes stands for: 0.5 for 500m, 2**30 for 1Gi."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
-        raise ValueError(f"{quantity!r} is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi{_hint(quantity)}")
+        raise ValueError(
+            f"{quantity!r} is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi{_quantity_hint(quantity)}"
+        )
     number, unit = match[1], match[2] or ""
     is_exponent = unit[:1] in ("e", "E") and len(unit) > 1 and unit != "Ei"
     found = float(number + unit) if is_exponent else float(number) * _SCALE[unit]
@@ -35,30 +37,30 @@ def amount(quantity: str) -> float:
     return found
 
 
-def _hint(quantity: str) -> str:
+def _quantity_hint(quantity: str) -> str:
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?[bB]", quantity):
         return f": {match[1]}{match[2]}i or {match[1]}{match[2].replace('K', 'k')}"
     return ""
 
 
-def _quantity(text: str) -> str:
-    amount(text)
+def _check_quantity(text: str) -> str:
+    parse_quantity(text)
     return text
 
 
-Quantity = Annotated[str, AfterValidator(_quantity)]
+Quantity = Annotated[str, AfterValidator(_check_quantity)]
 Name = Annotated[str, Field(pattern=f"^$|^{_NAME}$", max_length=253)]
 Label = Annotated[str, Field(pattern=r"^$|^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 # Where pods of a job have what is theirs: nothing else can be mounted there.
-OWN_PLACES = ("/tmp", "/var/lib/elasticdl", "/etc/elasticdl", "/etc/elasticdl/spec", "/etc/elasticdl/secret")
+RESERVED_MOUNT_PATHS = ("/tmp", "/var/lib/elasticdl", "/etc/elasticdl", "/etc/elasticdl/spec", "/etc/elasticdl/secret")
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _resources(given: dict[str, str]) -> dict[str, str]:
+def _check_resources(given: dict[str, str]) -> dict[str, str]:
     named = {"nvidia.com/gpu" if name == "gpu" else name: quantity for name, quantity in given.items()}
     for name in named:
         if not _RESOURCE.fullmatch(name):
@@ -68,7 +70,7 @@ def _resources(given: dict[str, str]) -> dict[str, str]:
     return named
 
 
-Resources = Annotated[dict[str, Quantity], AfterValidator(_resources)]
+Resources = Annotated[dict[str, Quantity], AfterValidator(_check_resources)]
 
 
 class RoleSpec(_Part):
@@ -100,18 +102,18 @@ class RoleSpec(_Part):
     @model_validator(mode="after")
     def _limits_hold(self) -> Self:
         for name, limit in self.limits.items():
-            if name in self.requests and amount(limit) < amount(self.requests[name]):
+            if name in self.requests and parse_quantity(limit) < parse_quantity(self.requests[name]):
                 raise ValueError(f"{name}: the limit {limit} is below the request {self.requests[name]}")
-            if "/" in name and name in self.requests and amount(limit) != amount(self.requests[name]):
+            if "/" in name and name in self.requests and parse_quantity(limit) != parse_quantity(self.requests[name]):
                 raise ValueError(f"{name}: the limit {limit} is not the request {self.requests[name]}; leave it out")
         return self
 
 
-def _within(requests: dict[str, str], limits: Any) -> dict[str, str]:
+def _cap_requests(requests: dict[str, str], limits: Any) -> dict[str, str]:
     """The requests, none above its limit. Limits that are none are refused elsewhere."""
     given = limits if isinstance(limits, dict) else {}
     known = {name: limit for name, limit in given.items() if isinstance(limit, str) and _QUANTITY.fullmatch(limit)}
-    return {name: min(asked, known.get(name, asked), key=amount) for name, asked in requests.items()}
+    return {name: min(asked, known.get(name, asked), key=parse_quantity) for name, asked in requests.items()}
 
 
 class VolumeSpec(_Part):
@@ -173,7 +175,7 @@ class ClusterSpec(_Part):
         if not isinstance(given, dict):
             return given
         roles = {
-            role: {**given[role], "requests": _within(requests, given[role].get("limits"))}
+            role: {**given[role], "requests": _cap_requests(requests, given[role].get("limits"))}
             for role, requests in _REQUESTS.items()
             if isinstance(given.get(role), dict) and "requests" not in given[role]
         }
@@ -191,7 +193,7 @@ class ClusterSpec(_Part):
     def _places_are_free(cls, volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
         places = [posixpath.normpath(volume.mount_path) for volume in volumes]
         for index, place in enumerate(places):
-            if place in OWN_PLACES or place == "/":
+            if place in RESERVED_MOUNT_PATHS or place == "/":
                 raise ValueError(f"{place} is the job's own; mount the volume elsewhere")
             if place in places[:index]:
                 raise ValueError(f"{place}: two volumes are mounted here; give each its own mount_path")

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, size_of
+from elasticdl.spec.fields import NotNegative, Positive, Seconds, SpecModel, parse_size
 
 _PASSWORD = re.compile(r"^postgres(ql)?://[^@?]*:[^@?]*@|://[^/?#@]*:[^/?#@]*@|[?&]password=", re.IGNORECASE)
 
@@ -21,7 +21,7 @@ class BadRows(StrEnum):
     MARK = "mark"  # they stand there without predictions, with the reason in a column `error`
 
 
-class PredictionSpec(Part):
+class PredictionSpec(SpecModel):
     """What predictions on disk look like."""
 
     bad_rows: BadRows = BadRows.ERROR
@@ -35,7 +35,7 @@ class PredictionSpec(Part):
         return column
 
 
-class DataSpec(Part):
+class DataSpec(SpecModel):
     """What is read. Paths go through fsspec; a directory or a glob means all its files."""
 
     training: str | None = None
@@ -72,9 +72,9 @@ class DataSpec(Part):
     @field_validator("unpack_limit")
     @classmethod
     def _limit_is_a_size(cls, limit: str) -> str:
-        size_of(limit)
+        parse_size(limit)
         return limit
 
     @property
     def unpack_bytes(self) -> int:
-        return size_of(self.unpack_limit)
+        return parse_size(self.unpack_limit)

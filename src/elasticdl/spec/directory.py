@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl import replacement, tls
+from elasticdl import atomic, tls
 from elasticdl.errors import SpecError, StateDamaged
 from elasticdl.spec.job import JobSpec
-from elasticdl.storage.place import Place, open_place
+from elasticdl.storage.paths import AnyPath, parse_path
 
 RESERVE_BYTES = 64 << 10
 _CHECKSUM = "checksum"
@@ -90,15 +90,15 @@ class JobDirectory:
     def authority(self) -> Path:
         return self.certificates / "authority.pem"
 
-    def identity(self, spec: JobSpec, replica: str) -> tls.Identity | None:
+    def identity(self, spec: JobSpec, replica: str) -> tls.TlsCredentials | None:
         """By what a replica, or "client", shows who it is; None where the job has no TLS."""
         security = spec.security
         if not security.is_on:
             return None
         if security.certificate:
-            return tls.Identity(Path(security.authority), Path(security.certificate), Path(security.key))
+            return tls.TlsCredentials(Path(security.authority), Path(security.certificate), Path(security.key))
         own = self.certificates / f"{replica}.pem"
-        return tls.Identity(self.authority, own, own, spec.name)
+        return tls.TlsCredentials(self.authority, own, own, spec.name)
 
     @property
     def timeline(self) -> Path:
@@ -111,9 +111,9 @@ class JobDirectory:
         """What a replica says, in one line, when a thread it cannot do without has failed."""
         return self.logs / f"{replica}.reason"
 
-    def checkpoints(self, spec: JobSpec) -> Place:
+    def checkpoints(self, spec: JobSpec) -> AnyPath:
         given = spec.checkpoint.directory
-        return open_place(given, spec.timing.store_s) if given else self.root / "checkpoints"
+        return parse_path(given, spec.timing.store_s) if given else self.root / "checkpoints"
 
     def create(self, spec: JobSpec) -> None:
         """Make the directory with the spec and a fresh token in it."""
@@ -158,7 +158,7 @@ class JobDirectory:
         self.reserve.write_bytes(bytes(RESERVE_BYTES))
         self.index.mkdir(exist_ok=True)
         self.write_spec(spec)
-        write_private(self.token, token or secrets.token_urlsafe(32))
+        write_private_file(self.token, token or secrets.token_urlsafe(32))
 
     def write_spec(self, spec: JobSpec) -> None:
         write_json(self.spec, json.loads(spec.model_dump_json()))
@@ -183,15 +183,15 @@ def _run_number(path: Path) -> int:
     return int(path.name.removeprefix("previous-"))
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private_file(path: Path, text: str) -> None:
     """Replace `path` atomically; only its owner may read it."""
-    replacement.write(path, text, mode=replacement.PRIVATE)
+    atomic.write_file(path, text, mode=atomic.PRIVATE_MODE)
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Replace `path` by the document, with a checksum in it; atomically, and only its owner may read it."""
     plain = json.loads(json.dumps(document))  # as it is read: keys are texts
-    write_private(path, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
+    write_private_file(path, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ class WorkerEnv:
     worker: WorkerId
     address: str
     run: int  # of the job: see `JobDirectory.run`
-    faults: str = ""  # fault injection for tests, see elasticdl.testing.faults
+    faults: str = ""  # fault injection for tests, see elasticdl.faults
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerEnv:
@@ -119,17 +119,17 @@ def _parse_run(text: str) -> int:
     return int(text)
 
 
-def allocator(environ: Mapping[str, str]) -> dict[str, str]:
+def allocator_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Settings of the C library for a worker or a ps, where the person has not chosen their own."""
     return {name: value for name, value in ALLOCATOR.items() if name not in environ}
 
 
-def instruction_set(capability: str) -> dict[str, str]:
+def instruction_set_environ(capability: str) -> dict[str, str]:
     """Make torch compute with this instruction set at most, e.g. avx2; "" leaves it to the machine."""
     return {"ATEN_CPU_CAPABILITY": capability} if capability else {}
 
 
-def home(environ: Mapping[str, str]) -> Path:
+def elasticdl_home(environ: Mapping[str, str]) -> Path:
     """Where jobs of this person live: $ELASTICDL_HOME, else ~/.elasticdl."""
     return Path(environ.get(HOME) or Path.home() / ".elasticdl")
 

@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from elasticdl.spec.cluster import NAME_LETTERS, ClusterSpec, amount
+from elasticdl.spec.cluster import MAX_NAME_LENGTH, ClusterSpec, parse_quantity
 from elasticdl.spec.data import DataSpec, PredictionSpec
-from elasticdl.spec.part import NotNegative, Part, Positive, Seconds, SecondsOrOff, size_of
-from elasticdl.spec.plan import BatchRule, PlanSpec, Precision, fill_in_plan
-from elasticdl.storage.schemes import describe_problem, has_password, is_in_store, strip_file_scheme
+from elasticdl.spec.fields import NotNegative, Positive, Seconds, SecondsOrOff, SpecModel, parse_size
+from elasticdl.spec.plan import BatchRule, ComputePrecision, PlanSpec, fill_in_plan
+from elasticdl.storage.schemes import find_address_problem, has_password, is_store_address, strip_file_scheme
 
 # A job's name becomes a directory, a label and a pod name: the rules of a DNS label.
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-MOST_POINTS = 5000  # of the loss curve, where the user says nothing
+NAME_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+MAX_LOSS_POINTS = 5000  # of the loss curve, where the user says nothing
 
 
 class JobKind(StrEnum):
@@ -33,7 +33,7 @@ class JobKind(StrEnum):
     SCRIPT = "script"
 
 
-class ModelSpec(Part):
+class ModelSpec(SpecModel):
     """Where the model file lies and which function of it builds the model."""
 
     zoo: str = "."
@@ -41,7 +41,7 @@ class ModelSpec(Part):
     params: dict[str, Any] = {}
 
 
-class ScriptSpec(Part):
+class ScriptSpec(SpecModel):
     """The user's own training script, for `elasticdl run`."""
 
     path: str
@@ -49,7 +49,7 @@ class ScriptSpec(Part):
     compat: Literal["ddp"] | None = None  # ddp: an unmodified torchrun script, restarted when the workers change
 
 
-class WorkersSpec(Part):
+class WorkersSpec(SpecModel):
     """How many workers, and what each is."""
 
     wish: Positive = 2
@@ -86,7 +86,7 @@ class PsMode(StrEnum):
     LOCAL = "local"  # all on ps, dense variables pulled every `pull_every` steps only
 
 
-class PsSpec(Part):
+class PsSpec(SpecModel):
     """Parameter servers: how many, and how workers train with them."""
 
     wish: int | None = None  # None: one with the PS strategy, else none; filled in
@@ -106,23 +106,23 @@ class PsSpec(Part):
     @field_validator("memory_limit")
     @classmethod
     def _limit_is_a_size(cls, limit: str) -> str:
-        size_of(limit)
+        parse_size(limit)
         return limit
 
     @property
     def memory_bytes(self) -> int:
         """0: no limit."""
-        return size_of(self.memory_limit)
+        return parse_size(self.memory_limit)
 
 
-def _check_place(address: str) -> str:
+def _check_address(address: str) -> str:
     """The address without `file://`; ValueError where it is neither a path nor in a store that is known."""
-    if not has_password(address) and (problem := describe_problem(address)):
+    if not has_password(address) and (problem := find_address_problem(address)):
         raise ValueError(problem.partition("; received")[0])  # a complaint of a value repeats it
     return strip_file_scheme(address)
 
 
-class CheckpointSpec(Part):
+class CheckpointSpec(SpecModel):
     directory: str = ""  # "": <job directory>/checkpoints
     steps: NotNegative = 0  # every N steps; 0: at the end and on stop only
     keep: Positive = 3
@@ -133,10 +133,10 @@ class CheckpointSpec(Part):
     @field_validator("directory", "initial")
     @classmethod
     def _is_a_place(cls, address: str) -> str:
-        return _check_place(address)
+        return _check_address(address)
 
 
-class EvaluationSpec(Part):
+class EvaluationSpec(SpecModel):
     """When to evaluate during training; both zero: each epoch, if there is validation data."""
 
     steps: NotNegative = 0
@@ -144,17 +144,17 @@ class EvaluationSpec(Part):
     wait: bool = False  # training goes on when the result is there: callbacks then act at the same step in every run
 
 
-class ObservabilitySpec(Part):
+class ObservabilitySpec(SpecModel):
     """How much is written down of how the training goes."""
 
     log_steps: NotNegative = 0  # a point of the loss curve every N steps; 0: every step, or so few that MOST_POINTS do
 
     def every(self, total_steps: int) -> int:
         """The steps from one point of the loss curve to the next, in a job of so many steps."""
-        return self.log_steps or max(1, -(-total_steps // MOST_POINTS))
+        return self.log_steps or max(1, -(-total_steps // MAX_LOSS_POINTS))
 
 
-class TimingSpec(Part):
+class TimingSpec(SpecModel):
     """How the system behaves in time. Every timeout is here."""
 
     heartbeat_s: Seconds = 0.25
@@ -186,7 +186,7 @@ class TimingSpec(Part):
         return self.reply_s / 3
 
 
-class SecuritySpec(Part):
+class SecuritySpec(SpecModel):
     """TLS for all replicas; without it a local job stays on loopback."""
 
     tls: bool = False  # with an authority of the job's own, which issues a certificate to each replica
@@ -213,7 +213,7 @@ class SecuritySpec(Part):
         return self.tls or bool(self.certificate)
 
 
-class JobSpec(Part):
+class JobSpec(SpecModel):
     """One job. `JobSpec(**fields)` validates and fills in every default."""
 
     name: str
@@ -253,7 +253,7 @@ class JobSpec(Part):
 
     def keeps(self, path: str) -> bool:
         """Whether what is written there is seen by all and outlives the process: in pods, only on a volume."""
-        if self.cluster is None or is_in_store(path):
+        if self.cluster is None or is_store_address(path):
             return True
         mounts = [volume.mount_path for volume in self.cluster.volumes if not volume.read_only]
         # Images begin in the root; in one that does not, a relative path on a volume is its maker's business.
@@ -262,12 +262,12 @@ class JobSpec(Part):
     @field_validator("output")
     @classmethod
     def _output_is_a_place(cls, address: str) -> str:
-        return _check_place(address)
+        return _check_address(address)
 
     @field_validator("name")
     @classmethod
     def _name_is_a_label(cls, name: str) -> str:
-        if not NAME.fullmatch(name):
+        if not NAME_PATTERN.fullmatch(name):
             raise ValueError("use 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit")
         return name
 
@@ -281,7 +281,7 @@ class JobSpec(Part):
         }
         for name, address in places.items():
             if has_password(address):
-                raise ValueError(f"{name}: {describe_problem(address)}")
+                raise ValueError(f"{name}: {find_address_problem(address)}")
         return self
 
     @model_validator(mode="after")
@@ -305,8 +305,8 @@ class JobSpec(Part):
     @model_validator(mode="after")
     def _fill_in(self) -> Self:
         workers = _fill_in_workers(self.workers, self.cluster)
-        if self.cluster and len(self.name) > NAME_LETTERS:
-            raise ValueError(f"name: labels are made of it: use at most {NAME_LETTERS} letters on Kubernetes")
+        if self.cluster and len(self.name) > MAX_NAME_LENGTH:
+            raise ValueError(f"name: labels are made of it: use at most {MAX_NAME_LENGTH} letters on Kubernetes")
         plan = fill_in_plan(self.plan, workers.wish, workers.max, is_script=self.kind is JobKind.SCRIPT)
         object.__setattr__(self, "workers", workers)
         object.__setattr__(self, "plan", plan)
@@ -318,7 +318,7 @@ class JobSpec(Part):
                 f"plan.batch_rule: {plan.batch_rule} with {strategy}, where every batch is pushed as it comes; "
                 "leave out --adaptive_batch, or use --distribution_strategy=AllreduceStrategy"
             )
-        _check_computing(self)
+        _check_precision(self)
         if self.kind is JobKind.SCRIPT:
             if self.script is None:
                 raise ValueError("script: a script job needs the path of a script")
@@ -328,11 +328,11 @@ class JobSpec(Part):
         return self
 
 
-def _check_computing(spec: JobSpec) -> None:
+def _check_precision(spec: JobSpec) -> None:
     """Refuse precisions and micro-batches that would be ignored, or train something else."""
     plan, precision = spec.plan, spec.plan.precision
     if spec.kind is JobKind.SCRIPT:
-        if precision is not Precision.FP32:
+        if precision is not ComputePrecision.FP32:
             raise ValueError(f"plan.precision: {precision}: a script decides it, with torch.autocast; leave it out")
         if plan.micro_batch_size:
             raise ValueError(
@@ -341,28 +341,28 @@ def _check_computing(spec: JobSpec) -> None:
             )
     if spec.kind is not JobKind.TRAINING:
         return  # others compute in float32 and make no updates, whatever the plan of the training was
-    if precision is Precision.FP16 and (plan.batch_rule is BatchRule.ADASCALE or _needs_noise(plan)):
+    if precision is ComputePrecision.FP16 and (plan.batch_rule is BatchRule.ADASCALE or _needs_noise(plan)):
         raise ValueError(
             f"plan.precision: fp16 with plan.batch_rule {plan.batch_rule}: the noise of scaled gradients is not "
             "measured, and nothing else says how large the batch should be; use --precision=bf16, or "
             "--adaptive_batch=sqrt or linear with a --batch_schedule"
         )
     if spec.strategy is Strategy.PS:
-        _check_computing_with_ps(spec)
+        _check_precision_with_ps(spec)
 
 
 def _needs_noise(plan: PlanSpec) -> bool:
     return plan.batch_rule is not BatchRule.NONE and not plan.batch_schedule
 
 
-def _check_computing_with_ps(spec: JobSpec) -> None:
+def _check_precision_with_ps(spec: JobSpec) -> None:
     precision, mode = spec.plan.precision, spec.ps.mode
-    if precision is not Precision.FP32 and spec.trains_by_leases:
+    if precision is not ComputePrecision.FP32 and spec.trains_by_leases:
         raise ValueError(
             f"plan.precision: {precision} with ps.mode {mode}, which computes in float32: leave out --precision, or "
             "use --precision=bf16 with --ps_mode=hybrid or --distribution_strategy=AllreduceStrategy"
         )
-    if precision is Precision.FP16:
+    if precision is ComputePrecision.FP16:
         raise ValueError(
             f"plan.precision: fp16 with {spec.strategy}: ps apply the gradients of rows as they come, which would be "
             "scaled ones; use --precision=bf16, or --distribution_strategy=AllreduceStrategy"
@@ -428,5 +428,5 @@ def _fill_in_workers(workers: WorkersSpec, cluster: ClusterSpec | None) -> Worke
     if cluster is None:
         threads = workers.threads or max(1, (os.cpu_count() or 1) // high)
     else:
-        threads = workers.threads or max(1, int(amount(cluster.worker.requests.get("cpu", "1"))))
+        threads = workers.threads or max(1, int(parse_quantity(cluster.worker.requests.get("cpu", "1"))))
     return workers.model_copy(update={"min": low, "max": high, "threads": threads})

@@ -1,8 +1,4 @@
-"""A job description as text or mapping becomes a JobSpec, or one error that lists all that is wrong.
-
-Each complaint names the place by its dotted path (and option), what was expected, what came,
-and where possible the fix.
-"""
+"""Turns a job description (YAML, mapping or ElasticJob resource) into a JobSpec, or raises one error that lists everything wrong with it."""
 
 from __future__ import annotations
 
@@ -19,12 +15,12 @@ from pydantic_core import ErrorDetails
 from elasticdl.errors import SpecError
 from elasticdl.spec import options
 from elasticdl.spec.job import JobSpec
-from elasticdl.spec.text import parse_yaml
+from elasticdl.spec.parsing import parse_yaml
 
-Document = dict[str, Any]
+JobDocument = dict[str, Any]
 
 # Places that hold paths: relative ones are meant from where they were written.
-_PATHS = (
+_PATH_FIELDS = (
     "model.zoo",
     "script.path",
     "data.training",
@@ -39,16 +35,16 @@ _PATHS = (
 )
 
 
-def load_file(path: Path) -> Document:
+def load_job_file(path: Path) -> JobDocument:
     """The job in a YAML file; its relative paths are made absolute from the file's directory.
 
     Those of a job on a cluster stay: they are meant inside the image, from its working directory.
     """
-    document = read_file(path)
-    return document if document.get("cluster") else anchor(document, path.absolute().parent)
+    document = read_yaml_file(path)
+    return document if document.get("cluster") else make_paths_absolute(document, path.absolute().parent)
 
 
-def read_file(path: Path, what: str = "job file", example: str = "name: my-job") -> Document:
+def read_yaml_file(path: Path, what: str = "job file", example: str = "name: my-job") -> JobDocument:
     """The mapping in a YAML file, as it stands there."""
     try:
         text = path.read_text()
@@ -63,10 +59,10 @@ def read_file(path: Path, what: str = "job file", example: str = "name: my-job")
     return document
 
 
-def anchor(document: Mapping[str, Any], directory: Path) -> Document:
+def make_paths_absolute(document: Mapping[str, Any], directory: Path) -> JobDocument:
     """The document with its relative paths joined to `directory`; URLs and datasets by name stay."""
     result = deepcopy(dict(document))
-    for path in _PATHS:
+    for path in _PATH_FIELDS:
         *parents, leaf = path.split(".")
         place: Any = result
         for parent in parents:
@@ -75,34 +71,36 @@ def anchor(document: Mapping[str, Any], directory: Path) -> Document:
         if not isinstance(value, str) or not value:
             continue
         if not path.startswith("data."):
-            place[leaf] = _anchored(value, directory)
+            place[leaf] = _absolute_path(value, directory)
         elif place.get("format") != "python":
             # Data may be several paths with commas between, unless a file is really called so.
             is_one = ("://" in value and "?" in value) or os.path.exists(
                 directory / value
             )  # a table has commas of its own
             parts = [value] if is_one else value.split(",")
-            place[leaf] = ",".join(_anchored(part.strip(), directory) for part in parts)
+            place[leaf] = ",".join(_absolute_path(part.strip(), directory) for part in parts)
     return result
 
 
-def _anchored(path: str, directory: Path) -> str:
+def _absolute_path(path: str, directory: Path) -> str:
     if "\0" in path:
         raise SpecError(f"{path!r}: no path has the character NUL in it")
     return path if not path or "://" in path else os.path.normpath(directory / os.path.expanduser(path))
 
 
-def merge(*layers: Mapping[str, Any]) -> Document:
+def merge_documents(*layers: Mapping[str, Any]) -> JobDocument:
     """One document of several; where two say something of the same place, the later one counts."""
-    result: Document = {}
+    result: JobDocument = {}
     for layer in layers:
         for key, value in layer.items():
             old = result.get(key)
-            result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else deepcopy(value)
+            result[key] = (
+                merge_documents(old, value) if isinstance(old, dict) and isinstance(value, dict) else deepcopy(value)
+            )
     return result
 
 
-def resolve(document: Mapping[str, Any], where: str = "") -> JobSpec:
+def resolve_job(document: Mapping[str, Any], where: str = "") -> JobSpec:
     """The validated job with every default filled in. `where` names a file for the message."""
     try:
         return JobSpec.model_validate(dict(document))
@@ -122,7 +120,11 @@ def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails])
     while errors:
         progress = False
         for error in errors:
-            section = str(error["loc"][0]) if error["loc"] else _strip(error["msg"]).partition(":")[0].partition(".")[0]
+            section = (
+                str(error["loc"][0])
+                if error["loc"]
+                else _strip_prefix(error["msg"]).partition(":")[0].partition(".")[0]
+            )
             # A plan is judged against the workers: with those refused, a complaint would mislead.
             is_echo = not error["loc"] and refused & ({"workers", "plan"} if section == "plan" else {section})
             if not is_echo:
@@ -138,7 +140,7 @@ def _all_complaints(document: Mapping[str, Any], errors: Sequence[ErrorDetails])
             errors = [error for error in exc.errors() if not error["loc"]]
 
 
-def _prune(document: Document, location: Sequence[int | str]) -> bool:
+def _prune(document: JobDocument, location: Sequence[int | str]) -> bool:
     """Take the refused value out; False if it was not there."""
     place: Any = document
     for key in location[:-1]:
@@ -158,10 +160,10 @@ def _complaint(error: ErrorDetails) -> str:
     path = ".".join(str(part) for part in error["loc"])
     kind, received = error["type"], error["input"]
     if not error["loc"]:
-        return _strip(error["msg"])
+        return _strip_prefix(error["msg"])
     if kind == "extra_forbidden":
         return f"{path}: unknown key; {_suggestion(error['loc'])}"
-    option = options.at(path)
+    option = options.find_option_for(path)
     place = f"{path} ({option.flag})" if option else path
     if kind == "missing":
         return f"{place}: is missing and has no default"
@@ -184,11 +186,11 @@ def _complaint(error: ErrorDetails) -> str:
         "literal_error": f"one of {context.get('expected')}",
         "enum": f"one of {context.get('expected')}",
     }.get(kind)
-    wanted = f"expected {expected}" if expected else _strip(error["msg"])
+    wanted = f"expected {expected}" if expected else _strip_prefix(error["msg"])
     return f"{place}: {wanted}; received {received!r}" if not isinstance(received, dict) else f"{place}: {wanted}"
 
 
-def _strip(message: str) -> str:
+def _strip_prefix(message: str) -> str:
     return message.removeprefix("Value error, ")
 
 
@@ -200,14 +202,14 @@ def _suggestion(location: Sequence[int | str]) -> str:
     near = get_close_matches(key.replace("-", "_"), known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    option = options.named(key)
+    option = options.find_option(key)
     if option:
         return f"did you mean {option.path!r}?"
     elsewhere = [option.path for option in options.OPTIONS if option.path.rpartition(".")[2] == key]
     if elsewhere:
         return f"did you mean {elsewhere[0]!r}?"
     far = get_close_matches(key.replace("-", "_"), [option.name for option in options.OPTIONS], n=1, cutoff=0.75)
-    option = options.named(far[0]) if far else None
+    option = options.find_option(far[0]) if far else None
     return f"did you mean {option.path!r}?" if option else f"known here: {', '.join(known)}"
 
 
@@ -225,3 +227,29 @@ def _model_at(parents: Sequence[str]) -> type[BaseModel] | None:
             return None
         model = models[0]
     return model
+
+
+QUANTITY_FIELDS = ("requests", "limits")
+
+
+def resolve_elastic_job(resource: Mapping[str, Any]) -> JobSpec:
+    """The job an ElasticJob describes. SpecErrors name places as they stand in the resource's spec."""
+    metadata = resource["metadata"]
+    document = deepcopy(dict(resource.get("spec") or {}))
+    document.pop("suspend", None)
+    cluster = document.get("cluster")
+    if isinstance(cluster, dict):
+        document["cluster"] = {**cluster, "namespace": metadata.get("namespace", "default")}
+        for role in ("master", "worker", "ps"):
+            _quantities_to_text(cluster.get(role))
+    else:
+        document["cluster"] = {}  # an ElasticJob is never a job of processes: say that cluster.image is missing
+    return resolve_job({**document, "name": metadata["name"]}, f"ElasticJob {metadata['name']}")
+
+
+def _quantities_to_text(role: object) -> None:
+    """`cpu: 1` is an integer in a resource; a quantity is text."""
+    for name in QUANTITY_FIELDS:
+        amounts = role.get(name) if isinstance(role, dict) else None
+        if isinstance(amounts, dict):
+            amounts.update({key: str(value) for key, value in amounts.items() if type(value) is int})

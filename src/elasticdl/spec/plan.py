@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from elasticdl.spec.part import NotNegative, Part, Positive
+from elasticdl.spec.fields import NotNegative, Positive, SpecModel
 
-MOST_SCALE = 32  # of the batch, where nothing is said
+MAX_SCALE = 32  # of the batch, where nothing is said
 
 
 class BatchRule(StrEnum):
@@ -18,7 +18,7 @@ class BatchRule(StrEnum):
     LINEAR = "linear"  # times S
 
 
-class Precision(StrEnum):
+class ComputePrecision(StrEnum):
     """What the loss of a model file is computed in. Weights, sums of gradients and evaluations are float32 in each."""
 
     FP32 = "fp32"
@@ -26,7 +26,7 @@ class Precision(StrEnum):
     FP16 = "fp16"  # the same, and the loss is scaled by a GradScaler
 
 
-class PlanSpec(Part):
+class PlanSpec(SpecModel):
     """The deterministic plan: which records each step trains, for any number of workers."""
 
     minibatch_size: Positive = 64
@@ -42,7 +42,7 @@ class PlanSpec(Part):
     batch_rule: BatchRule = BatchRule.NONE  # anything else: the batch may be scaled while the job runs
     batch_schedule: dict[int, Positive] = {}  # scales of the batch, by the step from which on they hold
     max_batch_size: NotNegative = 0  # records of an update, however it is scaled; 0: 32 global batches
-    precision: Precision = Precision.FP32  # of a model file
+    precision: ComputePrecision = ComputePrecision.FP32  # of a model file
     micro_batch_size: NotNegative = 0  # records of one backward pass at most, of a model file; 0: a rank's whole slice
     guard_steps: NotNegative = 200  # workers compare their whole state every N steps; 0: never
 
@@ -50,7 +50,7 @@ class PlanSpec(Part):
         """How often at most the batch may be taken for one update."""
         if self.batch_rule is BatchRule.NONE:
             return 1
-        return max(1, self.max_batch_size // max(1, global_batch)) if self.max_batch_size else MOST_SCALE
+        return max(1, self.max_batch_size // max(1, global_batch)) if self.max_batch_size else MAX_SCALE
 
 
 def fill_in_plan(plan: PlanSpec, wish: int, most: int, *, is_script: bool) -> PlanSpec:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-LONGEST = 255  # bytes of a component: what file systems take
+MAX_NAME_BYTES = 255  # bytes of a component: what file systems take
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -20,7 +20,7 @@ class UnsafeName(ValueError):
     """A name that leads elsewhere, or is none."""
 
 
-def check_name(name: str) -> str:
+def check_file_name(name: str) -> str:
     """`name`, if it is that of one file in a directory. Raises UnsafeName."""
     if not isinstance(name, str):
         raise UnsafeName(f"expected the name of a file, received {name!r:.80}")
@@ -28,29 +28,29 @@ def check_name(name: str) -> str:
         raise UnsafeName(f"{name!r:.80} is no name of a file in this directory")
     if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in name):
         raise UnsafeName(f"{name!r:.80} has letters that no name of a file has")
-    if len(name.encode()) > LONGEST:
+    if len(name.encode()) > MAX_NAME_BYTES:
         raise UnsafeName(f"{name!r:.80}… is longer than the name of a file can be")
     return name
 
 
-def check_relative(path: str) -> str:
+def check_relative_path(path: str) -> str:
     """`path`, if it leads to a file below a directory: names with `/` between. Raises UnsafeName."""
     if not isinstance(path, str):
         raise UnsafeName(f"expected the path of a file, received {path!r:.80}")
     for name in path.split("/"):
         try:
-            check_name(name)
+            check_file_name(name)
         except UnsafeName as exc:
             raise UnsafeName(f"{path!r:.80} is no path of a file below this directory") from exc
     return path
 
 
-def inside(directory: Path, path: str) -> Path:
+def safe_join(directory: Path, path: str) -> Path:
     """The file `path` below `directory`; links in it lead nowhere else. Raises UnsafeName."""
-    found = directory / check_relative(path)
+    found = directory / check_relative_path(path)
     if not found.resolve().is_relative_to(directory.resolve()):
         raise UnsafeName(f"{found} is a link that leads out of {directory}")
     return found
 
 
-FileName = Annotated[str, AfterValidator(check_name)]
+FileName = Annotated[str, AfterValidator(check_file_name)]

@@ -6,7 +6,7 @@ import secrets
 
 from elasticdl.errors import SpecError, StoreUnavailable
 from elasticdl.storage import schemes
-from elasticdl.storage.place import StorePath
+from elasticdl.storage.paths import StorePath
 
 PROBE_S = 10.0  # for how long a store that does not answer is asked again before launch
 _CONTENT = b"elasticdl: may this place be written? This object can be removed.\n"
@@ -23,7 +23,7 @@ def check_writable(place: StorePath, what: str) -> None:
         content = probe.read_bytes()
         probe.unlink()
     except FileNotFoundError as exc:
-        raise SpecError(f"{what}: {_bucket_is_missing(place)}") from exc
+        raise SpecError(f"{what}: {_missing_bucket_message(place)}") from exc
     except (StoreUnavailable, SpecError) as exc:
         raise SpecError(f"{what}: {exc}") from exc
     if content != _CONTENT:
@@ -40,7 +40,7 @@ def check_readable(place: StorePath, what: str) -> None:
         raise SpecError(f"{what}: there is nothing at {place}; check the bucket and the prefix")
 
 
-def _bucket_is_missing(place: StorePath) -> str:
+def _missing_bucket_message(place: StorePath) -> str:
     bucket = place.key.partition("/")[0]
     return (
         f"there is no bucket {bucket!r} for {place}; make it, name another, or check the environment: "

@@ -14,8 +14,8 @@ from elasticdl.storage.schemes import SCHEMES, transient_errors
 
 RETRY_S = 60.0
 _FIRST_S, _LONGEST_S = 0.1, 5.0
-_PASSING_STATUS = (408, 409, 425, 429)  # and all from 500 on
-_LASTING_ERRNO = frozenset(
+_TRANSIENT_STATUS = (408, 409, 425, 429)  # and all from 500 on
+_PERMANENT_ERRNO = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOSYS, errno.EMSGSIZE, errno.EEXIST}
 )
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def retry(
+def retry_request(
     attempt: Callable[[], T],
     address: str,
     scheme: str,
@@ -45,15 +45,19 @@ def retry(
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, SpecError):
             raise
         except Exception as exc:
-            if is_local(exc):
+            if is_local_disk_error(exc):
                 raise
             if not is_transient(exc, scheme):
-                raise refusal(address, scheme, exc) from exc
+                raise store_refusal(address, scheme, exc) from exc
             left_s = until - clock()
             if left_s <= 0:
-                raise StoreUnavailable(f"{address}: the store did not answer for {retry_s:g} s: {_text(exc)}") from exc
-            _log.warning("%s: the store does not answer, trying again for %.0f s: %s", address, left_s, _text(exc))
-            with watchdog.paused(f"waits for {address}, which does not answer"):
+                raise StoreUnavailable(
+                    f"{address}: the store did not answer for {retry_s:g} s: {_describe_error(exc)}"
+                ) from exc
+            _log.warning(
+                "%s: the store does not answer, trying again for %.0f s: %s", address, left_s, _describe_error(exc)
+            )
+            with watchdog.pause_watchdog(f"waits for {address}, which does not answer"):
                 wait(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_S)
 
@@ -62,28 +66,28 @@ def is_transient(exc: Exception, scheme: str) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(exc, TimeoutError | ConnectionError):
         return True
-    status = _status(exc)
+    status = _http_status(exc)
     if status is not None:
-        return status >= 500 or status in _PASSING_STATUS
+        return status >= 500 or status in _TRANSIENT_STATUS
     if isinstance(exc, OSError):
-        return not isinstance(exc, PermissionError | FileExistsError) and exc.errno not in _LASTING_ERRNO
+        return not isinstance(exc, PermissionError | FileExistsError) and exc.errno not in _PERMANENT_ERRNO
     return isinstance(exc, transient_errors(scheme))
 
 
-def is_local(exc: Exception) -> bool:
+def is_local_disk_error(exc: Exception) -> bool:
     """Whether the disk of this machine is at fault: such an error names a file of it."""
     return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-def refusal(address: str, scheme: str, exc: Exception) -> SpecError:
+def store_refusal(address: str, scheme: str, exc: Exception) -> SpecError:
     """What the store does not allow, and what to look at."""
     return SpecError(
-        f"{address}: the store refuses it: {_text(exc)}; check the address, the permissions there, and the "
+        f"{address}: the store refuses it: {_describe_error(exc)}; check the address, the permissions there, and the "
         f"environment of the job: {SCHEMES[scheme].variables}"
     )
 
 
-def _status(exc: BaseException | None) -> int | None:
+def _http_status(exc: BaseException | None) -> int | None:
     """The HTTP status behind an error, in the words of the three packages."""
     while exc is not None:
         answer = getattr(exc, "response", None)
@@ -101,5 +105,5 @@ def _code(exc: BaseException) -> int | None:
     return int(code) if isinstance(code, int | str) and str(code).isdecimal() else None
 
 
-def _text(exc: Exception) -> str:
+def _describe_error(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__

@@ -21,11 +21,11 @@ from elasticdl.errors import SpecError
 from elasticdl.extras import install_command
 
 CONNECT_S, READ_S = 5.0, 30.0  # of one request; whoever asks tries again
-LOCAL = "file"
+LOCAL_SCHEME = "file"
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class StoreScheme:
     package: str
     extra: str
     variables: str  # of the environment, as messages name them
@@ -39,25 +39,25 @@ _S3: dict[str, Any] = {
 }
 
 SCHEMES = {
-    "s3": Scheme(
+    "s3": StoreScheme(
         "s3fs",
         "s3",
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for a server other than Amazon's, AWS_ENDPOINT_URL",
         _S3,
     ),
-    "gs": Scheme("gcsfs", "gs", "GOOGLE_APPLICATION_CREDENTIALS"),
-    "az": Scheme("adlfs", "az", "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
+    "gs": StoreScheme("gcsfs", "gs", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "az": StoreScheme("adlfs", "az", "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
 }
 
 
-def scheme_of(address: str) -> str:
+def parse_scheme(address: str) -> str:
     """What stands before `://`, in lower case; "file" for a plain path."""
     scheme, separator, _ = address.partition("://")
-    return scheme.lower() if separator else LOCAL
+    return scheme.lower() if separator else LOCAL_SCHEME
 
 
-def is_in_store(address: str) -> bool:
-    return scheme_of(address) in SCHEMES
+def is_store_address(address: str) -> bool:
+    return parse_scheme(address) in SCHEMES
 
 
 def has_password(address: str) -> bool:
@@ -66,14 +66,14 @@ def has_password(address: str) -> bool:
     return ":" in authority.partition("@")[0] and "@" in authority
 
 
-def describe_problem(address: str) -> str:
+def find_address_problem(address: str) -> str:
     """Why `address` is no place to write to or to take a model from; "" where it is one. Asks nobody."""
-    scheme, (_, _, rest) = scheme_of(address), address.partition("://")
-    if scheme == LOCAL:
+    scheme, (_, _, rest) = parse_scheme(address), address.partition("://")
+    if scheme == LOCAL_SCHEME:
         is_absolute = "://" not in address or rest.startswith("/")
         return "" if is_absolute else f"a file URL has an absolute path, such as file:///{rest}; received {address!r}"
     if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in (*SCHEMES, LOCAL))
+        known = ", ".join(f"{name}://" for name in (*SCHEMES, LOCAL_SCHEME))
         return (
             f"{scheme}:// is not known; expected a path, or a URL that begins with one of {known}; received {address!r}"
         )
@@ -92,7 +92,7 @@ def describe_problem(address: str) -> str:
 
 def strip_file_scheme(address: str) -> str:
     """The path that a `file://` URL means; anything else as it is."""
-    if scheme_of(address) != LOCAL or "://" not in address:
+    if parse_scheme(address) != LOCAL_SCHEME or "://" not in address:
         return address
     return unquote(address.partition("://")[2])
 

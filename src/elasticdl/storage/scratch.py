@@ -17,16 +17,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from elasticdl.errors import SpecError
-from elasticdl.storage.names import inside
-from elasticdl.storage.place import StorePath
+from elasticdl.storage.names import safe_join
+from elasticdl.storage.paths import StorePath
 
-PREFIX = ".staging-"
+STAGING_PREFIX = ".staging-"
 
 
-def open_locked(directory: Path, stem: str) -> tuple[Path, int]:
+def create_locked_directory(directory: Path, stem: str) -> tuple[Path, int]:
     """A new hidden directory inside, and the descriptor that holds its lock: close it when the directory is done."""
     while True:
-        path = hidden(directory, stem)
+        path = new_staging_path(directory, stem)
         path.mkdir()
         lock = _try_lock(path)
         if lock is not None and path.exists():
@@ -35,42 +35,42 @@ def open_locked(directory: Path, stem: str) -> tuple[Path, int]:
             os.close(lock)
 
 
-def hidden(directory: Path, stem: str) -> Path:
+def new_staging_path(directory: Path, stem: str) -> Path:
     """A name for a directory that `sweep` knows."""
-    return directory / f"{PREFIX}{stem}-{secrets.token_hex(4)}"
+    return directory / f"{STAGING_PREFIX}{stem}-{secrets.token_hex(4)}"
 
 
-def sweep(directory: Path) -> None:
+def remove_abandoned(directory: Path) -> None:
     """Remove what dead processes left in `directory`."""
-    for path in directory.glob(PREFIX + "*"):
+    for path in directory.glob(STAGING_PREFIX + "*"):
         lock = _try_lock(path)
         if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
-def scratch() -> Path:
+def scratch_directory() -> Path:
     """A private directory of this process; it goes when the process ends, or when the next one asks for its own."""
-    return _scratch(os.getpid(), tempfile.gettempdir())
+    return _make_scratch_directory(os.getpid(), tempfile.gettempdir())
 
 
-def fetch(place: StorePath, names: Iterable[str], version: str) -> Path:
+def download_files(place: StorePath, names: Iterable[str], version: str) -> Path:
     """A local directory with these files of `place`, each downloaded once in this process.
 
     `version` tells apart what was at one address at different times. Raises FileNotFoundError, UnsafeName.
     """
     key = hashlib.sha256(f"{place}\n{version}".encode()).hexdigest()[:32]
-    directory = scratch() / key
+    directory = scratch_directory() / key
     directory.mkdir(exist_ok=True)
     for name in names:
-        file = inside(directory, name)
+        file = safe_join(directory, name)
         if not file.exists():
             (place / name).download(file)
     return directory
 
 
 @lru_cache(maxsize=1)
-def _scratch(pid: int, temporary: str) -> Path:
+def _make_scratch_directory(pid: int, temporary: str) -> Path:
     shared = Path(temporary) / f"elasticdl-{os.getuid()}"
     shared.mkdir(mode=0o700, exist_ok=True)
     stat = shared.lstat()
@@ -78,13 +78,13 @@ def _scratch(pid: int, temporary: str) -> Path:
         raise SpecError(
             f"{shared}: expected a directory that only you can use; remove it, or set TMPDIR to another place"
         )
-    sweep(shared)
-    path, _ = open_locked(shared, "store")  # its lock ends with the process
-    atexit.register(_remove, path, pid)
+    remove_abandoned(shared)
+    path, _ = create_locked_directory(shared, "store")  # its lock ends with the process
+    atexit.register(_remove_at_exit, path, pid)
     return path
 
 
-def _remove(path: Path, pid: int) -> None:
+def _remove_at_exit(path: Path, pid: int) -> None:
     if os.getpid() == pid:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -14,31 +14,31 @@
 
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.torch.join import Job, join
-from elasticdl.worker.step import Step
-from elasticdl.worker.streams import count_records
+from elasticdl.torch.join import JoinedJob, join
+from elasticdl.worker.reading.streams import count_records
+from elasticdl.worker.training.step import Step
 
 if TYPE_CHECKING:
-    from elasticdl.embedding.layer import Embedding, EmbeddingBag
-    from elasticdl.ps.initializer import Initializer
-    from elasticdl.ps.optimizer import Optimizer
+    from elasticdl.model.embeddings.layers import Embedding, EmbeddingBag
+    from elasticdl.ps.tables.initializer import Initializer
+    from elasticdl.ps.tables.optimizer import Optimizer
 
-__all__ = ["Embedding", "EmbeddingBag", "Initializer", "Job", "Optimizer", "Step", "count_records", "join"]
+__all__ = ["Embedding", "EmbeddingBag", "Initializer", "JoinedJob", "Optimizer", "Step", "count_records", "join"]
 
 
 def __getattr__(name: str) -> Any:
     # Only those who use tables need the native core.
     match name:
         case "Embedding" | "EmbeddingBag":
-            from elasticdl.embedding import layer
+            from elasticdl.model.embeddings import layers
 
-            return getattr(layer, name)
+            return getattr(layers, name)
         case "Initializer":
-            from elasticdl.ps.initializer import Initializer
+            from elasticdl.ps.tables.initializer import Initializer
 
             return Initializer
         case "Optimizer":
-            from elasticdl.ps.optimizer import Optimizer
+            from elasticdl.ps.tables.optimizer import Optimizer
 
             return Optimizer
     raise AttributeError(f"module {__name__} has no attribute {name}")

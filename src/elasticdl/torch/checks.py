@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from elasticdl.checkpoint import tensors
 from elasticdl.errors import SpecError
 from elasticdl.model.compiled import is_compiled
-from elasticdl.worker.user_state import UserState
+from elasticdl.worker.training.user_state import UserState
 
 _WRAPPERS = {
     "DistributedDataParallel": "join sums gradients over the workers itself: pass the plain model, without DDP",
@@ -96,16 +96,16 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
 
 def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
     """Raise SpecError for an LR scheduler or GradScaler in use that join was not told of."""
-    if _unknown_state(optimizers, state):
+    if _find_unknown_state(optimizers, state):
         gc.collect()  # so that what nobody can use any more does not count
-        problem = _unknown_state(optimizers, state)
+        problem = _find_unknown_state(optimizers, state)
         if problem:
             raise SpecError(problem)
 
 
-def _unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> str:
+def _find_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> str:
     nested = {id(inner) for known in state.objects.values() for inner in _inner_schedulers(known)}
-    kinds = _subclasses(LRScheduler) | _subclasses(torch.amp.GradScaler)
+    kinds = _list_subclasses(LRScheduler) | _list_subclasses(torch.amp.GradScaler)
     # An object refers to its class. type() and not isinstance(): some answer questions about their class by an import.
     for item in [item for item in gc.get_referrers(*kinds) if type(item) in kinds]:
         if isinstance(item, LRScheduler) and getattr(item, "optimizer", None) in optimizers:
@@ -123,8 +123,8 @@ def _unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState
     return ""
 
 
-def _subclasses(kind: type) -> set[type]:
-    return {kind}.union(*map(_subclasses, kind.__subclasses__()))
+def _list_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(_list_subclasses, kind.__subclasses__()))
 
 
 def _inner_schedulers(scheduler: object) -> list[object]:

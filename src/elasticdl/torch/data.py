@@ -1,17 +1,14 @@
-"""What `join` is given to read, as a feed: a map-style dataset, a DataLoader, or an IterableDataset.
-
-A DataLoader is taken apart: its dataset, `collate_fn`, processes and order are used, its own iteration is not. What
-cannot be kept with workers that come and go is refused here, before the first step.
-"""
+"""What `join` is given to read, as a feed: a map-style dataset, a DataLoader or an IterableDataset, in the order its sampler draws."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -23,19 +20,19 @@ from torch.utils.data import (
     default_collate,
 )
 
-from elasticdl.data import mapped
+from elasticdl.data.bad_records import BadRecords
 from elasticdl.data.collate import collate
-from elasticdl.data.interface import RecordSource
-from elasticdl.data.mapped import MapDataset
-from elasticdl.data.plan import Plan
-from elasticdl.data.skipping import BadRecords
+from elasticdl.data.interface import Indices, RecordSource
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.readers import mapped
+from elasticdl.data.readers.mapped import MapDataset
 from elasticdl.errors import SpecError
 from elasticdl.model import tensors
-from elasticdl.torch.sampling import FlatBatches, SampledOrder
-from elasticdl.worker.fetch import ItemFetcher, TensorFetcher
-from elasticdl.worker.loading import ItemRequests, LoadedFeed, LoaderOptions
-from elasticdl.worker.stream_requests import StreamRequests
-from elasticdl.worker.streams import open_streams
+from elasticdl.worker.reading.loader import ItemRequests, LoaderFeed, LoaderOptions
+from elasticdl.worker.reading.loader_process import ItemFetcher, TensorFetcher, preserve_random_state
+from elasticdl.worker.reading.stream_requests import StreamRequests
+from elasticdl.worker.reading.streams import open_streams
+from elasticdl.worker.training.state import seed_everything
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +40,7 @@ Data = MapDataset | DataLoader[Any] | IterableDataset[Any]
 
 
 @dataclass(frozen=True)
-class Reading:
+class JoinedData:
     """What is read and how, whatever it was given as."""
 
     dataset: Any
@@ -64,10 +61,10 @@ class Reading:
 
 def collate_records(items: list[Any]) -> Any:
     """Tensors of the items of a plain dataset: dicts by key, tuples by place; Python floats become float32."""
-    return tensors.to_tensors(collate(items, tensors.stack, "the dataset of join: its item"))
+    return tensors.to_tensors(collate(items, tensors.stack_values, "the dataset of join: its item"))
 
 
-def describe_reading(
+def describe_data(
     data: Data,
     *,
     shuffle: bool | None = None,
@@ -75,15 +72,15 @@ def describe_reading(
     collate_fn: Callable[[list[Any]], Any] | None = None,
     num_workers: int | None = None,
     pin_memory: bool | None = None,
-) -> Reading:
+) -> JoinedData:
     """What `join` was asked to read. Arguments that a DataLoader decides itself are refused beside one."""
     if isinstance(data, DataLoader):
         given = {"shuffle": shuffle, "drop_last": drop_last, "collate_fn": collate_fn, "num_workers": num_workers}
         for name, value in {**given, "pin_memory": pin_memory}.items():
             if value is not None:
                 raise SpecError(f"join: {name} is the DataLoader's; set it there, and leave it out of join")
-        return _reading_of_loader(data)
-    reading = Reading(
+        return _describe_loader(data)
+    reading = JoinedData(
         data,
         collate_fn or collate_records,
         LoaderOptions(num_workers=num_workers or 0, pin_memory=bool(pin_memory)),
@@ -96,7 +93,7 @@ def describe_reading(
     return reading
 
 
-def _reading_of_loader(loader: DataLoader[Any]) -> Reading:
+def _describe_loader(loader: DataLoader[Any]) -> JoinedData:
     options = LoaderOptions(
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
@@ -105,7 +102,7 @@ def _reading_of_loader(loader: DataLoader[Any]) -> Reading:
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
     )
-    reading = Reading(loader.dataset, loader.collate_fn, options, loader.batch_size, False, loader.drop_last)
+    reading = JoinedData(loader.dataset, loader.collate_fn, options, loader.batch_size, False, loader.drop_last)
     if loader.batch_size is None and loader.batch_sampler is None:
         raise SpecError(
             "join: the DataLoader has batch_size=None, so its dataset gives whole batches, whose records cannot be "
@@ -114,7 +111,7 @@ def _reading_of_loader(loader: DataLoader[Any]) -> Reading:
     if reading.is_stream:
         return reading
     if loader.batch_size is None:
-        batches = FlatBatches(loader.batch_sampler)
+        batches = FlattenedBatchSampler(loader.batch_sampler)
         return replace(reading, batch_size=batches.batch_size, sampler=batches)
     sampler: Any = loader.sampler
     if isinstance(sampler, DistributedSampler):
@@ -131,7 +128,7 @@ def _reading_of_loader(loader: DataLoader[Any]) -> Reading:
 
 
 def open_data(
-    reading: Reading,
+    reading: JoinedData,
     *,
     global_batch_size: int | None,
     logical_ranks: int,
@@ -143,7 +140,7 @@ def open_data(
     max_workers: int,
     in_job: bool,
     bad_records: BadRecords,
-) -> LoadedFeed:
+) -> LoaderFeed:
     """The feed of `reading`, with its plan; nothing is started."""
     batch = global_batch_size or reading.batch_size
     if batch is None:
@@ -152,7 +149,7 @@ def open_data(
         name = "global_batch_size" if global_batch_size else "the DataLoader's batch_size"
         raise SpecError(f"join: {name}={batch} is smaller than the {logical_ranks} logical ranks")
     planned = partial(
-        Plan, global_batch=batch, logical_ranks=logical_ranks, epochs=epochs, seed=seed, drop_last=reading.drop_last,
+        TrainingPlan, global_batch=batch, logical_ranks=logical_ranks, epochs=epochs, seed=seed, drop_last=reading.drop_last,
         max_steps=max_steps,
     )  # fmt: skip
     options = replace(reading.options, ignores_terminate=in_job, step_slices=-(-logical_ranks // max_workers))
@@ -162,9 +159,9 @@ def open_data(
             steps = min(lengths) // each if reading.drop_last else -(-max(lengths) // each)
             plan = planned(records=steps * batch, shuffle=False)
         else:
-            plan = planned(records=_stream_total(reading.dataset, records_per_epoch), shuffle=False)
+            plan = planned(records=_count_stream_records(reading.dataset, records_per_epoch), shuffle=False)
         streams = open_streams(reading.dataset, logical_ranks, seed, plan.steps_per_epoch, each, lengths)
-        return LoadedFeed(StreamRequests(streams, plan, reading.collate), plan, options, device)
+        return LoaderFeed(StreamRequests(streams, plan, reading.collate), plan, options, device)
     if records_per_epoch is not None:
         raise SpecError(
             "join: records_per_epoch is for streams; a dataset with a length, or its sampler, knows its own"
@@ -172,12 +169,12 @@ def open_data(
     source = mapped.as_source(reading.dataset, "the dataset of join")
     order = None if reading.sampler is None else SampledOrder.of(reading.sampler, seed, len(source))
     plan = planned(records=len(source) if order is None else order.records, shuffle=reading.shuffle)
-    fetcher = tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed, bad_records.limit > 0)
+    fetcher = make_tensor_fetcher(reading) or ItemFetcher(source, reading.collate, seed, bad_records.limit > 0)
     requests = ItemRequests(fetcher, plan, order, bad_records)
-    return LoadedFeed(requests, plan, options, device)
+    return LoaderFeed(requests, plan, options, device)
 
 
-def tensor_fetcher(reading: Reading) -> TensorFetcher | None:
+def make_tensor_fetcher(reading: JoinedData) -> TensorFetcher | None:
     """Reads many rows of a TensorDataset at once, where that gives what stacking its items does; None where not."""
     if type(reading.dataset) is not TensorDataset or reading.collate not in (collate_records, default_collate):
         return None
@@ -211,7 +208,7 @@ def _stream_lengths(records_per_epoch: int | Sequence[int] | None, streams: int)
     return lengths
 
 
-def _stream_total(dataset: Any, records_per_epoch: Any) -> int:
+def _count_stream_records(dataset: Any, records_per_epoch: Any) -> int:
     if records_per_epoch is not None:
         if records_per_epoch < 1:
             raise SpecError(f"join: records_per_epoch must be 1 or more, got {records_per_epoch}")
@@ -223,3 +220,87 @@ def _stream_total(dataset: Any, records_per_epoch: Any) -> int:
             "join: an IterableDataset without a length needs records_per_epoch=N, the records of all streams together, "
             "or the length of each: records_per_epoch=elasticdl.torch.count_records(dataset, streams=logical_ranks)"
         ) from exc
+
+
+_SAMPLING_KEY = 4  # the last part of the random key of drawing an epoch's order
+
+
+class FlattenedBatchSampler:
+    """A batch sampler of the user's own as a sampler: its batches one after the other, all of one size."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+        with preserve_random_state():
+            self.batch_size = len(next(iter(batches)))
+
+    def set_epoch(self, epoch: int) -> None:
+        for sampler in (self._batches, getattr(self._batches, "sampler", None)):
+            if sampler is not None and hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+
+    @property
+    def generator(self) -> Any:
+        sampler = getattr(self._batches, "sampler", None)
+        return getattr(self._batches, "generator", None) or getattr(sampler, "generator", None)
+
+    def __iter__(self) -> Any:
+        sizes = []
+        for batch in self._batches:
+            sizes.append(len(batch))
+            yield from batch
+        if any(size != self.batch_size for size in sizes[:-1]) or sizes[-1] > self.batch_size:
+            raise SpecError(
+                f"join: the DataLoader's batch_sampler gives batches of {min(sizes)} to {max(sizes)} items; a step "
+                "trains a fixed number: give the DataLoader batch_size and sampler instead of batch_sampler"
+            )
+
+
+@dataclass(frozen=True)
+class SampledOrder:
+    """The order of each epoch as the user's sampler draws it: a function of (seed, epoch), alike in all workers."""
+
+    sampler: Any
+    seed: int
+    records: int  # of an epoch
+    items: int  # of the dataset
+
+    @classmethod
+    def of(cls, sampler: Any, seed: int, items: int) -> SampledOrder:
+        first = draw_order(sampler, seed, 0, items)
+        if not np.array_equal(first, draw_order(sampler, seed, 0, items)):
+            raise SpecError(
+                f"join: {type(sampler).__name__} gave two different orders for the same epoch, so workers would "
+                "disagree; draw from torch's, NumPy's or Python's global random numbers, from a torch.Generator in its "
+                "attribute `generator`, or from the epoch that set_epoch(epoch) tells"
+            )
+        return cls(sampler, seed, len(first), items)
+
+    def __call__(self, epoch: int) -> Indices:
+        return _cached_order(self, epoch)
+
+
+@lru_cache(maxsize=2)  # reading ahead may be in the next epoch already
+def _cached_order(order: SampledOrder, epoch: int) -> Indices:
+    indices = draw_order(order.sampler, order.seed, epoch, order.items)
+    if len(indices) != order.records:
+        raise SpecError(
+            f"join: {type(order.sampler).__name__} gave {order.records} items in epoch 0 and {len(indices)} in epoch "
+            f"{epoch}; every epoch must have the same number"
+        )
+    return indices
+
+
+def draw_order(sampler: Any, seed: int, epoch: int, items: int) -> Indices:
+    """What `sampler` gives for `epoch` under random numbers fixed by (seed, epoch)."""
+    with preserve_random_state():
+        seed_everything(seed, epoch, _SAMPLING_KEY)
+        generator = getattr(sampler, "generator", None)
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(torch.initial_seed())
+        if callable(getattr(sampler, "set_epoch", None)):
+            sampler.set_epoch(epoch)
+        indices = np.fromiter((int(index) for index in sampler), dtype=np.int64)
+    if not len(indices) or indices.min() < 0 or indices.max() >= items:
+        which = f"{indices.min()} … {indices.max()}" if len(indices) else "none"
+        raise SpecError(f"join: {type(sampler).__name__} must give numbers of items, 0 … {items - 1}; it gave {which}")
+    return indices

@@ -10,8 +10,8 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from elasticdl.torch.join import Job
-from elasticdl.worker.step import Step
+from elasticdl.torch.join import JoinedJob
+from elasticdl.worker.training.step import Step
 
 
 class LoopState:
@@ -44,7 +44,7 @@ class EpochLoader:
     """Gives the steps of a job epoch by epoch. In a job that runs already it begins where the job is."""
 
     def __init__(
-        self, job: Job, state: LoopState, place: Callable[[Step], None], end: Callable[[], None] = lambda: None
+        self, job: JoinedJob, state: LoopState, place: Callable[[Step], None], end: Callable[[], None] = lambda: None
     ) -> None:
         """`place(step)` is called before a step is given: let the framework's counters be those of the step.
 

@@ -10,34 +10,39 @@ from typing import Any
 import torch
 from torch import nn
 
+from elasticdl.data.bad_records import BadRecords
 from elasticdl.data.dataset import Batch
-from elasticdl.data.plan import Plan
-from elasticdl.data.skipping import BadRecords
+from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import ElasticDLError, SpecError
 from elasticdl.model.callbacks import Callback
-from elasticdl.model.compiled import original
+from elasticdl.model.compiled import unwrap_compiled
 from elasticdl.torch import checks
-from elasticdl.torch.data import Data, describe_reading, open_data
-from elasticdl.worker.alone import Alone
-from elasticdl.worker.assembly import Assembly, Line, assemble, is_due
-from elasticdl.worker.engine import Engine
-from elasticdl.worker.script import current_line, keep_assembly
-from elasticdl.worker.step import Step
-from elasticdl.worker.stream_requests import StreamRequests
-from elasticdl.worker.tables import NoTables, local_tables, open_tables
-from elasticdl.worker.training import Training
-from elasticdl.worker.user_state import UserState, check_scalers
-from elasticdl.worker.warm_up import warm_up_model
+from elasticdl.torch.data import Data, describe_data, open_data
+from elasticdl.worker.context import ElasticTraining, WorkerContext, assemble_training, is_checkpoint_due
+from elasticdl.worker.embeddings.tables import EmbeddingTables, open_local_tables, open_tables
+from elasticdl.worker.local import LocalTraining
+from elasticdl.worker.reading.stream_requests import StreamRequests
+from elasticdl.worker.rounds.engine import ElasticEngine
+from elasticdl.worker.script import current_context, register_training
+from elasticdl.worker.training.state import TrainingState
+from elasticdl.worker.training.step import Step
+from elasticdl.worker.training.user_state import UserState, check_scalers
+from elasticdl.worker.training.warm_up import warm_up_model
 
 Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module]
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 
-class Job:
+class JoinedJob:
     """The steps of one training run. Iterate over it once."""
 
     def __init__(
-        self, plan: Plan, alone: Alone | None, elastic: tuple[Line, Assembly] | None, tables: NoTables, state: UserState
+        self,
+        plan: TrainingPlan,
+        alone: LocalTraining | None,
+        elastic: tuple[WorkerContext, ElasticTraining] | None,
+        tables: EmbeddingTables,
+        state: UserState,
     ) -> None:
         self.plan = plan
         self._tables = tables
@@ -130,12 +135,12 @@ class Job:
         return max(0, self.training.step)  # no state yet: none
 
     @property
-    def training(self) -> Training:
+    def training(self) -> TrainingState:
         """Model, optimizers and position of this worker."""
         return self._alone.training if self._alone is not None else self._engine.training
 
     @property
-    def _engine(self) -> Engine:
+    def _engine(self) -> ElasticEngine:
         assert self._elastic is not None
         return self._elastic[1].engine
 
@@ -162,7 +167,7 @@ def join(
     learning_rate: Callable[[int], float | None] | None = None,
     callbacks: Sequence[Callback] = (),
     warm_up: Callable[..., torch.Tensor] | None = None,
-) -> Job:
+) -> JoinedJob:
     """Take part in the job this process was started for; alone, where it was started by hand.
 
     Args:
@@ -185,7 +190,7 @@ def join(
             before this worker joins the others, once for each size that a batch may have, so that compiling
             (torch.compile, cuDNN) does not stop them.
     """
-    line = current_line()
+    line = current_context()
     ranks = logical_ranks or (line.spec.plan.logical_ranks if line else 1)
     if line is not None and ranks < line.spec.workers.max:
         raise SpecError(
@@ -197,7 +202,7 @@ def join(
             "join was called while a loader process imported the script, as multiprocessing_context spawn and "
             "forkserver do: put what it does under `if __name__ == '__main__':`, or leave multiprocessing_context out"
         )
-    reading = describe_reading(
+    reading = describe_data(
         data,
         shuffle=shuffle,
         drop_last=drop_last,
@@ -205,7 +210,7 @@ def join(
         num_workers=num_workers,
         pin_memory=pin_memory,
     )
-    module = _one_module(model)
+    module = _combine_modules(model)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     checks.check_model(module)
     checks.check_optimizers(module, optimizers)
@@ -232,22 +237,22 @@ def join(
     rate = learning_rate or (lambda step: None)
     tables = _open_tables(line, module, optimizers[0], plan)
     if warm_up is not None:  # with the tables: the model looks its rows up there
-        warm_up_model(module, plan, feed.sample, lambda batch: [warm_up(*_arguments(batch))])
+        warm_up_model(module, plan, feed.sample, lambda batch: [warm_up(*_split_batch(batch))])
     elif line is not None:
-        checks.warn_of_cold_compile(_modules(model))
+        checks.warn_of_cold_compile(_list_modules(model))
     if line is None:
-        alone = Alone(module, optimizers, feed, plan, callbacks, rate, device, tables, user_state)
-        return Job(plan, alone, None, tables, user_state)
-    assembly = assemble(
+        alone = LocalTraining(module, optimizers, feed, plan, callbacks, rate, device, tables, user_state)
+        return JoinedJob(plan, alone, None, tables, user_state)
+    assembly = assemble_training(
         line, module, optimizers, feed, plan, user_state=user_state, callbacks=callbacks, learning_rate=rate,
         tables=tables, device=device,
     )  # fmt: skip
-    keep_assembly(assembly)
+    register_training(assembly)
     line.link.ready()
-    return Job(plan, None, (line, assembly), tables, user_state)
+    return JoinedJob(plan, None, (line, assembly), tables, user_state)
 
 
-def _modules(model: Models) -> list[nn.Module]:
+def _list_modules(model: Models) -> list[nn.Module]:
     """The models as they were given."""
     if isinstance(model, nn.Module):
         return [model]
@@ -256,26 +261,30 @@ def _modules(model: Models) -> list[nn.Module]:
 
 def current_worker() -> str:
     """The name of this worker; "worker-0" where the script runs alone."""
-    line = current_line()
+    line = current_context()
     return line.env.worker if line is not None else "worker-0"
 
 
-def _one_module(model: Models) -> nn.Module:
+def _combine_modules(model: Models) -> nn.Module:
     """Several models as one; that of torch.compile as what it was made of, whose names have no prefix."""
     if isinstance(model, nn.Module):
-        return original(model)
+        return unwrap_compiled(model)
     if isinstance(model, Mapping):
-        return nn.ModuleDict({name: _one_module(part) for name, part in model.items()})
-    return nn.ModuleList([_one_module(part) for part in model])
+        return nn.ModuleDict({name: _combine_modules(part) for name, part in model.items()})
+    return nn.ModuleList([_combine_modules(part) for part in model])
 
 
-def _open_tables(line: Line | None, model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan) -> NoTables:
+def _open_tables(
+    line: WorkerContext | None, model: nn.Module, optimizer: torch.optim.Optimizer, plan: TrainingPlan
+) -> EmbeddingTables:
     if line is None:
-        return local_tables(model, optimizer, plan.seed)
+        return open_local_tables(model, optimizer, plan.seed)
     spec = line.spec
-    return open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
+    return open_tables(
+        spec, line.link, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
+    )
 
 
-def _arguments(batch: Batch) -> Sequence[Any]:
+def _split_batch(batch: Batch) -> Sequence[Any]:
     """What `warm_up=` of the user is called with."""
     return batch.value if isinstance(batch.value, tuple | list) else (batch.value,)

@@ -12,60 +12,67 @@ import traceback
 from typing import TYPE_CHECKING
 
 from elasticdl import descriptors, log, stacks, vital
-from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, is_wrong_job
-from elasticdl.signals import on_terminate
+from elasticdl.errors import DataUnavailable, ElasticDLError, PermanentError, is_job_error
+from elasticdl.faults import Faults
+from elasticdl.signals import notify_on_sigterm
 from elasticdl.spec import JobKind, JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
-from elasticdl.testing.faults import Faults
 
 if TYPE_CHECKING:
-    from elasticdl.worker.assembly import Line
+    from elasticdl.worker.context import WorkerContext
 
-_EXIT_FUNCTIONS_S = 30.0
+_EXIT_FUNCTIONS_TIMEOUT_S = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    descriptors.allow_all()
+    descriptors.raise_descriptor_limit()
     # Whoever reads along sees each line when it is printed, although the output is a file or a pipe.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     env = WorkerEnv.from_environ(os.environ)
     directory = JobDirectory(env.job_directory)
     spec = directory.load_spec()
-    log.configure(env.worker, spec.log_level)
+    log.configure_logging(env.worker, spec.log_level)
     stacks.dump_on_signal()
-    vital.configure(directory.exit_reason(env.worker), Faults.parse(env.faults, env.worker).strike_thread)
+    vital.end_process_on_failure(directory.exit_reason(env.worker), Faults.parse(env.faults, env.worker).strike_thread)
     # Imported here: the agent does without torch, which takes longer to import than the agent to start.
     if spec.restarts_script:
         from elasticdl.worker.agent import run_agent
 
         return run_agent(env, spec)
-    return _work(env, spec)
+    return _run_job(env, spec)
 
 
-def _work(env: WorkerEnv, spec: JobSpec) -> int:
-    from elasticdl.worker.assembly import Line
+def _run_job(env: WorkerEnv, spec: JobSpec) -> int:
+    from elasticdl.worker.context import WorkerContext
+    from elasticdl.worker.leases.inference import run_inference
     from elasticdl.worker.script import run_script
-    from elasticdl.worker.serve import serve
-    from elasticdl.worker.train import train
+    from elasticdl.worker.train import train_model_file
 
-    line = Line.open(env, spec)
-    on_terminate(line.link.leave)
-    works = {JobKind.TRAINING: train, JobKind.SCRIPT: run_script, JobKind.EVALUATION: serve, JobKind.PREDICTION: serve}
+    line = WorkerContext.open(env, spec)
+    notify_on_sigterm(line.link.leave)
+    works = {
+        JobKind.TRAINING: train_model_file,
+        JobKind.SCRIPT: run_script,
+        JobKind.EVALUATION: run_inference,
+        JobKind.PREDICTION: run_inference,
+    }
     try:
         farewell = works[spec.kind](line)
     except DataUnavailable as exc:  # before it trained: others may have read what they need, and their state is kept
-        return _failed(line, str(exc), wrong_job=False, permanent=False)
+        return _report_failure(line, str(exc), wrong_job=False, permanent=False)
     except ElasticDLError as exc:
-        is_wrong = is_wrong_job(exc)
-        return _failed(line, str(exc), wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError))
+        is_wrong = is_job_error(exc)
+        return _report_failure(
+            line, str(exc), wrong_job=is_wrong, permanent=is_wrong or isinstance(exc, PermanentError)
+        )
     except Exception as exc:
         _log.error("%s", traceback.format_exc())
         notes = "".join(f"; {note}" for note in getattr(exc, "__notes__", ()))
-        return _failed(line, f"{type(exc).__name__}: {exc}{notes}", wrong_job=False, permanent=False)
+        return _report_failure(line, f"{type(exc).__name__}: {exc}{notes}", wrong_job=False, permanent=False)
     _log.info("farewell: %s", farewell)
     line.close(farewell)
     if spec.kind is JobKind.SCRIPT:
@@ -73,7 +80,7 @@ def _work(env: WorkerEnv, spec: JobSpec) -> int:
     return 0
 
 
-def _failed(line: Line, message: str, *, wrong_job: bool, permanent: bool) -> int:
+def _report_failure(line: WorkerContext, message: str, *, wrong_job: bool, permanent: bool) -> int:
     _log.error("%s", message)
     line.link.failure(message, wrong_job=wrong_job, permanent=permanent)
     line.close(message)
@@ -82,7 +89,7 @@ def _failed(line: Line, message: str, *, wrong_job: bool, permanent: bool) -> in
 
 def _run_exit_functions() -> None:
     """Run what a script registered with `atexit`, trackers for example; for a limited time, as others may hang."""
-    watch = threading.Timer(_EXIT_FUNCTIONS_S, os._exit, (0,))
+    watch = threading.Timer(_EXIT_FUNCTIONS_TIMEOUT_S, os._exit, (0,))
     watch.daemon = True
     watch.start()
     atexit._run_exitfuncs()

@@ -17,27 +17,27 @@ from typing import NamedTuple
 
 from elasticdl import watchdog
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.stacks import is_traced
+from elasticdl.stacks import has_debugger
 
-_MOST_S = 1.0  # what counts between two heartbeats, at most
-_LOOK_AFTER_S = 2.0  # before it is asked why it takes long
+_MAX_INTERVAL_S = 1.0  # what counts between two heartbeats, at most
+_EXPLAIN_AFTER_S = 2.0  # before it is asked why it takes long
 # Files whose functions are on the stack only while something is compiled.
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 _DEBUGGERS = ("/bdb.py", "/pdb.py", "/pydevd.py", "/debugpy/")
 
-_BUSY = 0.05  # of a processor: a thread that uses so much does not stand still
+_BUSY_CPU_SHARE = 0.05  # of a processor: a thread that uses so much does not stand still
 
-Stack = tuple[tuple[CodeType, int], ...]
+StackPosition = tuple[tuple[CodeType, int], ...]
 
 
-class Sample(NamedTuple):
+class ActivitySample(NamedTuple):
     activity: pb.Activity.ValueType
     since_s: float
     still_s: float
     pause: str  # why no step is expected; "": one is
 
 
-class Activity:
+class ActivityTracker:
     """Made by the training thread, which calls `begin` and `advance`; `sample` is for that of the heartbeats."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class Activity:
         self._now: tuple[pb.Activity.ValueType, int] = (pb.STARTING, 0)  # what, and the how many-th change
         self._thread = threading.get_ident()
         self._seen: tuple[pb.Activity.ValueType, int] = self._now
-        self._stack: Stack = ()
+        self._stack: StackPosition = ()
         self._cpu_s = 0.0
         self._since_s = self._still_s = 0.0
         self._sampled_at = clock()
@@ -62,35 +62,35 @@ class Activity:
         """It is still at it, but got further."""
         self.begin(self._now[0])
 
-    def sample(self) -> Sample:
+    def sample(self) -> ActivitySample:
         """As of now. To be called with every heartbeat."""
         seen, now = self._now, self._clock()
-        passed_s, self._sampled_at = min(now - self._sampled_at, _MOST_S), now
+        passed_s, self._sampled_at = min(now - self._sampled_at, _MAX_INTERVAL_S), now
         frame = sys._current_frames().get(self._thread)
-        stack = tuple((one.f_code, one.f_lasti) for one in _frames(frame))
-        cpu_s = _cpu_s(self._thread, frame)
+        stack = tuple((one.f_code, one.f_lasti) for one in _iterate_frames(frame))
+        cpu_s = _thread_cpu_s(self._thread, frame)
         used_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
-        pause = watchdog.pause_reason() or (_why_long(frame) if self._since_s >= _LOOK_AFTER_S else "")
+        pause = watchdog.pause_reason() or (_find_pause_reason(frame) if self._since_s >= _EXPLAIN_AFTER_S else "")
         if pause or seen != self._seen:
             self._since_s = self._still_s = 0.0
         else:
             self._since_s += passed_s
-            is_still = stack == self._stack and used_s <= _BUSY * passed_s
+            is_still = stack == self._stack and used_s <= _BUSY_CPU_SHARE * passed_s
             self._still_s = self._still_s + passed_s if is_still else 0.0
         self._seen, self._stack = seen, stack
         activity = seen[0]
-        if activity in (pb.COMPUTING, pb.FIRST_STEP) and watchdog.is_reading():
+        if activity in (pb.COMPUTING, pb.FIRST_STEP) and watchdog.is_reading_records():
             activity = pb.READING
-        return Sample(activity, self._since_s, self._still_s, pause)
+        return ActivitySample(activity, self._since_s, self._still_s, pause)
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+def _iterate_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _cpu_s(thread: int, frame: FrameType | None) -> float:
+def _thread_cpu_s(thread: int, frame: FrameType | None) -> float:
     """Processor time of a thread that runs Python code; 0.0 where nobody can know."""
     if frame is None:  # it has ended, or not begun
         return 0.0
@@ -100,12 +100,12 @@ def _cpu_s(thread: int, frame: FrameType | None) -> float:
         return 0.0
 
 
-def _why_long(frame: FrameType | None) -> str:
+def _find_pause_reason(frame: FrameType | None) -> str:
     """Why the thread may stand where it is: a compiler, a debugger."""
-    for one in _frames(frame):
+    for one in _iterate_frames(frame):
         file = one.f_code.co_filename
         if file.endswith(_COMPILERS):
             return "compiles the model"
         if file.endswith(_DEBUGGERS[:3]) or _DEBUGGERS[3] in file:
             return "is in a debugger"
-    return "is in a debugger" if is_traced(os.getpid()) else ""
+    return "is in a debugger" if has_debugger(os.getpid()) else ""

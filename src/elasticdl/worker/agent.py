@@ -15,12 +15,12 @@ import threading
 import time
 from pathlib import Path
 
-from elasticdl.errors import RunOver, SpecError, is_wrong_job
-from elasticdl.launcher.child import inherited
+from elasticdl.errors import RunSuperseded, SpecError, is_job_error
+from elasticdl.launcher.local.watched_process import inherited_environ
 from elasticdl.model import script_source
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.rpc.session import WorkerSession, end_process
-from elasticdl.signals import on_terminate
+from elasticdl.rpc.session import MasterSession, exit_run_over
+from elasticdl.signals import notify_on_sigterm
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from elasticdl.spec.env import WorkerEnv
@@ -28,8 +28,8 @@ from elasticdl.worker.script_process import ScriptProcess, script_environ
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S = 0.5  # between two looks at the clock: is the grace over, is the master away for good?
-_KILL_AFTER = 0.8  # of the grace: the rest is for the agent itself to end
+_POLL_S = 0.5  # between two looks at the clock: is the grace over, is the master away for good?
+_KILL_AFTER_GRACE_SHARE = 0.8  # of the grace: the rest is for the agent itself to end
 
 
 class ReservedPort:
@@ -56,7 +56,7 @@ class ReservedPort:
         self._socket.close()
 
 
-class Agent:
+class ScriptAgent:
     """Starts and ends the script as the master says. `run` returns the exit reason of the worker."""
 
     def __init__(self, env: WorkerEnv, spec: JobSpec) -> None:
@@ -74,14 +74,14 @@ class Agent:
         self._leave_reason = ""
         self._ended_at: float | None = None  # since when the script does not work
         self._hello = pb.Hello(worker=env.worker, pid=os.getpid(), host=socket.gethostname(), step=-1)
-        self._session = WorkerSession(
+        self._session = MasterSession(
             JobDirectory(env.job_directory), spec, lambda: self._hello, self._heartbeat, self._receive,
             run=env.run, on_run_over=self._end_process,
         )  # fmt: skip
 
     def run(self) -> str:
         """Until the job is over or this worker leaves."""
-        on_terminate(self.leave)
+        notify_on_sigterm(self.leave)
         self._check_script()
         self._session.start()
         self._say_ready()
@@ -90,7 +90,7 @@ class Agent:
                 reason = self._turn(time.monotonic())
                 if reason:
                     return reason
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(_POLL_S)
 
     def leave(self, reason: str) -> None:
         """This worker is to go, as soon as its script has ended. Any thread."""
@@ -152,7 +152,7 @@ class Agent:
             _log.info("the script of round %d gets SIGTERM", self._round)
             self._ended_at = now
             script.terminate(now)
-        elif now - script.terminated_at >= _KILL_AFTER * self._spec.timing.grace_s:
+        elif now - script.terminated_at >= _KILL_AFTER_GRACE_SHARE * self._spec.timing.grace_s:
             _log.warning("the script of round %d does not end: it gets SIGKILL", self._round)
             script.kill()
 
@@ -185,7 +185,7 @@ class Agent:
         script = self._spec.script
         assert script is not None
         own = script_environ(self._spec, round_, self._env.worker)
-        environ = {"PYTHONUNBUFFERED": "1"} | inherited(os.environ) | own
+        environ = {"PYTHONUNBUFFERED": "1"} | inherited_environ(os.environ) | own
         self._script = ScriptProcess([sys.executable, script.path, *script.arguments], environ, self._changed)
         self._round = self._hello.round = round_.id
         _log.info("round %d: rank %s of %s", round_.id, own["RANK"], own["WORLD_SIZE"])
@@ -221,11 +221,11 @@ class Agent:
                     self._is_released = True
             self._changed.notify_all()
 
-    def _end_process(self, exc: RunOver) -> None:
+    def _end_process(self, exc: RunSuperseded) -> None:
         with self._changed:
             if self._script is not None:
                 self._script.kill()
-        end_process(exc)
+        exit_run_over(exc)
 
     def _is_member(self, round_: pb.Round) -> bool:
         return any(member.worker == self._env.worker for member in round_.members)
@@ -233,19 +233,19 @@ class Agent:
 
 def run_agent(env: WorkerEnv, spec: JobSpec) -> int:
     """The worker process of a job with an unmodified script; its exit code."""
-    agent = Agent(env, spec)
+    agent = ScriptAgent(env, spec)
     try:
         reason = agent.run()
     except SpecError as exc:
-        return _fail(agent, str(exc), wrong_job=is_wrong_job(exc))
+        return _report_failure(agent, str(exc), wrong_job=is_job_error(exc))
     except OSError as exc:  # no port, no memory for another process
-        return _fail(agent, f"the script cannot be started: {exc}", wrong_job=False)
+        return _report_failure(agent, f"the script cannot be started: {exc}", wrong_job=False)
     _log.info("farewell: %s", reason)
     agent.close(reason)
     return 0
 
 
-def _fail(agent: Agent, message: str, *, wrong_job: bool) -> int:
+def _report_failure(agent: ScriptAgent, message: str, *, wrong_job: bool) -> int:
     _log.error("%s", message)
     agent.fail(message, wrong_job=wrong_job)
     agent.close(message)

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from elasticdl import watchdog
-from elasticdl.checkpoint import image as images
-from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.data.dataset import Dataset
-from elasticdl.data.plan import Plan
+from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import ElasticDLError
 from elasticdl.model.evaluation import evaluate_batches
 from elasticdl.model.metrics import Metric
@@ -23,15 +23,15 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.client import MasterClient
 from elasticdl.spec import EvaluationSpec, JobSpec
 from elasticdl.vital import VitalThread
-from elasticdl.worker.leases import Leases, Part
-from elasticdl.worker.link import Link
-from elasticdl.worker.training import Training
+from elasticdl.worker.leases.runner import LeaseRunner, MetricPart
+from elasticdl.worker.master_connection import MasterConnection
+from elasticdl.worker.training.state import TrainingState
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 0.25  # before asking again for leases that others hold
 
 
-def is_due(step: int, plan: Plan, when: EvaluationSpec, before: int | None = None) -> bool:
+def is_evaluation_due(step: int, plan: TrainingPlan, when: EvaluationSpec, before: int | None = None) -> bool:
     """Every N steps, every N epochs (each one, where nothing is said), and at the end.
 
     The update that ended with `step` began with `before`; it crosses the end of no epoch.
@@ -49,7 +49,7 @@ class Evaluator:
     def __init__(
         self,
         spec: JobSpec,
-        link: Link,
+        link: MasterConnection,
         model: nn.Module,
         metrics: Mapping[str, Metric],
         dataset: Dataset,
@@ -61,7 +61,7 @@ class Evaluator:
         self._metrics = metrics
         self._dataset = dataset
         self._device = device
-        self._held: dict[int, Image] = {}
+        self._held: dict[int, CapturedState] = {}
         self._started: deque[int] = deque()
         self._given_up: set[int] = set()
         self._changed = threading.Condition()
@@ -71,12 +71,12 @@ class Evaluator:
         link.on_evaluation_started = self._start
         VitalThread(self._run, name="elasticdl-evaluator").start()
 
-    def after_step(self, training: Training, plan: Plan) -> None:
-        if is_due(training.step, plan, self._spec.evaluation, training.began):
+    def after_step(self, training: TrainingState, plan: TrainingPlan) -> None:
+        if is_evaluation_due(training.step, plan, self._spec.evaluation, training.began):
             self._held[training.step] = training.capture_weights()
             self._link.snapshot(training.step)
             if self._spec.evaluation.wait and training.step < plan.total_steps:
-                with watchdog.paused("waits for an evaluation"):
+                with watchdog.pause_watchdog("waits for an evaluation"):
                     self._wait(training.step)
 
     def _wait(self, step: int) -> None:
@@ -102,14 +102,14 @@ class Evaluator:
         torch.set_num_threads(self._spec.workers.threads)
         link, wait_s = self._link, self._spec.timing.rpc_s
         with MasterClient.connect(link.directory, wait_s, link.run, link.worker) as master:
-            leases = Leases(master, self._link.worker, self._requests)
+            leases = LeaseRunner(master, self._link.worker, self._requests)
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._started or self._is_closed)
                     if self._is_closed:
                         return
                     step = self._started[0]
-                images.restore(self._held[step], self._model, None)
+                images.restore_state(self._held[step], self._model, None)
                 try:
                     leases.work(self._evaluate, [step], self._pause)
                 except ElasticDLError as exc:
@@ -124,7 +124,7 @@ class Evaluator:
             self._changed.wait(_RETRY_S)
             return not self._is_closed
 
-    def _evaluate(self, lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, Part]]]:
+    def _evaluate(self, lease: pb.Lease) -> Iterator[tuple[int, Mapping[str, MetricPart]]]:
         first = lease.start + lease.done
         minibatch = self._spec.plan.minibatch_size
         yield from evaluate_batches(

@@ -10,45 +10,45 @@ from pathlib import Path
 
 from elasticdl.errors import ElasticDLError, LossNotFinite, PermanentError, SpecError
 from elasticdl.model import script_source
-from elasticdl.worker.assembly import Assembly, Line
-from elasticdl.worker.ending import finish, give_up, keep_before_crash
-from elasticdl.worker.training import fix_numerics
+from elasticdl.worker.context import ElasticTraining, WorkerContext
+from elasticdl.worker.shutdown import fail_on_loss, finish_training, save_before_crash
+from elasticdl.worker.training.state import configure_numerics
 
-_line: Line | None = None
-_assembly: Assembly | None = None
+_context: WorkerContext | None = None
+_training: ElasticTraining | None = None
 
 
-def run_script(line: Line) -> str:
+def run_script(line: WorkerContext) -> str:
     """Run the script as `__main__`; it takes part from its call of `elasticdl.torch.join` on."""
-    global _line
+    global _context
     script = line.spec.script
     assert script is not None
     script_source.check_in_worker(
         Path(script.path), script_source.check_joins, is_in_image=line.spec.cluster is not None
     )
-    _line = line
+    _context = line
     sys.argv = [script.path, *script.arguments]
     sys.path[:] = add_script_directory(sys.path, Path(script.path).resolve().parent)
-    fix_numerics(line.spec.workers.threads, line.spec.workers.device, line.spec.plan.reproducible)
+    configure_numerics(line.spec.workers.threads, line.spec.workers.device, line.spec.plan.reproducible)
     try:
-        _run(script.path)
+        _run_to_end(script.path)
     except Exception as exc:
-        if _assembly is not None and not isinstance(exc, PermanentError):
-            keep_before_crash(line, _assembly, exc)
+        if _training is not None and not isinstance(exc, PermanentError):
+            save_before_crash(line, _training, exc)
         raise
-    if _assembly is None:
+    if _training is None:
         raise SpecError(f"{script.path} ended without calling elasticdl.torch.join, so nothing was trained")
-    if not _assembly.engine.has_begun:
+    if not _training.engine.has_begun:
         raise SpecError(
             f"{script.path} called elasticdl.torch.join, but never iterated over the job: `for step in job`"
         )
-    failure = _assembly.engine.failure
+    failure = _training.engine.failure
     if isinstance(failure, LossNotFinite):
-        give_up(line, _assembly, failure)
+        fail_on_loss(line, _training, failure)
     if failure is not None:
         raise failure
-    _assembly.engine.leave_loop()
-    return finish(line, _assembly, lambda path: None)
+    _training.engine.leave_loop()
+    return finish_training(line, _training, lambda path: None)
 
 
 def add_script_directory(path: Sequence[str], directory: Path) -> list[str]:
@@ -64,26 +64,26 @@ def add_script_directory(path: Sequence[str], directory: Path) -> list[str]:
     return [*path[:index], str(directory), *path[index:]]
 
 
-def _run(path: str) -> None:
+def _run_to_end(path: str) -> None:
     """Run the script to its end. A failure of the training itself is left to the caller."""
     try:
         runpy.run_path(path, run_name="__main__")
     except LossNotFinite:
-        if _assembly is None:
+        if _training is None:
             raise
     except SystemExit as exc:  # `sys.exit(main())` is an ordinary end
         if exc.code not in (None, 0):
             raise ElasticDLError(f"{path} exited with {exc.code!r}") from exc
 
 
-def current_line() -> Line | None:
+def current_context() -> WorkerContext | None:
     """The line of this process, where it was started as a worker of a job."""
-    return _line
+    return _context
 
 
-def keep_assembly(assembly: Assembly) -> None:
+def register_training(assembly: ElasticTraining) -> None:
     """The script joined: what is left to do at its end."""
-    global _assembly
-    if _assembly is not None:
+    global _training
+    if _training is not None:
         raise SpecError("elasticdl.torch.join was called twice; a script is one training run")
-    _assembly = assembly
+    _training = assembly

@@ -16,10 +16,10 @@ from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobSpec
 from elasticdl.vital import VitalThread
 
-_RANK = re.compile(r"^\[rank\d+\]: ")  # torch puts it before the lines of a traceback
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")  # torch puts it before the lines of a traceback
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)(:|$)")
-_OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
-_FORWARD_S = 1.0  # for the last words of a script that left processes behind
+_CRASH_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+_FORWARD_TIMEOUT_S = 1.0  # for the last words of a script that left processes behind
 
 
 def script_environ(spec: JobSpec, round_: pb.Round, worker: str) -> dict[str, str]:
@@ -56,16 +56,16 @@ def exit_reason(code: int, last_line: str) -> str:
     known = {-member.value: member.name for member in signal.Signals}
     how = f"exited with code {code}" if code >= 0 else f"was killed by {known.get(code, f'signal {-code}')}"
     # Who is killed from outside has not said why; who aborts may have raised an exception before.
-    is_told = last_line and (code > 0 or -code in _OWN_SIGNALS)
+    is_told = last_line and (code > 0 or -code in _CRASH_SIGNALS)
     return f"{how}: {last_line}" if is_told else how
 
 
-def telling_line(before: str, line: str) -> str:
+def more_telling_line(before: str, line: str) -> str:
     """Which of two lines says more about a failure: one of an exception (`[rank1]: ValueError: …`), else the later.
 
     Libraries warn while a process ends, after the traceback.
     """
-    line = _RANK.sub("", line.strip())
+    line = _RANK_PREFIX.sub("", line.strip())
     if not line or (_EXCEPTION.match(before) and not _EXCEPTION.match(line)):
         return before
     return line
@@ -122,12 +122,12 @@ class ScriptProcess:
                 sys.stderr.buffer.flush()
             *lines, unfinished = (unfinished + piece).split(b"\n")
             for line in lines:
-                self._last_line = telling_line(self._last_line, line.decode(errors="replace"))
+                self._last_line = more_telling_line(self._last_line, line.decode(errors="replace"))
 
     def _await_end(self, forwarder: threading.Thread) -> None:
         assert self._process is not None
         code = self._process.wait()
-        forwarder.join(_FORWARD_S)
+        forwarder.join(_FORWARD_TIMEOUT_S)
         with self._changed:
             self._exit_code = code
             self._changed.notify_all()

@@ -1,51 +1,65 @@
-"""Training from a model file: the whole job of a worker, in the order it happens."""
+"""Training from a model file: the whole job of a worker in the order it happens, and how a batch is computed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
-from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.bad_records import BadRecords
+from elasticdl.data.dataset import Batch, Dataset, Mode
 from elasticdl.data.interface import Indices, RecordSource
-from elasticdl.data.mode import Mode
-from elasticdl.data.open import open_source
-from elasticdl.data.plan import plan_of
-from elasticdl.data.skipping import BadRecords
-from elasticdl.errors import DataUnavailable, ElasticDLError, LossNotFinite, PermanentError, SpecError, is_wrong_job
-from elasticdl.model import tensors
-from elasticdl.model.compiled import check_compiles_parts, make_eager, original
+from elasticdl.data.plan import make_plan
+from elasticdl.data.sources import open_source
+from elasticdl.errors import DataUnavailable, ElasticDLError, LossNotFinite, PermanentError, SpecError, is_job_error
+from elasticdl.model import contract as contracts
+from elasticdl.model import definition, source, tensors
+from elasticdl.model.check import check_framework_options
+from elasticdl.model.compiled import check_compiles_parts, make_eager, unwrap_compiled
 from elasticdl.model.contract import Contract
-from elasticdl.storage.place import open_place
-from elasticdl.worker import exporting
-from elasticdl.worker.assembly import Line, assemble, device_of, is_due, run_of
-from elasticdl.worker.ending import fail, finish, give_up, keep_before_crash
-from elasticdl.worker.engine import Engine
+from elasticdl.model.source import Framework
+from elasticdl.spec import ComputePrecision, JobKind, JobSpec, PlanSpec, Strategy
+from elasticdl.storage.paths import parse_path
+from elasticdl.worker import model_export
+from elasticdl.worker.context import (
+    WorkerContext,
+    assemble_training,
+    checkpoint_run_id,
+    choose_device,
+    is_checkpoint_due,
+)
+from elasticdl.worker.embeddings.tables import EmbeddingTables, open_tables
 from elasticdl.worker.evaluator import Evaluator
-from elasticdl.worker.framework import load_contract
-from elasticdl.worker.model_loop import ModelLoop
-from elasticdl.worker.step import Step
-from elasticdl.worker.tables import NoTables, open_tables
-from elasticdl.worker.training import fix_numerics, seed_everything
-from elasticdl.worker.warm_up import warm_up_model
+from elasticdl.worker.rounds.engine import ElasticEngine
+from elasticdl.worker.shutdown import fail_job, fail_on_loss, finish_training, save_before_crash
+from elasticdl.worker.training.state import configure_numerics, seed_everything
+from elasticdl.worker.training.step import Step
+from elasticdl.worker.training.user_state import UserState, check_scalers
+from elasticdl.worker.training.warm_up import warm_up_model
 
 
-def train(line: Line) -> str:
+def train_model_file(line: WorkerContext) -> str:
     """Train until the plan is done, the job is stopped, or this worker has left; returns the word of farewell."""
     spec = line.spec
     if spec.trains_by_leases:
-        from elasticdl.worker.train_by_leases import train_by_leases  # needs the native core
+        from elasticdl.worker.leases.train import train_by_leases  # needs the native core
 
         return train_by_leases(line)
     contract, device = open_contract(line)
-    dataset = dataset_of(line, contract, spec.data.training, "training", Mode.TRAINING)
-    plan = plan_of(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
+    dataset = open_dataset(line, contract, spec.data.training, "training", Mode.TRAINING)
+    plan = make_plan(len(dataset.source), spec.plan, spec.data, dataset.is_shuffled, dataset.window_records)
     seed_everything(spec.plan.seed)
     built = contract.build_model().to(device)
-    model = original(built)  # whose names have no prefix, where the file has compiled it
+    model = unwrap_compiled(built)  # whose names have no prefix, where the file has compiled it
     optimizer = contract.build_optimizer(model, spec.plan.learning_rate)
-    tables = open_tables(spec, line.link, model, optimizer, lambda step: is_due(spec, step) or step >= plan.total_steps)
-    evaluator = _evaluator(line, contract, tables, device)
+    tables = open_tables(
+        spec, line.link, model, optimizer, lambda step: is_checkpoint_due(spec, step) or step >= plan.total_steps
+    )
+    evaluator = _make_evaluator(line, contract, tables, device)
     loop = ModelLoop(contract, built, spec.plan, device)
     loop.check(optimizer)
     if tables.has_rows:
@@ -54,10 +68,10 @@ def train(line: Line) -> str:
     warm_up_model(
         model,
         plan,
-        lambda step, rank: _sample(dataset, plan.slice_of(step, rank), device),
+        lambda step, rank: _read_sample(dataset, plan.slice_of(step, rank), device),
         lambda batch: (micro.loss for micro in loop.micro_batches(batch.features, batch.labels)),
     )
-    assembly = assemble(
+    assembly = assemble_training(
         line, model, [optimizer], dataset, plan, user_state=loop.user_state,
         callbacks=contract.callbacks(plan.steps_per_epoch), learning_rate=contract.learning_rate, evaluator=evaluator,
         tables=tables,
@@ -68,28 +82,28 @@ def train(line: Line) -> str:
     line.link.ready()
     try:
         for step in engine.steps():
-            _compute(loop, engine, step)
+            _compute_step(loop, engine, step)
             loop.update(optimizer, is_explicit=engine.training.is_explicit)
     except LossNotFinite as exc:
-        give_up(line, assembly, exc)
+        fail_on_loss(line, assembly, exc)
         return "the loss is not finite"
     except Exception as exc:
-        if isinstance(exc, DataUnavailable) or is_wrong_job(exc):
-            fail(line, assembly, exc)
+        if isinstance(exc, DataUnavailable) or is_job_error(exc):
+            fail_job(line, assembly, exc)
             return str(exc)
         if not isinstance(exc, PermanentError):
-            keep_before_crash(line, assembly, exc)
+            save_before_crash(line, assembly, exc)
         raise
     for callback in engine.training.callbacks:
         callback.on_train_end(model)
-    farewell = finish(
+    farewell = finish_training(
         line,
         assembly,
-        lambda path: exporting.export(
-            open_place(path, spec.timing.store_s),
+        lambda path: model_export.export_model(
+            parse_path(path, spec.timing.store_s),
             line,
             contract,
-            exporting.Trained(
+            model_export.ModelToExport(
                 model, tables, engine.training.step, plan.records_until(engine.training.step), engine.training.callbacks
             ),
             dataset.good_batch(plan.slice_of(0, 0)),
@@ -102,7 +116,7 @@ def train(line: Line) -> str:
     return farewell
 
 
-def _compute(loop: ModelLoop, engine: Engine, step: Step) -> None:
+def _compute_step(loop: ModelLoop, engine: ElasticEngine, step: Step) -> None:
     """All batches of a step; once again where the user's code failed, since that may have been a passing fault."""
     try:
         loop.compute(step)
@@ -113,39 +127,127 @@ def _compute(loop: ModelLoop, engine: Engine, step: Step) -> None:
         loop.compute(step)
 
 
-def open_contract(line: Line) -> tuple[Contract, torch.device]:
+def open_contract(line: WorkerContext) -> tuple[Contract, torch.device]:
     """The model file of the job, and the device it is to compute on."""
     spec = line.spec
-    device = device_of(spec, line.env)
-    fix_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
-    return load_contract(spec), device
+    device = choose_device(spec, line.env)
+    configure_numerics(spec.workers.threads, device.type, spec.plan.reproducible)
+    return load_job_contract(spec), device
 
 
-def dataset_of(line: Line, contract: Contract, uri: str | None, name: str, mode: Mode) -> Dataset:
+def open_dataset(line: WorkerContext, contract: Contract, uri: str | None, name: str, mode: Mode) -> Dataset:
     """What dataset_fn makes of the data; bad records, as many as the job allows, are told to the master."""
-    dataset = contract.dataset(source_of(line, contract, uri, name), mode)
+    dataset = contract.dataset(open_record_source(line, contract, uri, name), mode)
     return replace(dataset, bad_records=BadRecords(line.spec.data.bad_records, line.link.bad_record))
 
 
-def source_of(line: Line, contract: Contract, uri: str | None, name: str) -> RecordSource:
+def open_record_source(line: WorkerContext, contract: Contract, uri: str | None, name: str) -> RecordSource:
     data = line.spec.data
     custom = contract.reader(uri or "", dict(data.reader_params))
     if custom is not None:
         return custom
     if not uri:
         raise SpecError(f"data.{name}: expected where the {name} data lies; give --{name}_data")
-    return open_source(uri, data, line.link.directory.index, run=run_of(line))
+    return open_source(uri, data, line.link.directory.index, run=checkpoint_run_id(line))
 
 
-def _evaluator(line: Line, contract: Contract, tables: NoTables, device: torch.device) -> Evaluator | None:
+def _make_evaluator(
+    line: WorkerContext, contract: Contract, tables: EmbeddingTables, device: torch.device
+) -> Evaluator | None:
     if not line.spec.data.validation:
         return None
-    dataset = dataset_of(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
+    dataset = open_dataset(line, contract, line.spec.data.validation, "validation", Mode.EVALUATION)
     model = make_eager(contract.build_model()).to(device)
     tables.attach(model)
     return Evaluator(line.spec, line.link, model, contract.metrics(), dataset, device)
 
 
-def _sample(dataset: Dataset, records: Indices, device: torch.device) -> Batch | None:
+def _read_sample(dataset: Dataset, records: Indices, device: torch.device) -> Batch | None:
     batch = dataset.good_batch(records)
-    return tensors.on_device(batch, device) if batch is not None else None
+    return tensors.move_batch(batch, device) if batch is not None else None
+
+
+def load_job_contract(spec: JobSpec) -> Contract:
+    """The contract of the job's model file. TensorFlow is imported for files in Keras only."""
+    assert spec.model is not None
+    tree = source.parse_source(definition.locate_model_file(spec.model).file)
+    if source.detect_framework(tree) is Framework.TORCH:
+        return contracts.load_contract(spec.model, spec.kind)
+    if spec.workers.device != "cpu":
+        raise SpecError(f"workers.device: {spec.workers.device}: Keras models train on the processor; use --device=cpu")
+    check_framework_options(spec, Framework.KERAS)
+    from elasticdl.keras import runtime
+    from elasticdl.keras.adapter import contract as keras_contracts
+    from elasticdl.keras.embeddings.placement import EmbeddingPlacement
+
+    runtime.configure_numerics(spec.workers.threads, reproducible=spec.plan.reproducible)
+    on_ps = spec.strategy is Strategy.PS and spec.kind is JobKind.TRAINING
+    wanted = EmbeddingPlacement(on_ps, spec.ps.embeddings if on_ps else "none", spec.ps.embedding_bytes)
+    return keras_contracts.load_keras_contract(spec.model, spec.kind, wanted)
+
+
+_AUTOCAST_TYPES = {ComputePrecision.BF16: torch.bfloat16, ComputePrecision.FP16: torch.float16}
+
+
+class MicroBatch(NamedTuple):
+    """A part of a batch, or all of it, whose forward pass is done."""
+
+    loss: torch.Tensor  # the mean over its records
+    records: int | None  # None: all of the batch
+
+
+class ModelLoop:
+    """How the batches of a job's plan are computed. With fp16 the `GradScaler` is part of the training state."""
+
+    def __init__(self, contract: Contract, model: nn.Module, plan: PlanSpec, device: torch.device) -> None:
+        """`model` is called as it is, compiled where the file has compiled it."""
+        self._contract = contract
+        self._model = model
+        self._micro_batch = plan.micro_batch_size
+        self._type = _AUTOCAST_TYPES.get(plan.precision)
+        self._device = device
+        scaler = torch.amp.GradScaler(device.type) if plan.precision is ComputePrecision.FP16 else None
+        self._scaler = scaler
+        self.user_state = UserState(objects={"scaler": scaler}) if scaler is not None else None
+        if self.user_state is not None:
+            self.user_state.start_scalers(device)
+
+    def check(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise SpecError where the updates of this optimizer would not be the same in all workers."""
+        if self.user_state is not None:
+            check_scalers([optimizer], self.user_state, "plan.precision: fp16")
+
+    def micro_batches(self, features: Any, labels: Any) -> Iterator[MicroBatch]:
+        """Those of a batch, in the order of its records. Each is computed when it is asked for."""
+        records = tensors.batch_size(features) if self._micro_batch else 0
+        if records <= self._micro_batch:
+            yield MicroBatch(self._loss(features, labels), None)
+            return
+        for start in range(0, records, self._micro_batch):
+            stop = min(start + self._micro_batch, records)
+            part = tensors.slice_rows(features, start, stop), tensors.slice_rows(labels, start, stop)
+            yield MicroBatch(self._loss(*part), stop - start)
+
+    def compute(self, step: Step) -> None:
+        """All batches of a step; its gradients are whole afterwards."""
+        for features, labels in step:
+            for loss, records in self.micro_batches(features, labels):
+                step.backward(loss, records=records, scaler=self._scaler)
+
+    def update(self, optimizer: torch.optim.Optimizer, *, is_explicit: bool) -> None:
+        """After the batches of a step: what the job does not apply itself. `is_explicit`: it applies nothing."""
+        if self._scaler is None:
+            if is_explicit:  # the state is of a training with a scaler
+                optimizer.step()
+        elif any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
+            # Gradients are unscaled before the optimizer's step begins, and callbacks see them there.
+            self._scaler.step(optimizer)
+            self._scaler.update()
+
+    def _loss(self, features: Any, labels: Any) -> torch.Tensor:
+        with self._autocast():
+            loss = self._contract.batch_loss(self._model, features, labels)
+        return loss.float() if loss.dtype in _AUTOCAST_TYPES.values() else loss
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._type is None else torch.autocast(self._device.type, dtype=self._type)

@@ -1,9 +1,4 @@
-"""All models of the zoo by name, told from their source: neither torch nor TensorFlow is imported.
-
-    python -m elasticdl.zoo.catalog
-
-prints the tables of docs/model-zoo.md.
-"""
+"""All models of the zoo by name, read from their source: neither torch nor TensorFlow is imported. `python -m elasticdl.zoo.catalog` prints the tables of docs/model-zoo.md."""
 
 from __future__ import annotations
 
@@ -15,18 +10,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from elasticdl.ctr.models import catalog as clicks
 from elasticdl.errors import SpecError
-from elasticdl.model.terms import nearest
-from elasticdl.zoo.ctr import models as clicks
+from elasticdl.model.functions import suggest_nearest
 
-ZOO = Path(__file__).parent
-IN_CHECKOUT = "src/elasticdl/zoo"  # how model files name this directory in their commands
+ZOO_DIRECTORY = Path(__file__).parent
+CHECKOUT_PATH = "src/elasticdl/zoo"  # how model files name this directory in their commands
 
 CLICKS, PICTURES, TEXTS, TABLES, OTHERS = "clicks", "pictures", "texts", "tables", "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ZooModel:
     """What `elasticdl zoo` tells of a model."""
 
     name: str
@@ -39,12 +34,12 @@ class Model:
 
     @property
     def path(self) -> Path:
-        return ZOO / self.file
+        return ZOO_DIRECTORY / self.file
 
     @property
     def params(self) -> dict[str, Any]:
         """What it takes, with the defaults."""
-        arguments = _arguments(ast.parse(self.path.read_text(encoding="utf-8")), self.function)
+        arguments = _find_arguments(ast.parse(self.path.read_text(encoding="utf-8")), self.function)
         places = arguments.args[len(arguments.args) - len(arguments.defaults) :]
         pairs = [*zip(places, arguments.defaults, strict=True)]
         pairs += [(one, value) for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
@@ -58,7 +53,7 @@ class Model:
             return [init, "elasticdl train ctr.yaml"]
         told = ast.get_docstring(ast.parse(self.path.read_text(encoding="utf-8"))) or ""
         found = re.findall(r"(?:^|: )((?:python -m|elasticdl) .*)", told, re.MULTILINE)
-        here = [" ".join(one.split()).replace(IN_CHECKOUT, str(ZOO)) for one in found]
+        here = [" ".join(one.split()).replace(CHECKOUT_PATH, str(ZOO_DIRECTORY)) for one in found]
         return sorted(here, key=lambda one: not one.startswith("python"))  # what makes the data comes first
 
     def document(self) -> dict[str, str]:
@@ -68,50 +63,52 @@ class Model:
         }  # fmt: skip
 
 
-MODELS: tuple[Model, ...] = (
+MODELS: tuple[ZooModel, ...] = (
     *(
-        Model(one.name, CLICKS, "keras" if one.is_keras else "torch", one.file, one.kind, one.words, one.paper)
-        for one in clicks.ALL
+        ZooModel(one.name, CLICKS, "keras" if one.is_keras else "torch", one.file, one.kind, one.words, one.paper)
+        for one in clicks.ALL_MODELS
     ),
-    Model("digits", PICTURES, "torch", "digits/digits.py", "forward", "a small net for digits of 8 x 8 pixels"),
-    Model("mnist", PICTURES, "torch", "mnist/mnist.py", "forward", "LeNet-5 for digits", "LeCun et al., 1998"),
-    Model("mnist_functional", PICTURES, "keras", "mnist/functional.py", "forward", "digits, by the functional API"),
-    Model("mnist_subclass", PICTURES, "keras", "mnist/subclass.py", "Digits", "digits, by a class of one's own"),
-    Model(
+    ZooModel("digits", PICTURES, "torch", "digits/digits.py", "forward", "a small net for digits of 8 x 8 pixels"),
+    ZooModel("mnist", PICTURES, "torch", "mnist/mnist.py", "forward", "LeNet-5 for digits", "LeCun et al., 1998"),
+    ZooModel("mnist_functional", PICTURES, "keras", "mnist/functional.py", "forward", "digits, by the functional API"),
+    ZooModel("mnist_subclass", PICTURES, "keras", "mnist/subclass.py", "Digits", "digits, by a class of one's own"),
+    ZooModel(
         "cifar10", PICTURES, "keras", "cifar10/resnet.py", "forward", "ResNet-20 for pictures of 32 x 32 pixels",
         "He et al., CVPR 2016, arXiv:1512.03385",
     ),
-    Model(
+    ZooModel(
         "text", TEXTS, "torch", "text/text.py", "forward", "a transformer that writes, letter by letter",
         "Vaswani et al., NeurIPS 2017, arXiv:1706.03762",
     ),
-    Model(
+    ZooModel(
         "census", TABLES, "keras", "census/wide_deep.py", "forward", "wide & deep on a census, raw columns in",
         "Cheng et al., DLRS 2016, arXiv:1606.07792",
     ),
-    Model("paced", OTHERS, "torch", "paced/paced.py", "forward", "batches that take as long as you say, for tests"),
+    ZooModel("paced", OTHERS, "torch", "paced/paced.py", "forward", "batches that take as long as you say, for tests"),
 )  # fmt: skip
 
-KNOWN: dict[str, Model] = {one.name: one for one in MODELS}
+MODELS_BY_NAME: dict[str, ZooModel] = {one.name: one for one in MODELS}
 
 
-def named(name: str) -> Model:
+def find_model(name: str) -> ZooModel:
     """SpecError, with the nearest name, for one that is not known."""
-    if name not in KNOWN:
-        raise SpecError(f"the zoo has no {name!r}{nearest(name, KNOWN) or '; `elasticdl zoo list` names all'}")
-    return KNOWN[name]
+    if name not in MODELS_BY_NAME:
+        raise SpecError(
+            f"the zoo has no {name!r}{suggest_nearest(name, MODELS_BY_NAME) or '; `elasticdl zoo list` names all'}"
+        )
+    return MODELS_BY_NAME[name]
 
 
-def groups() -> Iterator[tuple[str, list[Model]]]:
+def group_models() -> Iterator[tuple[str, list[ZooModel]]]:
     """Models by what they are of and written in."""
     for (group, framework), found in groupby(MODELS, key=lambda one: (one.group, one.framework)):
         yield f"{group}, {'Keras' if framework == 'keras' else framework}", list(found)
 
 
-def tables() -> str:
+def render_tables() -> str:
     """As they stand in docs/model-zoo.md."""
     parts = []
-    for title, models in groups():
+    for title, models in group_models():
         rows = [f"| `{one.name}` | {one.words} | {one.paper} | `{one.file}` |" for one in models]
         parts.append(
             "\n".join([f"### {title}", "", "| model | what it is | paper | file |", "|---|---|---|---|", *rows])
@@ -119,7 +116,7 @@ def tables() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _arguments(tree: ast.Module, name: str) -> ast.arguments:
+def _find_arguments(tree: ast.Module, name: str) -> ast.arguments:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return node.args
@@ -130,4 +127,4 @@ def _arguments(tree: ast.Module, name: str) -> ast.arguments:
 
 
 if __name__ == "__main__":
-    print(tables(), end="")
+    print(render_tables(), end="")

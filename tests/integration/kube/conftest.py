@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.kube.api import EVERYWHERE, Api
+from elasticdl.kube.api import ALL_NAMESPACES, Api
 from elasticdl.kube.kinds import CRD, ELASTIC_JOB
 from tests.integration.kube.apiserver import ADMIN, ApiServer, programs
 from tests.integration.kube.elastic_job import install
@@ -83,7 +83,7 @@ def start(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> Iterat
     for one in begun:
         one.end(signal.SIGKILL)
     # Of all namespaces, as the operator saw them.
-    for job in api.list(ELASTIC_JOB, EVERYWHERE)[0] if api.get(CRD, "elasticjobs.elasticdl.org") else []:
+    for job in api.list(ELASTIC_JOB, ALL_NAMESPACES)[0] if api.get(CRD, "elasticjobs.elasticdl.org") else []:
         name, where = job["metadata"]["name"], job["metadata"]["namespace"]
         api.patch(ELASTIC_JOB, name, {"metadata": {"finalizers": None}}, where)
         api.delete(ELASTIC_JOB, name, where)

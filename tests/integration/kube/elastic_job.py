@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere, NotThere
+from elasticdl.kube.errors import AlreadyExists, NotFound
 from elasticdl.kube.kinds import ELASTIC_JOB
 from elasticdl.operator import schema
 from tests.waiting import until
@@ -14,14 +14,14 @@ from tests.waiting import until
 def install(api: Api) -> None:
     """The definition, and the moment from which it is served."""
     try:
-        api.create(schema.definition())
-    except AlreadyThere:
+        api.create(schema.crd_document())
+    except AlreadyExists:
         return
 
     def is_served() -> bool:
         try:
             return api.list(ELASTIC_JOB) is not None
-        except NotThere:
+        except NotFound:
             return False
 
     until("ElasticJobs are served", is_served)

@@ -8,8 +8,8 @@ from typing import Any
 
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import POD
-from elasticdl.launcher.naming import Owner, labels, pod_name
-from elasticdl.launcher.pods import PodLauncher
+from elasticdl.launcher.kubernetes.naming import Owner, object_labels, pod_name
+from elasticdl.launcher.kubernetes.pod_launcher import PodLauncher
 from elasticdl.spec import ClusterSpec, DataSpec, JobSpec, ModelSpec, TimingSpec
 
 Document = dict[str, Any]
@@ -32,7 +32,7 @@ def pod_of(spec: JobSpec, replica: str, role: str, owner: Owner, **asked: Any) -
         "kind": "Pod",
         "metadata": {
             "name": pod_name(spec, replica),
-            "labels": labels(spec, role, replica),
+            "labels": object_labels(spec, role, replica),
             "annotations": {"raises": str(asked.get("raises", 0))},
             "ownerReferences": [owner.reference],
         },

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elasticdl.kube import errors, kinds
-from elasticdl.kube.api import EVERYWHERE, Api
+from elasticdl.kube.api import ALL_NAMESPACES, Api
 from elasticdl.kube.kinds import CONFIG_MAP, NODE, POD
 from tests.integration.kube.apiserver import NOBODY, ApiServer
 from tests.integration.kube.conftest import Connect
@@ -35,14 +35,14 @@ def test_a_dry_run_checks_and_creates_nothing(api: Api) -> None:
     api.create(config_map("a"), dry_run=True)
 
     assert api.get(CONFIG_MAP, "a") is None
-    with pytest.raises(errors.Invalid, match=r"create configmaps Wrong_Name"):
+    with pytest.raises(errors.InvalidObject, match=r"create configmaps Wrong_Name"):
         api.create(config_map("Wrong_Name"), dry_run=True)
 
 
 def test_a_second_of_the_same_name_is_told_from_a_conflict(api: Api) -> None:
     first = api.create(config_map("a", word="one"))
 
-    with pytest.raises(errors.AlreadyThere):
+    with pytest.raises(errors.AlreadyExists):
         api.create(config_map("a"))
     api.replace(first | {"data": {"word": "two"}})
     with pytest.raises(errors.Conflict):
@@ -56,7 +56,7 @@ def test_a_patch_merges_and_removes(api: Api) -> None:
     patched = api.patch(CONFIG_MAP, "a", {"data": {"removed": None, "new": "3"}})
 
     assert patched["data"] == {"kept": "1", "new": "3"}
-    with pytest.raises(errors.NotThere):
+    with pytest.raises(errors.NotFound):
         api.patch(CONFIG_MAP, "b", {"data": {}})
 
 
@@ -71,7 +71,7 @@ def test_a_deletion_meant_for_another_object_of_the_name_takes_nothing(api: Api)
 def test_a_list_has_all_pages_with_their_kind_and_only_what_the_labels_say(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elasticdl.kube.api.PAGE", 2)
+    monkeypatch.setattr("elasticdl.kube.api.PAGE_SIZE", 2)
     for number in range(5):
         api.create(config_map(f"m-{number}", labels={"job": "a" if number % 2 else "b"}))
 
@@ -80,14 +80,14 @@ def test_a_list_has_all_pages_with_their_kind_and_only_what_the_labels_say(
 
     assert [one["metadata"]["name"] for one in every] == [f"m-{number}" for number in range(5)]
     assert [one["metadata"]["name"] for one in some] == ["m-1", "m-3"]
-    assert all(kinds.of(one) is CONFIG_MAP for one in every)
+    assert all(kinds.kind_of(one) is CONFIG_MAP for one in every)
     assert int(version) >= int(every[-1]["metadata"]["resourceVersion"])
 
 
 def test_all_namespaces_are_listed_at_once(api: Api, namespace: str) -> None:
     api.create(config_map("everywhere"))
 
-    found = [one for one in api.list(CONFIG_MAP, EVERYWHERE)[0] if one["metadata"]["namespace"] == namespace]
+    found = [one for one in api.list(CONFIG_MAP, ALL_NAMESPACES)[0] if one["metadata"]["namespace"] == namespace]
 
     assert [one["metadata"]["name"] for one in found] == ["everywhere"]
 
@@ -110,10 +110,10 @@ def test_whether_one_may_is_asked_without_trying(api: Api) -> None:
 
 
 def test_a_namespace_or_a_kind_that_does_not_exist_is_named(api: Api) -> None:
-    with pytest.raises(errors.NotThere, match='namespaces "nowhere" not found'):
+    with pytest.raises(errors.NotFound, match='namespaces "nowhere" not found'):
         api.create(config_map("a", "nowhere"))
-    with pytest.raises(errors.NotThere, match=r"does not know things\.example\.org"):
-        api.list(kinds.Kind("example.org/v1", "Thing", "things"))
+    with pytest.raises(errors.NotFound, match=r"does not know things\.example\.org"):
+        api.list(kinds.ResourceKind("example.org/v1", "Thing", "things"))
 
 
 def test_a_watch_tells_what_happens_after_its_version(api: Api) -> None:
@@ -148,7 +148,7 @@ def test_a_server_that_is_away_is_told_and_its_return_needs_no_new_connection(se
 
     server.kill()
     try:
-        with pytest.raises(errors.ApiAway, match=r"does not answer"):
+        with pytest.raises(errors.ApiUnavailable, match=r"does not answer"):
             api.get(CONFIG_MAP, "a")
     finally:
         server.start()
@@ -159,7 +159,7 @@ def test_a_server_that_is_away_is_told_and_its_return_needs_no_new_connection(se
 
 
 def test_logs_of_a_pod_that_does_not_exist_are_refused_by_its_name(api: Api) -> None:
-    with pytest.raises(errors.NotThere, match=r"get pods/log p in namespace .*not found"):
+    with pytest.raises(errors.NotFound, match=r"get pods/log p in namespace .*not found"):
         list(api.logs("p", ""))
 
 
@@ -169,7 +169,7 @@ def test_a_port_that_cannot_be_reached_is_told_and_so_is_a_missing_right(
     container = {"name": "main", "image": "none"}
     api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}})
 
-    with pytest.raises(errors.ApiAway, match=r"create pods/portforward p in namespace"):
+    with pytest.raises(errors.ApiUnavailable, match=r"create pods/portforward p in namespace"):
         api.forward("p", "", 50001)
     with pytest.raises(errors.Forbidden, match=r'verbs \["create"\], resources \["pods/portforward"\]'):
         connect(NOBODY, namespace=namespace).forward("p", "", 50001)

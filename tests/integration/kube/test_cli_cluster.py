@@ -166,11 +166,13 @@ def test_someone_without_rights(run: Run, api: Api, connect: Connect, namespace:
 
 def test_the_rights_that_are_asked_for_are_enough(run: Run, api: Api, connect: Connect, namespace: str) -> None:
     """Whoever has exactly what the doctor names can submit, look and delete."""
-    from elasticdl.cli import rights
-    from elasticdl.launcher import access
+    from elasticdl.jobs.kubernetes import rights
+    from elasticdl.launcher.kubernetes import access
 
-    handed = [{"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.GRANTED]
-    needed = [*rights.SUBMIT, *rights.LOOK, *rights.given_by({"rules": handed})]
+    handed = [
+        {"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.ALL_MASTER_RULES
+    ]
+    needed = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": handed})]
     rules = [
         {"apiGroups": [one.kind.group], "resources": ["/".join(filter(None, (one.kind.plural, one.sub)))]}
         | {"verbs": [one.verb]}

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import Invalid
+from elasticdl.kube.errors import InvalidObject
 from elasticdl.kube.kinds import ELASTIC_JOB
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.spec.load import resolve_elastic_job
 from tests.integration.kube.apiserver import ApiServer, programs
 from tests.integration.kube.elastic_job import install, resource
 
@@ -63,7 +63,7 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
     kept = jobs.create(deepcopy(given))
 
     assert kept["spec"]["model"]["params"] == {"hidden": 128, "layers": [1, {"wide": True}]}
-    assert job_of(kept) == job_of({**given, "metadata": kept["metadata"]})
+    assert resolve_elastic_job(kept) == resolve_elastic_job({**given, "metadata": kept["metadata"]})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
     ],
 )
 def test_a_bad_job_is_refused_with_words_that_say_why(jobs: Api, place: str, value: Any, words: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidObject) as caught:
         jobs.create(changed(place, value), dry_run=True)
 
     assert words in str(caught.value)

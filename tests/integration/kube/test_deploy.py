@@ -18,9 +18,9 @@ import yaml
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.launcher import access, certificates, manifest, naming
+from elasticdl.launcher.kubernetes import access, job_secrets, manifest, naming
 from elasticdl.operator import health
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.spec.load import resolve_elastic_job
 from tests.integration.kube.apiserver import NOBODY, ApiServer, programs
 from tests.integration.kube.conftest import Connect
 from tests.integration.kube.elastic_job import install, resource
@@ -144,7 +144,7 @@ def test_the_dashboard_shows_figures_that_exist() -> None:
         for name in re.findall(r"elasticdl_\w+", target["expr"])
     }
     documented = set(re.findall(r"elasticdl_\w+", (ROOT / "docs" / "observability.md").read_text()))
-    own = {f"{family.name}{end}" for family in health.FIGURES.collect() for end in ("", "_total", "_bucket")}
+    own = {f"{family.name}{end}" for family in health.REGISTRY.collect() for end in ("", "_total", "_bucket")}
 
     assert asked - documented - own == set()
 
@@ -152,7 +152,7 @@ def test_the_dashboard_shows_figures_that_exist() -> None:
 @pytest.mark.parametrize("role", ["elasticdl-operator", "elasticdl-submitter"])
 def test_whoever_makes_a_master_has_what_it_grants_to_it(role: str) -> None:
     found = granted(by_name(manifests())[f"ClusterRole {role}"])
-    wanted = {(group, resource, verb) for group, resource, verbs in access.RULES for verb in verbs}
+    wanted = {(group, resource, verb) for group, resource, verbs in access.MASTER_RULES for verb in verbs}
 
     assert wanted - found == set()
     assert not [right for right in found if "*" in right]
@@ -209,7 +209,7 @@ def test_the_rights_of_the_operator_are_enough(server: ApiServer, api: Api, tmp_
     try:
         made = api.create(resource("mnist"))
         until("the master is there", lambda: api.get(kinds.STATEFUL_SET, "mnist-master"))
-        pod = manifest.replica_pod(job_of(made), "worker-0", "worker", naming.Owner.of(made))
+        pod = manifest.replica_pod(resolve_elastic_job(made), "worker-0", "worker", naming.Owner.of(made))
         api.create(pod)
         api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"suspend": True}})
         until("the worker is given back", lambda: not api.get(kinds.POD, "mnist-worker-0"))
@@ -232,10 +232,10 @@ def test_the_rights_of_a_submitter_are_enough(server: ApiServer, api: Api, conne
 
     until("the rights are in force", lambda: person.may("create", kinds.ELASTIC_JOB, namespace))
     made = person.create(resource("mnist", namespace))
-    job = job_of(made)
-    for document in manifest.belongings(job, certificates.make(job), naming.Owner.of(made)):
+    job = resolve_elastic_job(made)
+    for document in manifest.job_objects(job, job_secrets.create_secrets(job), naming.Owner.of(made)):
         person.create(document)
-    person.create(manifest.master_set(job, naming.Owner.of(made)))
+    person.create(manifest.master_stateful_set(job, naming.Owner.of(made)))
 
     assert person.delete(kinds.ELASTIC_JOB, "mnist", namespace)
     assert not person.may("list", kinds.SECRET, namespace)

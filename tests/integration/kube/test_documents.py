@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from elasticdl.kube.api import Api
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.spec.load import resolve_elastic_job
 from tests.integration.kube.elastic_job import install, resource
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +33,6 @@ def test_a_job_that_is_shown_is_one(api: Api, namespace: str, document: dict[str
 
     taken = api.create({**document, "metadata": metadata})
 
-    job = job_of(taken)
+    job = resolve_elastic_job(taken)
     assert job.cluster is not None and job.cluster.namespace == namespace
-    assert job == job_of({**document, "metadata": metadata})  # nothing was pruned
+    assert job == resolve_elastic_job({**document, "metadata": metadata})  # nothing was pruned

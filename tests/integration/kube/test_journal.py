@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from elasticdl.kube.api import Api
-from elasticdl.kube.journal import ApiJournal, JournalError, JournalTaken
 from elasticdl.kube.kinds import CONFIG_MAP
+from elasticdl.master.kubernetes.journal import ConfigMapJournal, JournalError, JournalTaken
 from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.conftest import Connect
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "00000000-0000-0000-0000-00000000000a"}
 
 
-def journal_of(api: Api, timeout_s: float = 60.0) -> ApiJournal:
-    return ApiJournal(api, "mnist", api.namespace, OWNER, 1, timeout_s=timeout_s)
+def journal_of(api: Api, timeout_s: float = 60.0) -> ConfigMapJournal:
+    return ConfigMapJournal(api, "mnist", api.namespace, OWNER, 1, timeout_s=timeout_s)
 
 
 def names(api: Api) -> list[str]:

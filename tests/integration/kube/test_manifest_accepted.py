@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.launcher import manifest
+from elasticdl.launcher.kubernetes import manifest
 from tests.integration.kube.apiserver import ApiServer, programs
 from tests.unit.launcher.jobs import GOLDEN, MASTER_SET, SECRETS, SMALL, job
 
@@ -85,7 +85,7 @@ def test_an_object_with_a_key_too_many_is_refused(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("is_root", [False, True])
 def test_pods_keep_the_strictest_standard_unless_they_run_as_root(kubectl: Kubectl, is_root: bool) -> None:
     spec = job(SMALL, namespace="strict", is_root=is_root)
-    template = manifest.master_set(spec, None)["spec"]["template"]
+    template = manifest.master_stateful_set(spec, None)["spec"]["template"]
     master = {"apiVersion": "v1", "kind": "Pod"} | template
     master["metadata"] |= {"name": "digits-master-0", "namespace": "strict"}
     pods = [master, *(manifest.replica_pod(spec, f"{role}-0", role, MASTER_SET) for role in ("worker", "ps"))]
@@ -96,7 +96,7 @@ def test_pods_keep_the_strictest_standard_unless_they_run_as_root(kubectl: Kubec
 
 
 def test_a_role_of_the_master_lets_it_do_its_work_and_nothing_else(kubectl: Kubectl) -> None:
-    for document in manifest.belongings(job(SMALL, namespace="strict"), SECRETS, MASTER_SET):
+    for document in manifest.job_objects(job(SMALL, namespace="strict"), SECRETS, MASTER_SET):
         if document["kind"] in ("Role", "RoleBinding"):
             done = kubectl("create", "-f", "-", document=document)
             assert done.returncode == 0, done.stderr

@@ -6,8 +6,8 @@ import signal
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.launcher import last_word
-from elasticdl.operator.holding import FINALIZER
+from elasticdl.launcher.kubernetes import status_map
+from elasticdl.operator.finalizer import FINALIZER
 from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.conftest import Start
 from tests.integration.kube.elastic_job import install, resource
@@ -147,7 +147,7 @@ def test_how_the_master_ended_is_how_the_job_ended(start: Start, api: Api) -> No
     api.create(resource("mnist"))
     begun(api)
 
-    last_word.refuse(api, "mnist", api.namespace, "no such model", 2)
+    status_map.write_refusal(api, "mnist", api.namespace, "no such model", 2)
     until("the job failed", lambda: phase(api) == "Failed")
     api.patch(kinds.ELASTIC_JOB, "mnist", {"spec": {"workers": {"wish": 5}}})
     until("the wish is seen", lambda: read(api)["status"]["observedGeneration"] == 2)
@@ -168,7 +168,7 @@ def test_a_result_that_the_status_does_not_know_is_no_reason_to_begin_again(star
     api.create(resource("mnist"))
     begun(api)
     first.end(signal.SIGKILL)
-    last_word.refuse(api, "mnist", api.namespace, "no such model", 2)
+    status_map.write_refusal(api, "mnist", api.namespace, "no such model", 2)
     ended = versions(owned(api, read(api)["metadata"]["uid"]))
 
     start()

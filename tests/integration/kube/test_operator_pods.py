@@ -7,9 +7,9 @@ from typing import Any
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.launcher import last_word, manifest, naming
-from elasticdl.operator.holding import FINALIZER
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.launcher.kubernetes import manifest, naming, status_map
+from elasticdl.operator.finalizer import FINALIZER
+from elasticdl.spec.load import resolve_elastic_job
 from tests.integration.kube.conftest import Start
 from tests.integration.kube.elastic_job import resource
 from tests.integration.kube.looking import begun, phase, read, replicas
@@ -29,11 +29,11 @@ def is_ending(api: Api, name: str) -> bool:
 def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: Start, api: Api) -> None:
     operator = start()
     api.create(resource("mnist"))
-    job = job_of(begun(api))
+    job = resolve_elastic_job(begun(api))
     owner = naming.Owner.of(read(api))
     master = manifest.replica_pod(job, "master-0", "master", owner)
     worker = manifest.replica_pod(job, "worker-0", "worker", owner)
-    other = manifest.replica_pod(job_of(resource("other", api.namespace)), "worker-0", "worker", owner)
+    other = manifest.replica_pod(resolve_elastic_job(resource("other", api.namespace)), "worker-0", "worker", owner)
     for pod in (master, worker, other):
         pod["spec"].pop("priorityClassName", None)
         api.create(pod)
@@ -56,7 +56,7 @@ def test_a_suspended_job_gives_its_workers_back_when_its_master_is_gone(start: S
 def test_a_deleted_job_is_there_until_its_pods_are_gone(start: Start, api: Api) -> None:
     operator = start()
     api.create(resource("mnist"))
-    job = job_of(begun(api))
+    job = resolve_elastic_job(begun(api))
     spec = api.get(kinds.CONFIG_MAP, "mnist-spec")
     assert spec
     on_a_node(api, manifest.replica_pod(job, "worker-0", "worker", naming.Owner.of(spec)))
@@ -91,7 +91,7 @@ def test_a_job_that_is_over_needs_no_operator_to_go(start: Start, api: Api) -> N
     operator = start()
     api.create(resource("mnist"))
     begun(api)
-    last_word.refuse(api, "mnist", api.namespace, "no such model", 2)
+    status_map.write_refusal(api, "mnist", api.namespace, "no such model", 2)
     until("the job failed", lambda: phase(api) == "Failed")
     until("nothing holds it", lambda: not read(api)["metadata"].get("finalizers"))
     operator.end(signal.SIGKILL)

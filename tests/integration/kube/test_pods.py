@@ -9,10 +9,10 @@ from pathlib import Path
 import yaml
 
 from elasticdl.kube.api import Api
-from elasticdl.kube.errors import AlreadyThere
+from elasticdl.kube.errors import AlreadyExists
 from elasticdl.kube.kinds import POD, RESOURCE_QUOTA
-from elasticdl.launcher import manifest
-from elasticdl.launcher.pods import KEPT
+from elasticdl.launcher.kubernetes import manifest
+from elasticdl.launcher.kubernetes.pod_launcher import MAX_ENDED_PODS
 from tests.integration.kube.apiserver import ApiServer
 from tests.integration.kube.stage import OWNER, SPEC, Document, Stage, play, pod_of
 
@@ -219,7 +219,7 @@ def test_pods_of_an_earlier_job_of_the_name_are_not_ours(api: Api) -> None:
 def test_of_the_pods_that_ended_the_last_are_kept(api: Api) -> None:
     async def scene(stage: Stage) -> None:
         assert await stage.next() == EMPTY
-        for number in range(KEPT + 2):
+        for number in range(MAX_ENDED_PODS + 2):
             stage.launch(f"worker-{number}")
             await stage.until("waiting", f"worker-{number}")
             await stage.exit(f"worker-{number}", 1, at=f"2026-03-01T10:09:{number:02}Z")
@@ -227,7 +227,9 @@ def test_of_the_pods_that_ended_the_last_are_kept(api: Api) -> None:
         await stage.launcher.flush()
 
     play(lambda: Stage(api), scene)
-    assert {pod["metadata"]["name"] for pod in api.list(POD)[0]} == {f"mnist-worker-{n}" for n in range(2, KEPT + 2)}
+    assert {pod["metadata"]["name"] for pod in api.list(POD)[0]} == {
+        f"mnist-worker-{n}" for n in range(2, MAX_ENDED_PODS + 2)
+    }
 
 
 def test_once_it_is_over_the_living_are_deleted_and_the_ended_stay(api: Api) -> None:
@@ -252,7 +254,7 @@ def test_once_it_is_over_the_living_are_deleted_and_the_ended_stay(api: Api) -> 
 
 def test_a_share_of_the_workers_has_high_priority(api: Api) -> None:
     for document in yaml.safe_load_all(PRIORITIES.read_text()):
-        with suppress(AlreadyThere):  # they are the whole cluster's
+        with suppress(AlreadyExists):  # they are the whole cluster's
             api.create(document)
     assert SPEC.cluster is not None
     worker = SPEC.cluster.worker.model_copy(update={"priority": "0.5"})

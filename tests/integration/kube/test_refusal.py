@@ -11,7 +11,7 @@ from typing import Any
 
 from elasticdl.kube import kinds
 from elasticdl.kube.api import Api
-from elasticdl.launcher import certificates, manifest, naming, pod
+from elasticdl.launcher.kubernetes import job_secrets, manifest, naming, pod
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory
 from tests.integration.kube.apiserver import ApiServer
@@ -23,8 +23,8 @@ SOURCE = str(Path(pod.__file__).parents[2])
 
 def submitted(api: Api) -> JobSpec:
     spec = job(SMALL, namespace=api.namespace)
-    master = api.create(manifest.master_set(spec, None))
-    for document in manifest.belongings(spec, certificates.make(spec), naming.Owner.of(master)):
+    master = api.create(manifest.master_stateful_set(spec, None))
+    for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), naming.Owner.of(master)):
         api.create(document)
     api.patch(kinds.STATEFUL_SET, "digits-master", {"spec": {"replicas": 1}})
     return spec
@@ -57,7 +57,7 @@ def test_a_pod_that_lacks_what_it_needs_says_so(server: ApiServer, api: Api, tmp
     (places.secret / "token").unlink()
 
     words = ["--spec", str(places.spec), "--secret", str(places.secret), "--state", str(places.state)]
-    done = run(server, api, "elasticdl.launcher.pod", "master", *words)
+    done = run(server, api, "elasticdl.launcher.kubernetes.pod", "master", *words)
     result, replicas = outcome(api)
 
     assert done.returncode == 2, done.stderr

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.kube.api import Api, Documents, Watch
+from elasticdl.kube.api import Api, Documents, WatchStream
 from elasticdl.kube.errors import Forbidden
-from elasticdl.kube.kinds import CONFIG_MAP, Kind
-from elasticdl.kube.watching import Change, follow
+from elasticdl.kube.kinds import CONFIG_MAP, ResourceKind
+from elasticdl.kube.watch import ObjectChange, follow_changes
 from tests.integration.kube.apiserver import NOBODY, ApiServer
 from tests.integration.kube.conftest import Connect
 from tests.integration.kube.cutting import Cutter
@@ -31,7 +31,9 @@ class Counted(Api):
         self.watched = threading.Semaphore(0)
         self.refused = threading.Event()
 
-    def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> tuple[Documents, str]:
+    def list(
+        self, kind: ResourceKind, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> tuple[Documents, str]:
         self.lists += 1
         try:
             return super().list(kind, namespace, labels, fields)
@@ -39,7 +41,9 @@ class Counted(Api):
             self.refused.set()
             raise
 
-    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = "") -> Watch:
+    def watch(
+        self, kind: ResourceKind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = ""
+    ) -> WatchStream:
         watch = super().watch(kind, namespace, labels, version, timeout_s, fields)
         self.versions.append(version)
         self.watched.release()
@@ -49,7 +53,7 @@ class Counted(Api):
 class Follower:
     def __init__(self, api: Counted) -> None:
         self.api = api
-        self.heard: queue.Queue[list[Change]] = queue.Queue()
+        self.heard: queue.Queue[list[ObjectChange]] = queue.Queue()
 
     def next(self) -> list[tuple[str, str, str]]:
         """The next changes: (name, what it was, what it is)."""
@@ -59,7 +63,7 @@ class Follower:
         assert self.api.watched.acquire(timeout=WAIT_S)
 
 
-def described(change: Change) -> tuple[str, str, str]:
+def described(change: ObjectChange) -> tuple[str, str, str]:
     one = change.after or change.before or {}
     words = [(side or {}).get("data", {}).get("word", "") for side in change]
     return one["metadata"]["name"], words[0], words[1]
@@ -70,7 +74,7 @@ def following(api: Counted, **arguments: Any) -> Iterator[Follower]:
     stopped, follower = threading.Event(), Follower(api)
 
     def run() -> None:
-        for changes in follow(api, CONFIG_MAP, "", "", stopped, **arguments):
+        for changes in follow_changes(api, CONFIG_MAP, "", "", stopped, **arguments):
             follower.heard.put(changes)
 
     thread = threading.Thread(target=run)
@@ -166,7 +170,9 @@ def test_after_a_restart_of_the_server_nothing_is_lost_and_nothing_told_twice(
 class Forgetful(Counted):
     """Goes on from a version that the server has long forgotten, once."""
 
-    def watch(self, kind: Kind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = "") -> Watch:
+    def watch(
+        self, kind: ResourceKind, namespace: str, labels: str, version: str, timeout_s: float, fields: str = ""
+    ) -> WatchStream:
         return super().watch(kind, namespace, labels, "1" if not self.versions else version, timeout_s, fields)
 
 

@@ -5,19 +5,19 @@ from typing import Protocol
 
 import pytest
 
-from elasticdl.ps.terms import ANY, Terms
+from elasticdl.ps.tables.push_policy import ACCEPT_ALL, PushPolicy
 from tests.integration.ps.cluster import Cluster
 
 
 class Start(Protocol):
-    def __call__(self, count: int, terms: Terms = ANY) -> Cluster: ...
+    def __call__(self, count: int, terms: PushPolicy = ACCEPT_ALL) -> Cluster: ...
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     running: list[Cluster] = []
 
-    def begin(count: int, terms: Terms = ANY) -> Cluster:
+    def begin(count: int, terms: PushPolicy = ACCEPT_ALL) -> Cluster:
         running.append(Cluster(count, terms))
         return running[-1]
 

@@ -11,20 +11,21 @@ import numpy as np
 
 from elasticdl.checkpoint import manifest, staging
 from elasticdl.checkpoint.manifest import Manifest
-from elasticdl.ps import _native, cuts
-from elasticdl.ps.cutting import Begun, Cutter
-from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.keeper import Keeper
-from elasticdl.ps.line import Lines
-from elasticdl.ps.marks import flags
-from elasticdl.ps.moving import move
-from elasticdl.ps.optimizer import Optimizer
-from elasticdl.ps.server import Server
-from elasticdl.ps.slots import SLOTS, Move, SlotMap
-from elasticdl.ps.table import TableSpec
-from elasticdl.ps.wire import Kind, Message, Part, Status
+from elasticdl.ps import _native
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.server.ps_server import PsServer
+from elasticdl.ps.server.slot_transfer import move_slots
+from elasticdl.ps.slots import SLOTS, SlotMap, SlotMove
+from elasticdl.ps.snapshots import snapshot_files
+from elasticdl.ps.snapshots.coordinator import SnapshotCoordinator, StartedSnapshot
+from elasticdl.ps.snapshots.writer import SnapshotWriter
+from elasticdl.ps.tables.applied_pushes import slot_mask
+from elasticdl.ps.tables.initializer import Initializer
+from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.connections import PsConnections
+from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 
 ZEROS = Initializer(kind="zeros")
@@ -32,16 +33,16 @@ TABLES = [
     TableSpec(name="sums", columns=2, initializer=ZEROS),
     TableSpec(name="squares", columns=1, initializer=ZEROS, optimizer=Optimizer(rule="adagrad")),
 ]
-ALL = flags(range(SLOTS))
+ALL = slot_mask(range(SLOTS))
 Rows = dict[str, dict[int, tuple[tuple[float, ...], tuple[float, ...]]]]
 
 
-def declared(holdings: Holdings, tables: Sequence[TableSpec] = TABLES) -> Holdings:
+def declared(holdings: PsState, tables: Sequence[TableSpec] = TABLES) -> PsState:
     holdings.declare(json.dumps([table.model_dump() for table in tables]).encode())
     return holdings
 
 
-def rows_of(*held: Holdings) -> Rows:
+def rows_of(*held: PsState) -> Rows:
     """Every row of these ps: values and state, by table and id."""
     found: Rows = {}
     for holdings in held:
@@ -81,22 +82,22 @@ class Ship:
         self.start(count)
 
     def start(self, count: int) -> None:
-        self.holdings: dict[PsId, Holdings] = {}
-        self.keepers: dict[PsId, Keeper] = {}
-        self.servers: dict[PsId, Server] = {}
+        self.holdings: dict[PsId, PsState] = {}
+        self.keepers: dict[PsId, SnapshotWriter] = {}
+        self.servers: dict[PsId, PsServer] = {}
         self.map = SlotMap.first([self.add() for _ in range(count)])
         for holdings in self.holdings.values():
             holdings.set_map(self.map)
-        self.cutter = Cutter(self.fleet, "token", 30.0)
+        self.cutter = SnapshotCoordinator(self.fleet, "token", 30.0)
         self.newest: Path | None = None
         self.pushes: Counter[int] = Counter()
         self.number = 0
 
     def add(self) -> PsId:
         name = PsId(f"ps-{len(self.holdings)}")
-        self.holdings[name] = declared(Holdings(name, seed=3))
-        self.keepers[name] = Keeper(self.holdings[name])
-        self.servers[name] = Server(
+        self.holdings[name] = declared(PsState(name, seed=3))
+        self.keepers[name] = SnapshotWriter(self.holdings[name])
+        self.servers[name] = PsServer(
             self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.keepers[name].answers
         )
         return name
@@ -107,45 +108,45 @@ class Ship:
         self.start(count)
         for name, holdings in self.holdings.items():
             slots = self.map.slots_of(name)
-            self.keepers[name].resume(cuts.restore(holdings, path, slots).cut, slots)
+            self.keepers[name].resume(snapshot_files.restore_rows(holdings, path, slots).cut, slots)
         self.newest, self.pushes, self.number = path, Counter(pushes), number
 
-    def fleet(self) -> Fleet:
-        return Fleet(self.map, {name: server.address for name, server in self.servers.items()}, {})
+    def fleet(self) -> FleetView:
+        return FleetView(self.map, {name: server.address for name, server in self.servers.items()}, {})
 
     def push(self, ids: Sequence[int]) -> None:
         self.number += 1
         self.send(self.number, ids, self.holdings, self.map)
         self.pushes.update(set(ids))
 
-    def send(self, number: int, ids: Sequence[int], holdings: dict[PsId, Holdings], slot_map: SlotMap) -> None:
+    def send(self, number: int, ids: Sequence[int], holdings: dict[PsId, PsState], slot_map: SlotMap) -> None:
         distinct = np.unique(np.array(ids, np.int64))
         owners = np.array(slot_map.owner)[_native.slots(distinct)]
         for name in sorted(set(owners.tolist())):
             mine = distinct[owners == name]
-            parts = tuple(Part(n, mine, np.ones((len(mine), t.columns), np.float32)) for n, t in enumerate(TABLES))
-            message = Message(
-                Kind.PUSH, 1, slot_map.version, sender=1, batch=number, rate=1.0, step=number, parts=parts
+            parts = tuple(TablePart(n, mine, np.ones((len(mine), t.columns), np.float32)) for n, t in enumerate(TABLES))
+            message = PsMessage(
+                MessageKind.PUSH, 1, slot_map.version, sender=1, batch=number, rate=1.0, step=number, parts=parts
             )
-            assert holdings[PsId(name)].answer(message).status is Status.OK
+            assert holdings[PsId(name)].answer(message).status is ReplyStatus.OK
 
     def move(self, slots: Sequence[int], target: PsId) -> None:
-        lines = Lines(self.fleet().addresses, "token", 30.0)
+        lines = PsConnections(self.fleet().addresses, "token", 30.0)
         for source in {self.map.owner[slot] for slot in slots} - {target}:
-            moves = [Move(slot, source, target) for slot in slots if self.map.owner[slot] == source]
+            moves = [SlotMove(slot, source, target) for slot in slots if self.map.owner[slot] == source]
             slot_map = self.map.moved(moves)
-            move(self.holdings[source], [one.slot for one in moves], target, lines, slot_map)
+            move_slots(self.holdings[source], [one.slot for one in moves], target, lines, slot_map)
             self.map = slot_map
         lines.close()
 
-    def begin(self, step: int) -> Begun:
+    def begin(self, step: int) -> StartedSnapshot:
         return self.cutter.begin(step, self.newest)
 
-    def finish(self, begun: Begun) -> Path:
-        target = self.directory / manifest.name_of(begun.step)
-        with staging.staged(target) as place:
+    def finish(self, begun: StartedSnapshot) -> Path:
+        target = self.directory / manifest.checkpoint_name(begun.step)
+        with staging.staged_directory(target) as place:
             files = self.cutter.finish(begun, place, self.newest, target)
-            (place / manifest.FILE).write_text(Manifest("checkpoint", begun.step, 0, files, {}, {}).render())
+            (place / manifest.MANIFEST_FILE).write_text(Manifest("checkpoint", begun.step, 0, files, {}, {}).render())
         self.newest = target
         return target
 
@@ -160,13 +161,13 @@ class Ship:
             keeper.close()
 
 
-def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, Holdings], SlotMap]:
+def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, PsState], SlotMap]:
     """So many new ps, with the rows of a checkpoint."""
     names = [PsId(f"ps-{10 + n}") for n in range(count)]
     slot_map = SlotMap.first(names)
     found = {}
     for name in names:
-        found[name] = declared(Holdings(name, seed=3), tables)
+        found[name] = declared(PsState(name, seed=3), tables)
         found[name].set_map(slot_map)
-        cuts.restore(found[name], path, slot_map.slots_of(name))
+        snapshot_files.restore_rows(found[name], path, slot_map.slots_of(name))
     return found, slot_map

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.keys import Keys
-from elasticdl.ps.line import Lines
-from elasticdl.ps.server import Server
+from elasticdl.ps.server.ps_server import PsServer
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.wire import Kind, Message, Status
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.wire.connections import PsConnections
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus
 from elasticdl.spec import PsId
 
 PS = PsId("ps-0")
@@ -25,7 +25,7 @@ TOKEN = "token"
 class Served:
     """It, seen from outside."""
 
-    def __init__(self, pid: int, address: str, keys: Keys | None) -> None:
+    def __init__(self, pid: int, address: str, keys: CurveKeys | None) -> None:
         self.pid = pid
         self.address = address
         self.keys = keys
@@ -53,20 +53,20 @@ class Served:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @contextmanager
-    def lines(self, timeout_s: float = 60.0) -> Iterator[Lines]:
+    def lines(self, timeout_s: float = 60.0) -> Iterator[PsConnections]:
         """Of a worker of the job."""
-        lines = Lines({PS: self.address}, TOKEN, timeout_s, self.keys)
+        lines = PsConnections({PS: self.address}, TOKEN, timeout_s, self.keys)
         try:
             yield lines
         finally:
             lines.close()
 
-    def answers(self, lines: Lines) -> bool:
-        return lines.ask(PS, Message(Kind.STATUS, 0)).status is Status.OK
+    def answers(self, lines: PsConnections) -> bool:
+        return lines.ask(PS, PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 @contextmanager
-def serving(keys: Keys | None = None) -> Iterator[Served]:
+def serving(keys: CurveKeys | None = None) -> Iterator[Served]:
     argv = [sys.executable, "-m", "tests.integration.ps.served"]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
@@ -83,9 +83,9 @@ def serving(keys: Keys | None = None) -> Iterator[Served]:
 
 def main() -> None:
     given = json.loads(sys.stdin.readline())
-    holdings = Holdings(PS, seed=1)
+    holdings = PsState(PS, seed=1)
     holdings.set_map(SlotMap.first([PS]))
-    server = Server(holdings, TOKEN, "127.0.0.1", threads=2, keys=Keys(**given) if given else None)
+    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2, keys=CurveKeys(**given) if given else None)
     print(server.address, flush=True)
     sys.stdin.read()
     os._exit(0)

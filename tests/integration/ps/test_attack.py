@@ -7,8 +7,8 @@ import socket
 
 import zmq
 
-from elasticdl.ps.door import connect, token_digest
-from elasticdl.ps.wire import Transport
+from elasticdl.ps.wire.authentication import connect_socket, token_digest
+from elasticdl.ps.wire.messages import WireDtype
 from tests import native
 from tests.integration.job import Job, Jobs
 from tests.integration.ps.test_server import huge
@@ -26,10 +26,10 @@ def attack(job: Job, address: str) -> None:
         plain = stack.enter_context(context.socket(zmq.DEALER))
         plain.linger = 0
         plain.connect(f"tcp://{address}")
-        guess = stack.enter_context(connect(context, address, token_digest("guess"), None))
-        known = stack.enter_context(connect(context, address, token, None))
+        guess = stack.enter_context(connect_socket(context, address, token_digest("guess"), None))
+        known = stack.enter_context(connect_socket(context, address, token, None))
         for attacker, shown in ((plain, bytes(16)), (guess, token_digest("guess")), (known, bytes(16)), (known, token)):
-            for transport in Transport:
+            for transport in WireDtype:
                 for _ in range(4):  # more than a ps has threads
                     attacker.send_multipart(huge(transport, shown))
         for _ in range(2 * 3 * 4):

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import zmq
 
-from elasticdl.ps import door
-from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.line import Lines, PsRefused, PsUnreachable
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.table import TableSpec
-from elasticdl.ps.terms import Terms
-from elasticdl.ps.wire import NO_IDS, Kind, Message, Part, Status
+from elasticdl.ps.tables.initializer import Initializer
+from elasticdl.ps.tables.push_policy import PushPolicy
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire import authentication
+from elasticdl.ps.wire.connections import PsConnections, PsRefused, PsUnreachable
+from elasticdl.ps.wire.messages import NO_IDS, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, pull, push
 from tests.integration.ps.conftest import Start
@@ -58,7 +58,7 @@ def test_rows_and_gradients_travel_with_16_bits_where_a_worker_wants_it(
 
 
 def test_a_stale_push_is_computed_again_under_its_number(start: Start) -> None:
-    cluster = start(2, Terms(max_staleness=1))
+    cluster = start(2, PushPolicy(max_staleness=1))
     client = cluster.client()
     client.declare([SUMS])
     ids = np.arange(100)
@@ -140,12 +140,12 @@ def test_rows_of_another_shape_than_asked_for_are_never_stretched(
 ) -> None:
     cluster = start(count)
 
-    def answer(message: Message) -> Message:
-        parts = tuple(Part(part.table, NO_IDS, np.ones(shape, np.float32)) for part in message.parts)
-        return Message(Kind.REPLY, message.request, cluster.map.version, parts=parts)
+    def answer(message: PsMessage) -> PsMessage:
+        parts = tuple(TablePart(part.table, NO_IDS, np.ones(shape, np.float32)) for part in message.parts)
+        return PsMessage(MessageKind.REPLY, message.request, cluster.map.version, parts=parts)
 
     for name in list(cluster.servers):
-        cluster.restart(name, answers={Kind.PULL: answer})
+        cluster.restart(name, answers={MessageKind.PULL: answer})
     client = cluster.client(shares=False)
     client.declare(TABLES)
     with pytest.raises(PsRefused, match=r"table users: expected rows"):
@@ -156,7 +156,7 @@ def test_a_worker_without_descriptors_connects_when_there_are_some(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = start(2)
-    connect, refused = door.connect, []
+    connect, refused = authentication.connect_socket, []
 
     def try_to_connect(*how: Any) -> zmq.Socket[bytes]:
         if len(refused) < 5:
@@ -164,7 +164,7 @@ def test_a_worker_without_descriptors_connects_when_there_are_some(
             raise zmq.ZMQError(errno.EMFILE)
         return connect(*how)
 
-    monkeypatch.setattr("elasticdl.ps.line.connect", try_to_connect)
+    monkeypatch.setattr("elasticdl.ps.wire.connections.connect_socket", try_to_connect)
     client = cluster.client()
     client.declare(TABLES)
 
@@ -178,10 +178,10 @@ def test_a_worker_without_descriptors_connects_when_there_are_some(
 def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes) -> None:
     cluster = start(1)
 
-    def answer(message: Message) -> Message:
-        return Message(Kind.REPLY, message.request, status=Status.MOVED, text=text)
+    def answer(message: PsMessage) -> PsMessage:
+        return PsMessage(MessageKind.REPLY, message.request, status=ReplyStatus.MOVED, text=text)
 
-    cluster.restart(PsId("ps-0"), answers={Kind.PULL: answer})
+    cluster.restart(PsId("ps-0"), answers={MessageKind.PULL: answer})
     client = cluster.client()
     client.declare(TABLES)
     with pytest.raises(PsRefused, match="ps-0: an answer that cannot be read"):
@@ -190,7 +190,7 @@ def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes
 
 def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        lines = Lines({PsId("ps-0"): f"127.0.0.1:{silent.getsockname()[1]}"}, "token", timeout_s=60.0)
+        lines = PsConnections({PsId("ps-0"): f"127.0.0.1:{silent.getsockname()[1]}"}, "token", timeout_s=60.0)
 
         def lose() -> None:
             connection, _ = silent.accept()
@@ -200,6 +200,6 @@ def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
         losing = threading.Thread(target=lose)
         losing.start()
         with pytest.raises(PsUnreachable, match="ps-0: is lost"):
-            lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0))
+            lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0))
         losing.join()
         lines.close()

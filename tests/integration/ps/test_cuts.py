@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elasticdl.ps.cutting import Begun
+from elasticdl.ps.snapshots.coordinator import StartedSnapshot
 from tests.integration.ps.fleet import Rows, Ship, agree, expected, restored, rows_of
 
 IDS = st.lists(st.integers(-60, 60), min_size=1, max_size=20)
@@ -37,7 +37,7 @@ class Cuts(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.ship = Ship(self.directory, count)
         self.step = 0
-        self.begun: tuple[Begun, Kept] | None = None
+        self.begun: tuple[StartedSnapshot, Kept] | None = None
         self.kept: dict[Path, Kept] = {}
         self.sent: list[int] = []  # last
 

@@ -13,13 +13,13 @@ import pytest
 
 from elasticdl.checkpoint import manifest, staging
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed
-from elasticdl.ps import cuts
-from elasticdl.ps.client import Client
-from elasticdl.ps.cutting import Cutter, choose_base, find_base
-from elasticdl.ps.line import Lines, PsUnreachable
-from elasticdl.ps.mirroring import mirror
+from elasticdl.ps.client.ps_client import PsClient
+from elasticdl.ps.server.slot_transfer import create_backup
+from elasticdl.ps.snapshots import snapshot_files
+from elasticdl.ps.snapshots.coordinator import SnapshotCoordinator, choose_base, find_base
+from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
 from elasticdl.spec import PsId
-from elasticdl.storage.place import Place
+from elasticdl.storage.paths import AnyPath
 from tests.integration.ps.fleet import TABLES, Ship, expected, restored, rows_of
 
 Launch = Callable[..., Ship]
@@ -64,17 +64,17 @@ def test_a_push_is_wholly_in_a_cut_or_wholly_out_of_it(launch: Launch) -> None:
             assert rows_of(*found.values()) == before
             ship.send(number + 1, ids, found, slot_map)
             assert rows_of(*found.values()) != before
-            assert cuts.chain_of(path).newest[0].applied == number
+            assert snapshot_files.read_chain(path).newest[0].applied == number
     assert seen == sorted(seen) and seen[-1] > seen[0]
 
 
 def test_a_cut_waits_for_copies_elsewhere_and_nobody_waits_for_each_other(launch: Launch) -> None:
     ship, ids, stop = launch(2, threads=1), np.arange(300), threading.Event()
-    lines = Lines(ship.fleet().addresses, "token", 30.0)
-    mirror(ship.holdings[PsId("ps-0")], PsId("ps-1"), lines)
-    mirror(ship.holdings[PsId("ps-1")], PsId("ps-0"), lines)
+    lines = PsConnections(ship.fleet().addresses, "token", 30.0)
+    create_backup(ship.holdings[PsId("ps-0")], PsId("ps-1"), lines)
+    create_backup(ship.holdings[PsId("ps-1")], PsId("ps-0"), lines)
     lines.close()
-    client = Client(ship.fleet(), "token", 30.0)
+    client = PsClient(ship.fleet(), "token", 30.0)
     client.declare(TABLES)
     pushed = []
 
@@ -103,13 +103,13 @@ def test_the_next_cut_does_not_wait_for_the_disk(launch: Launch, monkeypatch: py
     ship.push(range(2000))
     ship.cut(1)
     ship.push([1])
-    write = cuts.write
+    write = snapshot_files.write_snapshot
 
-    def slowly(directory: Place, name: str, held: cuts.Copy) -> manifest.FileEntry:
+    def slowly(directory: AnyPath, name: str, held: snapshot_files.SnapshotRows) -> manifest.FileEntry:
         assert may_write.wait(60)
         return write(directory, name, held)
 
-    monkeypatch.setattr(cuts, "write", slowly)
+    monkeypatch.setattr(snapshot_files, "write_snapshot", slowly)
     first, wanted = ship.begin(2), rows_of(*ship.holdings.values())
     writing = threading.Thread(target=ship.finish, args=(first,))
     writing.start()
@@ -120,7 +120,7 @@ def test_the_next_cut_does_not_wait_for_the_disk(launch: Launch, monkeypatch: py
     ship.push([3])
     path = ship.finish(second)
 
-    assert rows_of(*restored(ship.directory / manifest.name_of(2), 1)[0].values()) == wanted
+    assert rows_of(*restored(ship.directory / manifest.checkpoint_name(2), 1)[0].values()) == wanted
     assert rows_of(*restored(path, 3)[0].values()) == later
 
 
@@ -193,7 +193,9 @@ def test_without_links_files_are_copied(launch: Launch, monkeypatch: pytest.Monk
     ship.cut(1)
     second = ship.cut(2)
 
-    assert not os.path.samefile(ship.directory / manifest.name_of(1) / "ps" / "ps-0-1.safetensors", second / "ps")
+    assert not os.path.samefile(
+        ship.directory / manifest.checkpoint_name(1) / "ps" / "ps-0-1.safetensors", second / "ps"
+    )
     assert rows_of(*restored(second, 3)[0].values()) == rows_of(*ship.holdings.values())
 
 
@@ -202,7 +204,7 @@ def test_a_cut_that_misses_slots_is_made_again(launch: Launch) -> None:
     ship.push(range(500))
     ship.cut(1)
     maps = iter([ship.map._replace(owner=(PsId("ps-0"),) * 1024)])  # once, one ps of the two is not known yet
-    cutter = Cutter(lambda: ship.fleet()._replace(map=next(maps, ship.map)), "token", 30.0)
+    cutter = SnapshotCoordinator(lambda: ship.fleet()._replace(map=next(maps, ship.map)), "token", 30.0)
 
     begun = cutter.begin(2, ship.newest)
     cutter.close()
@@ -214,7 +216,9 @@ def test_no_cut_without_the_slots_of_a_ps_that_is_lost(launch: Launch) -> None:
     ship = launch(2)
     fleet = ship.fleet()
     addresses = {PsId("ps-0"): fleet.addresses[PsId("ps-0")]}
-    cutter = Cutter(lambda: fleet._replace(addresses=addresses, lost=frozenset([PsId("ps-1")])), "token", 0.3)
+    cutter = SnapshotCoordinator(
+        lambda: fleet._replace(addresses=addresses, lost=frozenset([PsId("ps-1")])), "token", 0.3
+    )
 
     with pytest.raises(PsUnreachable, match="ps-1 is lost: no cut without its slots"):
         cutter.begin(1, None)
@@ -226,16 +230,16 @@ def test_a_ps_that_dies_while_it_writes_leaves_the_checkpoint_before(launch: Lau
     ship.push(range(500))
     first = ship.cut(1)
     ship.cutter.close()
-    ship.cutter = Cutter(ship.fleet, "token", 0.5)
+    ship.cutter = SnapshotCoordinator(ship.fleet, "token", 0.5)
     begun = ship.begin(2)
     ship.servers[PsId("ps-1")].close()
 
     with pytest.raises(PsUnreachable, match="ps-1: no answer"):
         ship.finish(begun)
 
-    assert manifest.checkpoints(ship.directory) == [first]
+    assert manifest.list_checkpoints(ship.directory) == [first]
     del ship.servers[PsId("ps-1")]
-    assert not list(ship.directory.glob(staging.PREFIX + "*"))
+    assert not list(ship.directory.glob(staging.STAGING_PREFIX + "*"))
 
 
 def test_a_place_that_cannot_be_written_fails_the_checkpoint_by_name(launch: Launch, tmp_path: Path) -> None:
@@ -279,12 +283,12 @@ def test_a_corrupt_checkpoint_is_passed_over_and_the_one_before_used(
     own = second / "ps" / "ps-1-2.safetensors"
     own.write_bytes(own.read_bytes()[:-1] + b"?")
 
-    assert manifest.newest(ship.directory) == first
+    assert manifest.find_newest(ship.directory) == first
     assert "ps-1-2.safetensors is corrupt" in caplog.text
     assert set(rows_of(*restored(first, 3)[0].values())["sums"]) == set(pushes["sums"])
-    (first / manifest.FILE).unlink()
+    (first / manifest.MANIFEST_FILE).unlink()
     with pytest.raises(CheckpointCorrupt, match="none of the checkpoints"):
-        manifest.newest(ship.directory)
+        manifest.find_newest(ship.directory)
 
 
 def test_a_cut_that_began_with_another_checkpoint_is_refused(launch: Launch, tmp_path: Path) -> None:

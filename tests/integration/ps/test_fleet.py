@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from elasticdl.ps.client import Client
-from elasticdl.ps.fleet import Fleet
+from elasticdl.ps.client.ps_client import PsClient
+from elasticdl.ps.fleet import FleetView
 from elasticdl.ps.slots import SLOTS, SlotMap
-from elasticdl.ps.table import TableSpec
+from elasticdl.ps.tables.table import TableSpec
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
 from tests.integration.job import Job, Jobs
@@ -49,11 +49,11 @@ def scale_ps(job: Job, count: int) -> None:
 
 
 @contextmanager
-def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[Client]:
+def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[PsClient]:
     """A client that knows where the ps are; who holds what they tell it."""
     first = PsId(next(iter(ps)))
-    fleet = Fleet(SlotMap(0, (first,) * SLOTS), {PsId(name): one.address for name, one in ps.items()}, {})
-    client = Client(fleet, job.directory.load_token(), 30.0)
+    fleet = FleetView(SlotMap(0, (first,) * SLOTS), {PsId(name): one.address for name, one in ps.items()}, {})
+    client = PsClient(fleet, job.directory.load_token(), 30.0)
     try:
         client.declare([TABLE])
         yield client
@@ -61,13 +61,13 @@ def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[Client]:
         client.close()
 
 
-def pull(client: Client) -> np.ndarray:
+def pull(client: PsClient) -> np.ndarray:
     plans = {"users": client.plan(IDS)}
     rows = client.pulled(plans, client.begin_pull(plans))["users"]
     return rows[plans["users"].inverse]
 
 
-def push(client: Client, number: int) -> None:
+def push(client: PsClient, number: int) -> None:
     plans = {"users": client.plan(IDS)}
     ones = np.ones((len(plans["users"].ids), TABLE.columns), np.float32)
     pending = client.begin_push(plans, {"users": ones}, sender=1, number=number, rate=0.1, step=number)

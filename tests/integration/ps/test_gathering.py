@@ -7,9 +7,9 @@ import contextlib
 import numpy as np
 import pytest
 
-from elasticdl.ps.gathering import Gathering
-from elasticdl.ps.line import Lines, PsRefused
-from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part
+from elasticdl.ps.client.table_reader import TableReader
+from elasticdl.ps.wire.connections import PsConnections, PsRefused
+from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, TablePart
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, TOKEN, pull, push
 from tests.integration.ps.conftest import Start
@@ -25,7 +25,7 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
     cluster.rebalance([*cluster.holdings, cluster.add()])
     expected = dict(zip(plan.ids.tolist(), (1.0 - np.arange(16000).reshape(4000, 4)).tolist(), strict=True))
 
-    with contextlib.closing(Gathering(cluster.fleet, TOKEN, 30.0, None)) as gathering:
+    with contextlib.closing(TableReader(cluster.fleet, TOKEN, 30.0, None)) as gathering:
         ids, rows = gathering.rows("users")
         nothing = gathering.rows("items")
 
@@ -38,6 +38,9 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
 def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
     cluster = start(1)
     cluster.client().declare(TABLES)
-    asked = Message(Kind.ROWS, 0, parts=(Part(0, np.array(ids, np.int64), NO_ROWS),))
-    with contextlib.closing(Lines(cluster.addresses, TOKEN, 10.0)) as lines, pytest.raises(PsRefused, match="ROWS"):
+    asked = PsMessage(MessageKind.ROWS, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
+    with (
+        contextlib.closing(PsConnections(cluster.addresses, TOKEN, 10.0)) as lines,
+        pytest.raises(PsRefused, match="ROWS"),
+    ):
         lines.ask(PsId("ps-0"), asked)

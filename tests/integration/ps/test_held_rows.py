@@ -13,15 +13,15 @@ from tests import native
 
 native.require()
 
-import elasticdl.torch as elastic  # noqa: E402
-from elasticdl.checkpoint import image as images  # noqa: E402
-from elasticdl.checkpoint.export import export_with, find_weights  # noqa: E402
-from elasticdl.checkpoint.manifest import read  # noqa: E402
-from elasticdl.spec import JobSpec, ModelSpec  # noqa: E402
-from elasticdl.worker import hybrid  # noqa: E402
-from elasticdl.worker.hybrid import Clients  # noqa: E402
-from elasticdl.worker.tables import hold_rows  # noqa: E402
-from tests.integration.ps.fleet import Ship  # noqa: E402
+import elasticdl.torch as elastic
+from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint.export import export_with_program, find_weights
+from elasticdl.checkpoint.manifest import read_manifest
+from elasticdl.spec import JobSpec, ModelSpec
+from elasticdl.worker.embeddings import hybrid
+from elasticdl.worker.embeddings.hybrid import PsTableStore
+from elasticdl.worker.embeddings.tables import restore_rows
+from tests.integration.ps.fleet import Ship
 
 IDS = torch.tensor([5, -7, 3, 2**40])
 TIMES = torch.tensor([2.0, 1.0, 1.0, 0.0])
@@ -69,9 +69,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_a_model_has_the_rows_of_a_checkpoint(checkpoint: Path) -> None:
     model = Model()
-    image = images.capture(nn.ModuleDict({"dense": model.dense}), None, 1, 0)
+    image = images.capture_state(nn.ModuleDict({"dense": model.dense}), None, 1, 0)
 
-    images.restore(hold_rows(model, image, checkpoint), model, None)
+    images.restore_state(restore_rows(model, image, checkpoint), model, None)
 
     assert torch.equal(model(IDS), -TIMES.unsqueeze(1).expand(4, 2))
     assert model.squares.weight[3].item() == pytest.approx(-1.0)
@@ -82,18 +82,18 @@ def test_large_tables_are_exported_beside_the_model_and_looked_up_there(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = JobSpec(name="job", model=ModelSpec(definition="model.forward"))
-    clients = Clients(spec, Link(checkpoint.parent))  # type: ignore[arg-type]
+    clients = PsTableStore(spec, Link(checkpoint.parent))  # type: ignore[arg-type]
     assert clients.shards() is None, "small ones are in the model"
-    monkeypatch.setattr(hybrid, "MOST_BYTES", 10)
+    monkeypatch.setattr(hybrid, "MAX_MODEL_BYTES", 10)
     shards = clients.shards()
     assert shards is not None
     target = tmp_path / "out"
 
-    export_with(shards, nn.ModuleDict({"dense": nn.Linear(1, 1)}), target, {})
+    export_with_program(shards, nn.ModuleDict({"dense": nn.Linear(1, 1)}), target, {})
     model = Model()
-    images.restore(hold_rows(model, *find_weights(target)), model, None)
+    images.restore_state(restore_rows(model, *find_weights(target)), model, None)
 
-    document = read(target / "model.json")
+    document = read_manifest(target / "model.json")
     assert document.extra["program"] is None and "rows.json names them" in document.extra["why_no_program"]
     assert {path.name for path in target.iterdir()} == {"model.json", *document.files}
     assert torch.equal(model(IDS), -TIMES.unsqueeze(1).expand(4, 2))

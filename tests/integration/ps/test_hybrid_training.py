@@ -11,19 +11,19 @@ from tests import native
 
 native.require()
 
-from elasticdl.ps.client import Client  # noqa: E402
-from elasticdl.ps.local import Local  # noqa: E402
-from elasticdl.worker.hybrid import Here  # noqa: E402
-from tests.integration.ps.cluster import Cluster  # noqa: E402
-from tests.unit.worker.test_hybrid import assert_same, trained  # noqa: E402
+from elasticdl.ps.client.local_tables import LocalTables
+from elasticdl.ps.client.ps_client import PsClient
+from elasticdl.worker.embeddings.hybrid import LocalTableStore
+from tests.integration.ps.cluster import Cluster
+from tests.unit.worker.test_hybrid import assert_same, trained
 
 
-class There(Here):
+class There(LocalTableStore):
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(Local(seed=0))
+        super().__init__(LocalTables(seed=0))
         self._cluster = cluster
 
-    def open(self) -> Client:  # type: ignore[override]
+    def open(self) -> PsClient:  # type: ignore[override]
         return self._cluster.client()
 
 

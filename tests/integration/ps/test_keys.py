@@ -10,42 +10,42 @@ import pytest
 import zmq
 
 from elasticdl.errors import AccessDenied
-from elasticdl.ps.client import Client
-from elasticdl.ps.cutting import Cutter
-from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.keeper import Keeper
-from elasticdl.ps.keys import Keys
-from elasticdl.ps.line import Lines, PsUnreachable
-from elasticdl.ps.mirroring import mirror
-from elasticdl.ps.server import Server
+from elasticdl.ps.client.ps_client import PsClient
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.server.ps_server import PsServer
+from elasticdl.ps.server.slot_transfer import create_backup
 from elasticdl.ps.slots import SlotMap
-from elasticdl.ps.table import TableSpec
-from elasticdl.ps.wire import Kind, Message
+from elasticdl.ps.snapshots.coordinator import SnapshotCoordinator
+from elasticdl.ps.snapshots.writer import SnapshotWriter
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import MessageKind, PsMessage
 from elasticdl.spec import PsId
 from tests.waiting import until
 
 PS = PsId("ps-0")
-KEYS = Keys.make()
-STATUS = Message(Kind.STATUS, 0)
+KEYS = CurveKeys.make()
+STATUS = PsMessage(MessageKind.STATUS, 0)
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server(Holdings(PS, seed=1), "token", "127.0.0.1", threads=1, keys=KEYS)
+def server() -> Iterator[PsServer]:
+    made = PsServer(PsState(PS, seed=1), "token", "127.0.0.1", threads=1, keys=KEYS)
     yield made
     made.close()
 
 
-Ask = Callable[..., Message]
+Ask = Callable[..., PsMessage]
 
 
 @pytest.fixture
-def ask(server: Server) -> Iterator[Ask]:
-    opened: list[Lines] = []
+def ask(server: PsServer) -> Iterator[Ask]:
+    opened: list[PsConnections] = []
 
-    def once(keys: Keys | None, token: str = "token", timeout_s: float = 30.0) -> Message:
-        opened.append(Lines({PS: server.address}, token, timeout_s, keys=keys))
+    def once(keys: CurveKeys | None, token: str = "token", timeout_s: float = 30.0) -> PsMessage:
+        opened.append(PsConnections({PS: server.address}, token, timeout_s, keys=keys))
         return opened[-1].ask(PS, STATUS)
 
     yield once
@@ -53,11 +53,11 @@ def ask(server: Server) -> Iterator[Ask]:
         lines.close()
 
 
-def counted(server: Server, least: int) -> bool:
+def counted(server: PsServer, least: int) -> bool:
     return until(f"{least} were denied", lambda: server.denied >= least, 30.0)
 
 
-def test_a_worker_with_the_keys_of_the_job_is_answered(server: Server, ask: Ask) -> None:
+def test_a_worker_with_the_keys_of_the_job_is_answered(server: PsServer, ask: Ask) -> None:
     assert b"ps-0" in ask(KEYS).text
     assert server.denied == 0
 
@@ -66,13 +66,13 @@ def test_a_worker_with_the_keys_of_the_job_is_answered(server: Server, ask: Ask)
     "keys",
     [
         None,
-        Keys.make(),
-        KEYS._replace(server_public=Keys.make().server_public),
-        KEYS._replace(**{name: getattr(Keys.make(), name) for name in ("client_public",)}),
+        CurveKeys.make(),
+        KEYS._replace(server_public=CurveKeys.make().server_public),
+        KEYS._replace(**{name: getattr(CurveKeys.make(), name) for name in ("client_public",)}),
     ],
     ids=["no keys", "keys of another job", "another server's key", "half a client's pair"],
 )
-def test_a_stranger_gets_nothing_and_is_counted(server: Server, ask: Ask, keys: Keys | None) -> None:
+def test_a_stranger_gets_nothing_and_is_counted(server: PsServer, ask: Ask, keys: CurveKeys | None) -> None:
     with pytest.raises(PsUnreachable, match="ps-0: no answer"):
         ask(keys, timeout_s=0.3)
 
@@ -80,8 +80,8 @@ def test_a_stranger_gets_nothing_and_is_counted(server: Server, ask: Ask, keys: 
     assert b"ps-0" in ask(KEYS).text, "others are served"
 
 
-def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: Server, ask: Ask) -> None:
-    own = Keys.make()
+def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: PsServer, ask: Ask) -> None:
+    own = CurveKeys.make()
     guest = KEYS._replace(client_public=own.client_public, client_secret=own.client_secret)
     with pytest.raises(AccessDenied, match="ps-0 refused the token, or the keys, of this job"):
         ask(guest)
@@ -89,25 +89,25 @@ def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: Se
     assert counted(server, 1)
 
 
-def test_the_token_is_asked_for_all_the_same(server: Server, ask: Ask) -> None:
+def test_the_token_is_asked_for_all_the_same(server: PsServer, ask: Ask) -> None:
     with pytest.raises(AccessDenied, match="ps-0 refused the token"):
         ask(KEYS, token="guess")
 
 
 def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
-    held = {name: Holdings(name, seed=1) for name in (PS, PsId("ps-1"))}
-    keepers = {name: Keeper(one) for name, one in held.items()}
+    held = {name: PsState(name, seed=1) for name in (PS, PsId("ps-1"))}
+    keepers = {name: SnapshotWriter(one) for name, one in held.items()}
     servers = {
-        name: Server(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].answers)
+        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=keepers[name].answers)
         for name, one in held.items()
     }
-    fleet = Fleet(SlotMap.first(list(held)), {name: one.address for name, one in servers.items()}, {})
+    fleet = FleetView(SlotMap.first(list(held)), {name: one.address for name, one in servers.items()}, {})
     for one in held.values():
         one.set_map(fleet.map)
-    client, cutter = Client(fleet, "token", 30.0, keys=KEYS), Cutter(lambda: fleet, "token", 30.0, KEYS)
-    lines = Lines(fleet.addresses, "token", 30.0, KEYS)
+    client, cutter = PsClient(fleet, "token", 30.0, keys=KEYS), SnapshotCoordinator(lambda: fleet, "token", 30.0, KEYS)
+    lines = PsConnections(fleet.addresses, "token", 30.0, KEYS)
     client.declare([TableSpec(name="users", columns=2)])
-    mirror(held[PS], PsId("ps-1"), lines)
+    create_backup(held[PS], PsId("ps-1"), lines)
     plans = {"users": client.plan(np.arange(100))}
     sums = {"users": np.ones((100, 2), np.float32)}
     assert client.pushed(client.begin_push(plans, sums, sender=1, number=1, rate=1.0, step=1))
@@ -121,7 +121,7 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
         closed.close()
 
 
-def test_bytes_that_are_no_handshake_stop_nobody(server: Server, ask: Ask) -> None:
+def test_bytes_that_are_no_handshake_stop_nobody(server: PsServer, ask: Ask) -> None:
     context = zmq.Context()
     stream = context.socket(zmq.STREAM)
     stream.connect(f"tcp://{server.address}")

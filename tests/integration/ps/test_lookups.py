@@ -11,9 +11,9 @@ from tests import native
 
 native.require()
 
-from elasticdl.ps.lookups import Lookups  # noqa: E402
-from elasticdl.spec import PsId  # noqa: E402
-from tests.integration.ps.cluster import TABLES, Cluster  # noqa: E402
+from elasticdl.ps.client.lookups import EmbeddingLookups
+from elasticdl.spec import PsId
+from tests.integration.ps.cluster import TABLES, Cluster
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
     cluster.close()
 
 
-def train(lookups: Lookups, batches: list[list[int]], first: int = 1) -> None:
+def train(lookups: EmbeddingLookups, batches: list[list[int]], first: int = 1) -> None:
     """SGD at a rate of 1 with a gradient of 1 for each occurrence, the next batch pulled ahead."""
     arrays = [np.array(batch) for batch in batches]
     for number, ids in enumerate(arrays, first):
@@ -37,7 +37,7 @@ def train(lookups: Lookups, batches: list[list[int]], first: int = 1) -> None:
 
 
 def rows(cluster: Cluster, ids: list[int]) -> list[float]:
-    lookups = Lookups(cluster.client(), depth=0)
+    lookups = EmbeddingLookups(cluster.client(), depth=0)
     lookups.declare(TABLES)
     found = lookups.find("users", np.array(ids), create=False)
     return found.rows[found.plan.inverse][:, 0].tolist()
@@ -45,7 +45,7 @@ def rows(cluster: Cluster, ids: list[int]) -> list[float]:
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_every_gradient_is_in_the_rows_once(cluster: Cluster, depth: int) -> None:
-    lookups = Lookups(cluster.client(), depth)
+    lookups = EmbeddingLookups(cluster.client(), depth)
     lookups.declare(TABLES)
     batches = [[number, number + 1, -number] for number in range(1, 21)]
 
@@ -58,7 +58,7 @@ def test_every_gradient_is_in_the_rows_once(cluster: Cluster, depth: int) -> Non
 
 
 def test_the_same_push_from_another_worker_changes_nothing(cluster: Cluster) -> None:
-    workers = [Lookups(cluster.client(), depth=2) for _ in range(2)]
+    workers = [EmbeddingLookups(cluster.client(), depth=2) for _ in range(2)]
     for lookups in workers:
         lookups.declare(TABLES)
         train(lookups, [[1, 2, 3], [2, 3, 4]])
@@ -68,7 +68,7 @@ def test_the_same_push_from_another_worker_changes_nothing(cluster: Cluster) -> 
 
 
 def test_pushes_follow_slots_that_move_away_under_them(cluster: Cluster) -> None:
-    lookups = Lookups(cluster.client(), depth=2)
+    lookups = EmbeddingLookups(cluster.client(), depth=2)
     lookups.declare(TABLES)
     batch = list(range(200))
     train(lookups, [batch] * 3)
@@ -88,7 +88,7 @@ def test_looking_makes_no_rows(cluster: Cluster) -> None:
 
 
 def test_a_push_says_how_old_its_rows_are(cluster: Cluster) -> None:
-    lookups = Lookups(cluster.client(), depth=1)
+    lookups = EmbeddingLookups(cluster.client(), depth=1)
     lookups.declare(TABLES)
 
     train(lookups, [[1, 2, 3, 4, 5, 6]] * 10)

@@ -7,10 +7,10 @@ from collections import Counter
 
 import numpy as np
 
-from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.optimizer import Optimizer
 from elasticdl.ps.slots import SLOTS
-from elasticdl.ps.table import TableSpec
+from elasticdl.ps.tables.initializer import Initializer
+from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.ps.tables.table import TableSpec
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, Cluster, pull, push
 from tests.integration.ps.conftest import Start

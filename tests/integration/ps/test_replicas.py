@@ -10,12 +10,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.keeper import Cut, Keeper
-from elasticdl.ps.line import Lines, PsUnreachable
-from elasticdl.ps.mirroring import mirror
-from elasticdl.ps.table import TableSpec
-from elasticdl.ps.wire import Kind, Message
+from elasticdl.ps.server.slot_transfer import create_backup
+from elasticdl.ps.snapshots.writer import SnapshotRequest, SnapshotWriter
+from elasticdl.ps.tables.initializer import Initializer
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
+from elasticdl.ps.wire.messages import MessageKind, PsMessage
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, TOKEN, Cluster, pull, push
 from tests.integration.ps.conftest import Start
@@ -185,7 +185,7 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     cluster, workers, batches = start(2), 2, 60
     names = list(cluster.holdings)
 
-    keepers = {name: Keeper(cluster.holdings[name]) for name in names}
+    keepers = {name: SnapshotWriter(cluster.holdings[name]) for name in names}
     for name, keeper in keepers.items():  # one thread each: it must serve the other's copy whatever it waits for
         cluster.restart(name, threads=1, answers=keeper.answers)
     cluster.mirror()
@@ -210,11 +210,11 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
     for thread in threads:
         thread.start()
     cuts = 0
-    with contextlib.closing(Lines(cluster.addresses, TOKEN, 8.0)) as lines:
+    with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 8.0)) as lines:
         while any(thread.is_alive() for thread in threads):
             cuts += 1
-            text = Cut(cut=str(cuts), base="", number=cuts).model_dump_json().encode()
-            lines.ask_all(dict.fromkeys(names, Message(Kind.CUT, 0, text=text)))
+            text = SnapshotRequest(cut=str(cuts), base="", number=cuts).model_dump_json().encode()
+            lines.ask_all(dict.fromkeys(names, PsMessage(MessageKind.CUT, 0, text=text)))
     for thread in threads:
         thread.join()
     for keeper in keepers.values():
@@ -338,14 +338,14 @@ def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) 
     owner = cluster.holdings[PsId("ps-0")]
     with contextlib.closing(Stalling(cluster.addresses[PsId("ps-1")])) as between:
         addresses = {PsId("ps-1"): between.address}
-        with contextlib.closing(Lines(addresses, TOKEN, 30.0)) as lines:
-            mirror(owner, PsId("ps-1"), lines)
+        with contextlib.closing(PsConnections(addresses, TOKEN, 30.0)) as lines:
+            create_backup(owner, PsId("ps-1"), lines)
         assert push(client, plans, ones, number=1)
         between.stall()
         assert push(client, plans, ones, number=2)
         assert "no answer" in owner.mirror_failure
-        with contextlib.closing(Lines(addresses, TOKEN, 30.0)) as lines:
-            mirror(owner, PsId("ps-1"), lines)
+        with contextlib.closing(PsConnections(addresses, TOKEN, 30.0)) as lines:
+            create_backup(owner, PsId("ps-1"), lines)
 
         assert push(client, plans, ones, number=3)
 

@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from elasticdl.errors import CheckpointCorrupt, SpecError
-from elasticdl.ps import row_files
-from elasticdl.ps.client import Client
-from elasticdl.ps.row_files import RowFiles
-from elasticdl.ps.table import TableSpec, open_table
+from elasticdl.ps.client.ps_client import PsClient
+from elasticdl.ps.snapshots import exported_tables
+from elasticdl.ps.snapshots.exported_tables import ExportedTables
+from elasticdl.ps.tables.table import TableSpec, create_table
 from elasticdl.spec import PsId
 from tests.integration.ps.fleet import Ship, declared, rows_of
 
@@ -44,11 +44,11 @@ def test_every_row_is_found_in_its_newest_form(
     place = tmp_path / "export"
     place.mkdir()
 
-    entries = row_files.export(path, place, seed=3, shard_bytes=shard_bytes)
+    entries = exported_tables.export_tables(path, place, seed=3, shard_bytes=shard_bytes)
 
     assert set(entries) == {one.name for one in place.iterdir()}
     assert all(entries[one.name].bytes == one.stat().st_size for one in place.iterdir())
-    found = RowFiles(place)
+    found = ExportedTables(place)
     assert found.tables["sums"].rows == len(sums) == 2001
     ids = np.array([*sums, 10**9, -(10**9)])
     assert found.lookup("sums", ids).tolist() == [[one, one] for one in [*sums.values(), 0.0, 0.0]]
@@ -58,7 +58,7 @@ def test_every_row_is_found_in_its_newest_form(
 def test_shards_are_sorted_and_no_larger_than_asked_for(
     tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]
 ) -> None:
-    row_files.export(checkpoint[0], tmp_path, seed=3, shard_bytes=8000)
+    exported_tables.export_tables(checkpoint[0], tmp_path, seed=3, shard_bytes=8000)
 
     shards = [load_file(one) for one in sorted(tmp_path.glob("0-sums-*.safetensors"))]
     assert len(shards) > 3
@@ -69,7 +69,7 @@ def test_shards_are_sorted_and_no_larger_than_asked_for(
 
 def test_the_lookup_of_the_manual_finds_the_same(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
     path, sums = checkpoint
-    row_files.export(path, tmp_path, seed=3, shard_bytes=8000)
+    exported_tables.export_tables(path, tmp_path, seed=3, shard_bytes=8000)
     manual = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
     program = next(part for part in manual.split("```python\n") if part.startswith("# rows of an exported table"))
     names: dict[str, object] = {}
@@ -85,42 +85,42 @@ def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> Non
     declared(ship.holdings[PsId("ps-0")], [UNIFORM])
     path = ship.cut(1)
     ship.close()
-    row_files.export(path, tmp_path, seed=3)
+    exported_tables.export_tables(path, tmp_path, seed=3)
     ids, first = np.arange(20), np.empty((20, 3), np.float32)
-    open_table(UNIFORM, 3).pull(ids, first)
+    create_table(UNIFORM, 3).pull(ids, first)
 
-    found = RowFiles(tmp_path).lookup("a/b c", ids)
+    found = ExportedTables(tmp_path).lookup("a/b c", ids)
 
     assert (found == first).all() and len(np.unique(found)) == 60
 
 
 def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
     with pytest.raises(SpecError, match=r"expected exported tables with rows\.json"):
-        RowFiles(tmp_path)
-    row_files.export(checkpoint[0], tmp_path, seed=3)
+        ExportedTables(tmp_path)
+    exported_tables.export_tables(checkpoint[0], tmp_path, seed=3)
     with pytest.raises(SpecError, match=r"expected one of sums, squares\. Received: table users"):
-        RowFiles(tmp_path).lookup("users", np.arange(3))
+        ExportedTables(tmp_path).lookup("users", np.arange(3))
     (tmp_path / "0-sums-00000.safetensors").write_bytes(b"short")
     with pytest.raises(CheckpointCorrupt, match="is no shard of a table"):
-        RowFiles(tmp_path).lookup("sums", np.arange(3))
+        ExportedTables(tmp_path).lookup("sums", np.arange(3))
     (tmp_path / "rows.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(CheckpointCorrupt, match="does not describe exported tables"):
-        RowFiles(tmp_path)
+        ExportedTables(tmp_path)
 
 
 def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Path) -> None:
     spec = TableSpec(name="small", columns=4, rows=70_000)
     ship = Ship(tmp_path, 3)
-    client = Client(ship.fleet(), "token", 30.0)
+    client = PsClient(ship.fleet(), "token", 30.0)
     client.declare([spec])
     expected = np.empty((70_000, 4), np.float32)
-    open_table(spec, 3).pull(np.arange(70_000), expected)
+    create_table(spec, 3).pull(np.arange(70_000), expected)
 
-    found = row_files.gather(client, spec)
+    found = exported_tables.pull_whole_table(client, spec)
 
     assert (found == expected).all()
     assert sum(len(rows) for rows in rows_of(*ship.holdings.values()).values()) == 0, "looking makes no rows"
     with pytest.raises(SpecError, match="expected a known number of rows"):
-        row_files.gather(client, spec.model_copy(update={"rows": None}))
+        exported_tables.pull_whole_table(client, spec.model_copy(update={"rows": None}))
     client.close()
     ship.close()

@@ -12,10 +12,10 @@ import pytest
 import zmq
 
 from elasticdl.errors import AccessDenied
-from elasticdl.ps import wire
-from elasticdl.ps.door import connect, token_digest
-from elasticdl.ps.line import Lines, PsRefused, PsUnreachable
-from elasticdl.ps.wire import Kind, Message, Status, Transport
+from elasticdl.ps.wire import messages
+from elasticdl.ps.wire.authentication import connect_socket, token_digest
+from elasticdl.ps.wire.connections import PsConnections, PsRefused, PsUnreachable
+from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus, WireDtype
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TABLES, TOKEN, pull, push
 from tests.integration.ps.conftest import Start
@@ -105,7 +105,7 @@ def test_a_wrong_token_is_denied_and_counted(start: Start) -> None:
 @contextlib.contextmanager
 def raw_socket(address: str, token: str = TOKEN) -> Iterator[zmq.Socket[bytes]]:
     """Of somebody who has the token, and may send anything."""
-    with zmq.Context() as context, connect(context, address, token_digest(token), None) as socket:
+    with zmq.Context() as context, connect_socket(context, address, token_digest(token), None) as socket:
         yield socket
 
 
@@ -116,29 +116,29 @@ def test_frames_that_are_no_message_are_counted_and_stop_nobody(start: Start) ->
         for frames in ([b""], [b"x"], [b"", b"", b"y" * 100], [b"EDP2" * 17, b"", b""]):
             socket.send_multipart(frames)
             assert socket.poll(30_000), "an answer"
-            assert wire.decode(socket.recv_multipart()).status is Status.REFUSED
+            assert messages.decode_message(socket.recv_multipart()).status is ReplyStatus.REFUSED
 
     assert server.malformed == 4
     cluster.client().declare(TABLES)
 
 
-def huge(transport: Transport, token: bytes = token_digest(TOKEN)) -> list[bytes]:
+def huge(transport: WireDtype, token: bytes = token_digest(TOKEN)) -> list[bytes]:
     """A push of 120 bytes that says it has 16 PiB of rows."""
-    header, text = (bytes(frame) for frame in wire.encode(Message(Kind.PUSH, 5, token=token)))
+    header, text = (bytes(frame) for frame in messages.encode_message(PsMessage(MessageKind.PUSH, 5, token=token)))
     part = struct.pack("<HBxIIIQ", 0, transport, 0, 2**32 - 1, 2**20, 0)
     return [header[:6] + b"\1\0" + header[8:], text, part, b"four"]
 
 
-@pytest.mark.parametrize("transport", Transport)
-def test_rows_that_were_not_sent_are_refused_by_every_thread_that_is_asked(start: Start, transport: Transport) -> None:
+@pytest.mark.parametrize("transport", WireDtype)
+def test_rows_that_were_not_sent_are_refused_by_every_thread_that_is_asked(start: Start, transport: WireDtype) -> None:
     cluster = start(1)
     with raw_socket(cluster.servers[PsId("ps-0")].address) as socket:
         for _ in range(8):  # more than there are threads
             socket.send_multipart(huge(transport))
         for _ in range(8):
             assert socket.poll(30_000), "an answer"
-            reply = wire.decode(socket.recv_multipart())
-            assert (reply.status, reply.request) == (Status.REFUSED, 5)
+            reply = messages.decode_message(socket.recv_multipart())
+            assert (reply.status, reply.request) == (ReplyStatus.REFUSED, 5)
 
     cluster.client().declare(TABLES)
 
@@ -147,9 +147,9 @@ def test_of_a_message_without_the_token_nothing_else_is_read(start: Start) -> No
     cluster = start(1)
     server = cluster.servers[PsId("ps-0")]
     with raw_socket(server.address) as socket:
-        socket.send_multipart(huge(Transport.FLOAT16, token=bytes(16)))
+        socket.send_multipart(huge(WireDtype.FLOAT16, token=bytes(16)))
         assert socket.poll(30_000), "an answer"
-        assert wire.decode(socket.recv_multipart()).status is Status.DENIED
+        assert messages.decode_message(socket.recv_multipart()).status is ReplyStatus.DENIED
 
     assert (server.denied, server.malformed) == (1, 0)
 
@@ -157,15 +157,15 @@ def test_of_a_message_without_the_token_nothing_else_is_read(start: Start) -> No
 def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thread(start: Start) -> None:
     cluster = start(1)
 
-    def fail(message: Message) -> Message:
+    def fail(message: PsMessage) -> PsMessage:
         raise RuntimeError("of ours")
 
-    cluster.restart(PsId("ps-0"), threads=1, answers={Kind.CUT: fail})
-    with contextlib.closing(Lines(cluster.addresses, TOKEN, 30.0)) as lines:
+    cluster.restart(PsId("ps-0"), threads=1, answers={MessageKind.CUT: fail})
+    with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 30.0)) as lines:
         for _ in range(3):
             with pytest.raises(PsRefused, match="of ours"):
-                lines.ask(PsId("ps-0"), Message(Kind.CUT, 0))
-        assert lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0)).status is Status.OK
+                lines.ask(PsId("ps-0"), PsMessage(MessageKind.CUT, 0))
+        assert lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
@@ -184,12 +184,12 @@ def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
 
 def test_text_that_cannot_be_read_is_refused(start: Start) -> None:
     cluster = start(1)
-    with contextlib.closing(Lines(cluster.addresses, TOKEN, 30.0)) as lines:
-        for kind in (Kind.DECLARE, Kind.SHARE, Kind.TAKE):
+    with contextlib.closing(PsConnections(cluster.addresses, TOKEN, 30.0)) as lines:
+        for kind in (MessageKind.DECLARE, MessageKind.SHARE, MessageKind.TAKE):
             for text in (b"[" * 100_000, b"\xff", b"[1]", b'{"owner": 1}', b"[[]]"):
                 with pytest.raises(PsRefused):
-                    lines.ask(PsId("ps-0"), Message(kind, 0, text=text))
-        assert lines.ask(PsId("ps-0"), Message(Kind.STATUS, 0)).status is Status.OK
+                    lines.ask(PsId("ps-0"), PsMessage(kind, 0, text=text))
+        assert lines.ask(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
 def test_a_ps_that_does_not_answer_is_named(start: Start) -> None:

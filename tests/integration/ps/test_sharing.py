@@ -7,11 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from elasticdl.ps import shared
-from elasticdl.ps.initializer import Initializer
-from elasticdl.ps.server import Server
-from elasticdl.ps.table import TableSpec
-from elasticdl.ps.terms import Terms
+from elasticdl.ps.server.ps_server import PsServer
+from elasticdl.ps.tables.initializer import Initializer
+from elasticdl.ps.tables.push_policy import PushPolicy
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire import shared_memory
 from elasticdl.spec import PsId
 from tests.integration.ps.cluster import TOKEN, pull, push
 from tests.integration.ps.conftest import Start
@@ -53,7 +53,7 @@ def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> 
         pull(client, {"zeros": plan})
     port = int(cluster.servers[NAME].address.rsplit(":", 1)[1])
     cluster.servers[NAME].close()
-    cluster.servers[NAME] = Server(cluster.holdings[NAME], TOKEN, "127.0.0.1", threads=2, port=port)
+    cluster.servers[NAME] = PsServer(cluster.holdings[NAME], TOKEN, "127.0.0.1", threads=2, port=port)
 
     push(client, {"zeros": plan}, {"zeros": np.ones((COUNT, 8), np.float32)}, number=1)
 
@@ -62,7 +62,7 @@ def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> 
 
 
 def test_pushes_that_wait_for_others_are_not_written_over(start: Start) -> None:
-    cluster = start(1, Terms(grads_to_wait=3))
+    cluster = start(1, PushPolicy(grads_to_wait=3))
     client = cluster.client()
     client.declare([ZEROS])
     plan = client.plan(np.arange(COUNT))
@@ -93,7 +93,7 @@ def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
 
 
 def test_without_shared_memory_all_is_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(shared.os, "memfd_create")
+    monkeypatch.delattr(shared_memory.os, "memfd_create")
     cluster = start(1)
     client = cluster.client()
     client.declare([ZEROS])

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from elasticdl.ps.door import MOST_NEWCOMERS, Newcomers
-from elasticdl.ps.keys import Keys
-from elasticdl.ps.wire import FRAME_BYTES
+from elasticdl.ps.wire.authentication import MAX_PENDING_HANDSHAKES, PendingHandshakes
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import FRAME_BYTES
 from tests.integration.ps.served import Served, serving
 from tests.waiting import until
 
-KEYS = Keys.make()
+KEYS = CurveKeys.make()
 MIB = 1 << 20
 SLACK = 8  # descriptors: connections of the job, and what a request opens
 
@@ -55,7 +55,7 @@ def test_of_a_thousand_strangers_a_few_are_held_for_a_short_time(ps: Served) -> 
             assert ps.answers(worker)
             until(
                 "most are hung up on",
-                lambda: ps.descriptors <= descriptors + MOST_NEWCOMERS + SLACK,
+                lambda: ps.descriptors <= descriptors + MAX_PENDING_HANDSHAKES + SLACK,
                 tell=lambda: ps.descriptors,
             )
             assert ps.memory_bytes - memory < 32 * MIB
@@ -109,14 +109,14 @@ def test_what_is_said_in_a_handshake_has_a_bound(ps: Served) -> None:
     with ps.lines() as worker:
         assert ps.answers(worker)
         descriptors, memory = ps.descriptors, ps.memory_bytes
-        with strangers(ps, MOST_NEWCOMERS) as talkative:
+        with strangers(ps, MAX_PENDING_HANDSHAKES) as talkative:
             for connection in talkative:
                 connection.settimeout(2.0)
                 # A command that is as long as is allowed, and never ends.
                 send_until_closed(connection, greeting(mechanism) + b"\x06" + FRAME_BYTES.to_bytes(8, "big"))
                 send_until_closed(connection, bytes(FRAME_BYTES // 4))
             assert ps.answers(worker)
-            assert ps.memory_bytes - memory < MOST_NEWCOMERS * FRAME_BYTES + 32 * MIB
+            assert ps.memory_bytes - memory < MAX_PENDING_HANDSHAKES * FRAME_BYTES + 32 * MIB
             until("all are hung up on", lambda: ps.descriptors <= descriptors + SLACK)
         with strangers(ps, 1) as (loud,):
             loud.sendall(greeting(mechanism) + b"\x06" + (64 * MIB).to_bytes(8, "big"))
@@ -157,7 +157,7 @@ def test_a_ps_without_descriptors_goes_on_and_takes_newcomers_later(ps: Served) 
 
 
 def test_newcomers_are_counted_until_they_are_let_in_or_gone() -> None:
-    newcomers = Newcomers(2, 5.0)
+    newcomers = PendingHandshakes(2, 5.0)
 
     assert [newcomers.accept(fd, 0.0) for fd in (7, 8, 9)] == [True, True, False]
     newcomers.close(9)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import elasticdl.torch as elastic
-from elasticdl.worker.training import fix_numerics
+from elasticdl.worker.training.state import configure_numerics
 
 parser = argparse.ArgumentParser()
 parser.add_argument("habit", choices=["plain", "bf16", "fp16", "compile", "loader", "micro"])
@@ -26,7 +26,7 @@ parser.add_argument("--slow", default="/nowhere")
 options = parser.parse_args()
 habit, slow = options.habit, Path(options.slow)
 
-fix_numerics(1, "cuda", True)  # as the workers of a reproducible job, also where the script runs alone
+configure_numerics(1, "cuda", True)  # as the workers of a reproducible job, also where the script runs alone
 torch.manual_seed(3)
 images = torch.randn(192, 1, 8, 8)
 labels = (images.sum((1, 2, 3)) > 0).long()

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elasticdl.checkpoint import image, manifest, output, store
-from elasticdl.checkpoint.export import export, load_weights
+from elasticdl.checkpoint import captured_state, export_target, manifest, store
+from elasticdl.checkpoint.export import export_model, load_weights
 from elasticdl.errors import CheckpointCorrupt, SpecError
 
 
@@ -30,7 +30,7 @@ def dropout_net() -> nn.Module:
 
 def test_an_exported_program_runs_batches_of_any_size_as_the_model_does(tmp_path: Path) -> None:
     model = dropout_net()
-    files = export(model, torch.ones(1, 3), tmp_path / "out", {"step": 12, "model_def": "m.forward"})
+    files = export_model(model, torch.ones(1, 3), tmp_path / "out", {"step": 12, "model_def": "m.forward"})
 
     program = torch.export.load(tmp_path / "out" / "model.pt2").module()
 
@@ -47,7 +47,7 @@ def test_an_exported_program_runs_batches_of_any_size_as_the_model_does(tmp_path
 )
 def test_the_layout_of_the_sample_does_not_bind_the_program(tmp_path: Path, sample: Tensor) -> None:
     model = nn.Sequential(nn.Linear(3, 2)).eval()
-    export(model, sample, tmp_path / "out", {})
+    export_model(model, sample, tmp_path / "out", {})
 
     program = torch.export.load(tmp_path / "out" / "model.pt2").module()
 
@@ -56,23 +56,23 @@ def test_the_layout_of_the_sample_does_not_bind_the_program(tmp_path: Path, samp
 
 
 def test_a_model_that_cannot_be_traced_is_exported_with_the_reason(tmp_path: Path) -> None:
-    files = export(Untraceable(), torch.ones(2, 2), tmp_path / "out", {"step": 1})
+    files = export_model(Untraceable(), torch.ones(2, 2), tmp_path / "out", {"step": 1})
 
     assert [file.name for file in files] == ["model.safetensors", "model.json"]
-    extra = manifest.read(tmp_path / "out" / "model.json").extra
+    extra = manifest.read_manifest(tmp_path / "out" / "model.json").extra
     assert extra["program"] is None and "torch.export refused" in extra["why_no_program"]
 
 
 def test_weights_come_back_from_an_export_and_from_a_checkpoint(tmp_path: Path) -> None:
     model = dropout_net()
-    export(model, None, tmp_path / "out", {"step": 12, "records": 340})
-    store.write(tmp_path / "checkpoints", image.capture(model, None, 12, 340), {}, keep=1)
+    export_model(model, None, tmp_path / "out", {"step": 12, "records": 340})
+    store.write_checkpoint(tmp_path / "checkpoints", captured_state.capture_state(model, None, 12, 340), {}, keep=1)
 
     for path in (tmp_path / "out", tmp_path / "checkpoints", tmp_path / "checkpoints" / "checkpoint-000000012"):
         other = dropout_net()
         nn.init.zeros_(other.get_parameter("0.weight"))
         found = load_weights(path)
-        image.restore(found, other, None)
+        captured_state.restore_state(found, other, None)
 
         assert (found.step, found.records) == (12, 340)
         assert all(other.state_dict()[name].equal(tensor) for name, tensor in model.state_dict().items())
@@ -85,7 +85,7 @@ def test_weights_that_are_nowhere_are_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
 def test_a_damaged_export_is_seen(tmp_path: Path, name: str) -> None:
-    export(dropout_net(), None, tmp_path / "out", {})
+    export_model(dropout_net(), None, tmp_path / "out", {})
     content = bytearray((tmp_path / "out" / name).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "out" / name).write_bytes(content)
@@ -95,8 +95,8 @@ def test_a_damaged_export_is_seen(tmp_path: Path, name: str) -> None:
 
 
 def test_an_earlier_export_is_replaced_whole(tmp_path: Path) -> None:
-    export(dropout_net(), torch.ones(2, 3), tmp_path / "out", {"step": 1})
-    export(nn.Linear(1, 1), None, tmp_path / "out", {"step": 2})
+    export_model(dropout_net(), torch.ones(2, 3), tmp_path / "out", {"step": 1})
+    export_model(nn.Linear(1, 1), None, tmp_path / "out", {"step": 2})
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model.json", "model.safetensors"]
     assert load_weights(tmp_path / "out").step == 2
@@ -106,46 +106,46 @@ def test_an_earlier_export_is_replaced_whole(tmp_path: Path) -> None:
 def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
 
-    assert export(nn.Linear(1, 1), None, tmp_path / "out", {})
+    assert export_model(nn.Linear(1, 1), None, tmp_path / "out", {})
 
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
 
     with pytest.raises(SpecError, match="holds other files and is not replaced"):
-        export(nn.Linear(1, 1), None, tmp_path, {})
+        export_model(nn.Linear(1, 1), None, tmp_path, {})
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_an_export_someone_added_to_is_left_alone(tmp_path: Path) -> None:
-    export(nn.Linear(1, 1), None, tmp_path / "out", {})
+    export_model(nn.Linear(1, 1), None, tmp_path / "out", {})
     (tmp_path / "out" / "notes.txt").write_text("mine")
 
     with pytest.raises(SpecError, match="holds other files"):
-        output.check(tmp_path / "out")
+        export_target.check_export_target(tmp_path / "out")
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
 
     with pytest.raises(SpecError, match="found a file"):
-        output.check(tmp_path / "out")
+        export_target.check_export_target(tmp_path / "out")
     with pytest.raises(SpecError, match="is a file"):
-        output.check(tmp_path / "out" / "below" / "it")
+        export_target.check_export_target(tmp_path / "out" / "below" / "it")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
 
     with pytest.raises(SpecError, match="is not writable"):
-        output.check(tmp_path / "below" / "out")
+        export_target.check_export_target(tmp_path / "below" / "out")
 
 
 def test_the_weights_of_another_model_do_not_fit(tmp_path: Path) -> None:
     from elasticdl.errors import ModelError
 
-    export(nn.Linear(1, 1), None, tmp_path / "out", {"step": 5})
+    export_model(nn.Linear(1, 1), None, tmp_path / "out", {"step": 5})
 
     with pytest.raises(ModelError, match="the weights of step 5 do not fit the model"):
-        image.restore(load_weights(tmp_path / "out"), dropout_net(), None)
+        captured_state.restore_state(load_weights(tmp_path / "out"), dropout_net(), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint import captured_state as images
 
 
 def half_compiled() -> nn.Module:
@@ -16,7 +16,7 @@ def half_compiled() -> nn.Module:
 
 
 def test_a_compiled_part_has_the_names_it_had_before() -> None:
-    image = images.capture(half_compiled(), None, 0, 0)
+    image = images.capture_state(half_compiled(), None, 0, 0)
 
     assert set(image.weights()) == {"0.weight", "0.bias", "1.weight", "1.bias"}
 
@@ -24,9 +24,9 @@ def test_a_compiled_part_has_the_names_it_had_before() -> None:
 def test_weights_go_from_a_compiled_model_to_a_plain_one_and_back() -> None:
     compiled, plain = half_compiled(), nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
 
-    images.restore(images.capture(compiled, None, 0, 0), plain, None)
+    images.restore_state(images.capture_state(compiled, None, 0, 0), plain, None)
     again = half_compiled()
-    images.restore(images.capture(plain, None, 0, 0), again, None)
+    images.restore_state(images.capture_state(plain, None, 0, 0), again, None)
 
     pairs = zip(compiled.parameters(), again.parameters(), strict=True)
     assert all(torch.equal(one, two) for one, two in pairs)

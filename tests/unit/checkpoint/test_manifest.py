@@ -39,18 +39,18 @@ def test_a_manifest_of_another_shape_is_corrupt_though_its_checksum_is_right(
     (tmp_path / "manifest.json").write_text(_signed(document | change))
 
     with pytest.raises(CheckpointCorrupt):
-        manifest.read(tmp_path / "manifest.json")
+        manifest.read_manifest(tmp_path / "manifest.json")
 
 
 def test_a_changed_end_of_line_shows(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     path.write_text(GOOD.render())
-    assert manifest.read(path) == GOOD
+    assert manifest.read_manifest(path) == GOOD
 
     path.write_bytes(GOOD.render().encode().replace(b"\n", b"\r\n"))
 
     with pytest.raises(CheckpointCorrupt, match="checksum"):
-        manifest.read(path)
+        manifest.read_manifest(path)
 
 
 def test_an_error_of_the_disk_that_passes_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +65,9 @@ def test_an_error_of_the_disk_that_passes_is_no_damage(tmp_path: Path, monkeypat
         return plain(self)
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    monkeypatch.setattr(manifest, "READ_AGAIN_S", (0.0, 0.0))
+    monkeypatch.setattr(manifest, "RETRY_PAUSES_S", (0.0, 0.0))
 
-    assert manifest.read(path) == GOOD
+    assert manifest.read_manifest(path) == GOOD
 
 
 def test_an_error_of_the_disk_that_lasts_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_an_error_of_the_disk_that_lasts_is_told(tmp_path: Path, monkeypatch: py
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    monkeypatch.setattr(manifest, "READ_AGAIN_S", (0.0, 0.0))
+    monkeypatch.setattr(manifest, "RETRY_PAUSES_S", (0.0, 0.0))
 
     with pytest.raises(CheckpointCorrupt, match="Input/output error"):
-        manifest.read(tmp_path / "manifest.json")
+        manifest.read_manifest(tmp_path / "manifest.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.checkpoint import output, staging
+from elasticdl.checkpoint import export_target, staging
 from elasticdl.errors import CheckpointFailed, SpecError
 
 
@@ -20,7 +20,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fill(target: Path, *names: str) -> None:
-    with staging.staged(target) as place:
+    with staging.staged_directory(target) as place:
         for name in names:
             (place / name).parent.mkdir(exist_ok=True)
             (place / name).write_text(name)
@@ -42,7 +42,7 @@ def test_a_mounted_directory_stays_and_holds_only_what_was_written(mounted: Path
 def test_what_failed_leaves_a_mounted_directory_as_it_was(mounted: Path) -> None:
     fill(mounted, "model.json")
 
-    with pytest.raises(CheckpointFailed), staging.staged(mounted) as place:
+    with pytest.raises(CheckpointFailed), staging.staged_directory(mounted) as place:
         (place / "no directory" / "half").touch()
 
     assert [path.name for path in mounted.iterdir()] == ["model.json"]
@@ -51,14 +51,14 @@ def test_what_failed_leaves_a_mounted_directory_as_it_was(mounted: Path) -> None
 def test_an_output_where_a_volume_is_mounted_needs_no_writable_directory_above_it(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output.os, "access", lambda path, mode: path == mounted)
+    monkeypatch.setattr(export_target.os, "access", lambda path, mode: path == mounted)
 
-    output.check(mounted)
-    output.check(mounted.absolute())
-    (mounted / f"{staging.PREFIX}x").mkdir()
-    (mounted / f"{staging.PREFIX}x" / "half").touch()
-    output.check(mounted)
+    export_target.check_export_target(mounted)
+    export_target.check_export_target(mounted.absolute())
+    (mounted / f"{staging.STAGING_PREFIX}x").mkdir()
+    (mounted / f"{staging.STAGING_PREFIX}x" / "half").touch()
+    export_target.check_export_target(mounted)
 
     (mounted / "thesis.tex").touch()
     with pytest.raises(SpecError, match="holds other files"):
-        output.check(mounted)
+        export_target.check_export_target(mounted)

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from elasticdl.checkpoint import file, image, manifest, staging, store, tensors, values
-from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint import captured_state, manifest, safetensors_file, staging, store, tensors, values
+from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.checkpoint.manifest import FileEntry
 from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, ModelError, SpecError
 
 
-def small_image(step: int = 3) -> Image:
+def small_image(step: int = 3) -> CapturedState:
     content = {"model/weight": torch.arange(6.0).reshape(2, 3) + step, "optimizer/0/step": torch.tensor(float(step))}
-    return Image(step, step * 10, content, {"param_groups": [], "scalars": {}})
+    return CapturedState(step, step * 10, content, {"param_groups": [], "scalars": {}})
 
 
-def assert_same(left: Image, right: Image) -> None:
+def assert_same(left: CapturedState, right: CapturedState) -> None:
     assert (left.step, left.records, left.meta) == (right.step, right.records, right.meta)
     assert left.tensors.keys() == right.tensors.keys()
     for name, tensor in left.tensors.items():
@@ -38,9 +38,9 @@ def assert_same(left: Image, right: Image) -> None:
 
 
 def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
-    path = store.write(tmp_path, small_image(120), {"seed": 7, "plan": {"epochs": 2}}, keep=3)
+    path = store.write_checkpoint(tmp_path, small_image(120), {"seed": 7, "plan": {"epochs": 2}}, keep=3)
 
-    found, extra = store.read(path)
+    found, extra = store.read_checkpoint(path)
 
     assert path.name == "checkpoint-000000120"
     assert_same(found, small_image(120))
@@ -48,7 +48,7 @@ def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
 
 
 def test_the_model_file_is_readable_without_us(tmp_path: Path) -> None:
-    path = store.write(tmp_path, small_image(), {}, keep=3)
+    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=3)
 
     assert load_file(path / "model.safetensors")["weight"].equal(small_image().tensors["model/weight"])
 
@@ -62,47 +62,47 @@ def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) 
         "model/none": torch.empty((0, 3), dtype=dtype),
         "model/odd": torch.tensor([True, False, True]),
     }
-    before = Image(1, 1, content, {})
+    before = CapturedState(1, 1, content, {})
 
-    after, _ = store.read(store.write(tmp_path, before, {}, keep=1))
+    after, _ = store.read_checkpoint(store.write_checkpoint(tmp_path, before, {}, keep=1))
 
     assert_same(before, after)
 
 
 def test_the_newest_few_and_the_best_are_kept(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40, 50):
-        store.write(tmp_path, small_image(step), {}, keep=2, best_step=20)
+        store.write_checkpoint(tmp_path, small_image(step), {}, keep=2, best_step=20)
 
-    assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [50, 40, 20]
+    assert [manifest.parse_step(path) for path in manifest.list_checkpoints(tmp_path)] == [50, 40, 20]
 
 
 def test_a_disk_that_does_not_give_back_what_was_written_costs_no_older_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write(tmp_path, small_image(10), {}, keep=1)
+    store.write_checkpoint(tmp_path, small_image(10), {}, keep=1)
     os_write = os.write
     monkeypatch.setattr(os, "write", lambda fd, chunk: os_write(fd, bytes(octet ^ 1 for octet in chunk)))
 
     with pytest.raises(CheckpointFailed, match=r"cannot be read back: .* corrupt.*; check the disk"):
-        store.write(tmp_path, small_image(20), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_image(20), {}, keep=1)
 
     monkeypatch.undo()
-    assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [10]
-    assert_same(store.read(tmp_path / "checkpoint-000000010")[0], small_image(10))
+    assert [manifest.parse_step(path) for path in manifest.list_checkpoints(tmp_path)] == [10]
+    assert_same(store.read_checkpoint(tmp_path / "checkpoint-000000010")[0], small_image(10))
 
 
 def test_a_checkpoint_just_written_is_never_pruned_for_one_of_another_run(tmp_path: Path) -> None:
     for step in (500, 600, 10):
-        store.write(tmp_path, small_image(step), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_image(step), {}, keep=1)
 
-    assert [manifest.step_of(path) for path in manifest.checkpoints(tmp_path)] == [600, 10]
+    assert [manifest.parse_step(path) for path in manifest.list_checkpoints(tmp_path)] == [600, 10]
 
 
 def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
-    store.write(tmp_path, small_image(3), {"seed": 1}, keep=3)
-    store.write(tmp_path, small_image(3), {"seed": 2}, keep=3)
+    store.write_checkpoint(tmp_path, small_image(3), {"seed": 1}, keep=3)
+    store.write_checkpoint(tmp_path, small_image(3), {"seed": 2}, keep=3)
 
-    found = store.newest(tmp_path)
+    found = store.read_newest(tmp_path)
 
     assert found is not None and found[1] == {"seed": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
@@ -112,19 +112,19 @@ def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
 def test_a_replaced_checkpoint_is_there_whenever_something_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
-    target = store.write(tmp_path, small_image(3), {"seed": 1}, keep=1)
+    target = store.write_checkpoint(tmp_path, small_image(3), {"seed": 1}, keep=1)
     seeds: list[int] = []
     remove = shutil.rmtree
 
     def watched(path: Path, **options: Any) -> None:
-        seeds.append(store.read(target)[1]["seed"])
+        seeds.append(store.read_checkpoint(target)[1]["seed"])
         remove(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", watched)
     if not can_exchange:
-        monkeypatch.setattr(staging, "exchange", lambda left, right: False)
+        monkeypatch.setattr(staging, "exchange_names", lambda left, right: False)
 
-    store.write(tmp_path, small_image(3), {"seed": 2}, keep=1)
+    store.write_checkpoint(tmp_path, small_image(3), {"seed": 2}, keep=1)
 
     assert seeds and set(seeds) == {2}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
@@ -135,7 +135,7 @@ def test_two_directories_change_places_at_once(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
 
-    if not staging.exchange(tmp_path / "left", tmp_path / "right"):
+    if not staging.exchange_names(tmp_path / "left", tmp_path / "right"):
         pytest.skip("this file system cannot exchange names")
 
     assert (tmp_path / "left" / "right").exists() and (tmp_path / "right" / "left").exists()
@@ -144,7 +144,7 @@ def test_two_directories_change_places_at_once(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_flipped_bit_or_missing_end_is_seen(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    path = store.write(tmp_path_factory.mktemp("damage"), small_image(), {"seed": 7}, keep=3)
+    path = store.write_checkpoint(tmp_path_factory.mktemp("damage"), small_image(), {"seed": 7}, keep=3)
     victim = path / data.draw(st.sampled_from(sorted(file.name for file in path.iterdir())))
     content = bytearray(victim.read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
@@ -155,72 +155,72 @@ def test_any_flipped_bit_or_missing_end_is_seen(tmp_path_factory: pytest.TempPat
     victim.write_bytes(content)
 
     with pytest.raises(CheckpointCorrupt, match=str(victim)):
-        store.read(path)
+        store.read_checkpoint(path)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "optimizer.safetensors"])
 def test_a_missing_file_is_seen_and_the_checkpoint_before_is_used(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.write(tmp_path, small_image(10), {}, keep=3)
-    (store.write(tmp_path, small_image(20), {}, keep=3) / name).unlink()
+    store.write_checkpoint(tmp_path, small_image(10), {}, keep=3)
+    (store.write_checkpoint(tmp_path, small_image(20), {}, keep=3) / name).unlink()
 
     with caplog.at_level(logging.WARNING):
-        found = store.newest(tmp_path)
+        found = store.read_newest(tmp_path)
 
     assert found is not None and found[0].step == 10
     assert name in caplog.text and "using the checkpoint before it" in caplog.text
 
 
 def test_a_directory_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
-    assert store.newest(tmp_path) is None
-    assert store.newest(tmp_path / "absent") is None
+    assert store.read_newest(tmp_path) is None
+    assert store.read_newest(tmp_path / "absent") is None
 
 
 def test_checkpoints_of_which_none_is_usable_are_an_error_not_a_fresh_start(tmp_path: Path) -> None:
-    (store.write(tmp_path, small_image(), {}, keep=3) / "manifest.json").unlink()
+    (store.write_checkpoint(tmp_path, small_image(), {}, keep=3) / "manifest.json").unlink()
 
     with pytest.raises(CheckpointCorrupt, match="none of the 1 checkpoints"):
-        store.newest(tmp_path)
+        store.read_newest(tmp_path)
 
 
 def test_find_takes_one_checkpoint_or_a_directory_of_them(tmp_path: Path) -> None:
-    first = store.write(tmp_path, small_image(1), {}, keep=3)
-    store.write(tmp_path, small_image(2), {}, keep=3)
+    first = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3)
+    store.write_checkpoint(tmp_path, small_image(2), {}, keep=3)
 
-    assert store.find(first)[0].step == 1
-    assert store.find(tmp_path)[0].step == 2
+    assert store.find_checkpoint(first)[0].step == 1
+    assert store.find_checkpoint(tmp_path)[0].step == 2
     with pytest.raises(SpecError, match="no checkpoint at"):
-        store.find(tmp_path / "absent")
+        store.find_checkpoint(tmp_path / "absent")
 
 
 def test_a_full_disk_leaves_nothing_behind_and_the_older_checkpoint_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write(tmp_path, small_image(1), {}, keep=1)
+    store.write_checkpoint(tmp_path, small_image(1), {}, keep=1)
     monkeypatch.setattr(os, "write", _raise(OSError(errno.ENOSPC, "No space left on device")))
 
     with pytest.raises(CheckpointFailed, match=r"checkpoint-000000002: No space left on device .*MB free"):
-        store.write(tmp_path, small_image(2), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_image(2), {}, keep=1)
 
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001"]
-    assert store.find(tmp_path)[0].step == 1
+    assert store.find_checkpoint(tmp_path)[0].step == 1
 
 
 def test_a_directory_that_cannot_be_made_is_a_clear_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(CheckpointFailed, match=r"cannot write .*name another directory"):
-        store.write(tmp_path / "file" / "checkpoints", small_image(), {}, keep=1)
+        store.write_checkpoint(tmp_path / "file" / "checkpoints", small_image(), {}, keep=1)
 
 
 def test_what_a_dead_writer_left_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
     dead = tmp_path / ".staging-checkpoint-000000001-dead"
     dead.mkdir()
     (dead / "model.safetensors").write_text("half")
-    with staging.staged(tmp_path / "checkpoint-000000009") as living:
-        store.write(tmp_path, small_image(2), {}, keep=1)
+    with staging.staged_directory(tmp_path / "checkpoint-000000009") as living:
+        store.write_checkpoint(tmp_path, small_image(2), {}, keep=1)
 
         assert living.exists() and not dead.exists()
 
@@ -294,52 +294,55 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path: Path, n
     model = Tied(dtype)
     optimizer = OPTIMIZERS[name](model.parameters())
     train(model, optimizer, 3)
-    saved = image.capture(model, optimizer, 3, 12)
-    store.write(tmp_path, saved, {}, keep=1)
+    saved = captured_state.capture_state(model, optimizer, 3, 12)
+    store.write_checkpoint(tmp_path, saved, {}, keep=1)
     train(model, optimizer, 3)
 
-    loaded, _, _ = store.find(tmp_path)
+    loaded, _, _ = store.find_checkpoint(tmp_path)
     other = Tied(dtype)
     other_optimizer = OPTIMIZERS[name](other.parameters())
-    image.restore(loaded, other, other_optimizer)
-    assert_same(saved, image.capture(other, other_optimizer, 3, 12))
+    captured_state.restore_state(loaded, other, other_optimizer)
+    assert_same(saved, captured_state.capture_state(other, other_optimizer, 3, 12))
     train(other, other_optimizer, 3)
 
-    assert_same(image.capture(model, optimizer, 6, 24), image.capture(other, other_optimizer, 6, 24))
+    assert_same(
+        captured_state.capture_state(model, optimizer, 6, 24),
+        captured_state.capture_state(other, other_optimizer, 6, 24),
+    )
     assert_same(saved, loaded)  # training did not write into the image it began from
     assert other.head.weight is other.embedding.weight
 
 
 def test_weights_alone_are_not_enough_to_go_on_training() -> None:
     model = nn.Linear(1, 1)
-    weights = image.capture(model, None, 4, 8)
+    weights = captured_state.capture_state(model, None, 4, 8)
 
     with pytest.raises(ModelError, match="holds weights only"):
-        image.restore(weights, model, torch.optim.SGD(model.parameters()))
+        captured_state.restore_state(weights, model, torch.optim.SGD(model.parameters()))
 
 
 def test_the_optimizer_of_another_model_does_not_fit() -> None:
     one, two = nn.Linear(1, 1), nn.Linear(1, 1)
-    saved = image.capture(one, torch.optim.SGD(one.parameters()), 4, 8)
+    saved = captured_state.capture_state(one, torch.optim.SGD(one.parameters()), 4, 8)
 
     with pytest.raises(ModelError, match="the optimizer of step 4 does not fit"):
-        image.restore(saved, two, torch.optim.SGD([two.weight]))
+        captured_state.restore_state(saved, two, torch.optim.SGD([two.weight]))
 
 
 def test_a_state_that_no_checkpoint_can_hold_is_named() -> None:
     with pytest.raises(CheckpointFailed, match="slot: cannot keep a set in a checkpoint"):
-        values.pack({1, 2}, "slot", {})
+        values.pack_value({1, 2}, "slot", {})
     with pytest.raises(CheckpointFailed, match="model/x: safetensors cannot hold"):
-        tensors.write(Path("/dev/null"), {"model/x": torch.zeros(1, dtype=torch.float8_e4m3fnuz)})
+        tensors.write_torch_tensors(Path("/dev/null"), {"model/x": torch.zeros(1, dtype=torch.float8_e4m3fnuz)})
 
 
 def test_complex_numbers_of_both_precisions_come_back(tmp_path: Path) -> None:
     """The format has no complex128: it is there as pairs of real numbers, for whoever reads it without us."""
     written = {f"model/{dtype}": torch.randn(3, 2, dtype=dtype) for dtype in (torch.complex64, torch.complex128)}
 
-    path = store.write(tmp_path, Image(1, 2, written, {}), {}, keep=1)
+    path = store.write_checkpoint(tmp_path, CapturedState(1, 2, written, {}), {}, keep=1)
 
-    found = store.read(path)[0].tensors
+    found = store.read_checkpoint(path)[0].tensors
     assert all(
         torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in written.items()
     )
@@ -349,43 +352,43 @@ def test_complex_numbers_of_both_precisions_come_back(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "FORMAT", 2)
-    path = store.write(tmp_path, small_image(), {}, keep=1)
+    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=1)
     monkeypatch.undo()
 
     with pytest.raises(CheckpointCorrupt, match="another format than 1"):
-        store.read(path)
+        store.read_checkpoint(path)
 
 
 def rows_beside(place: Path) -> dict[str, FileEntry]:
     (place / "ps").mkdir()
-    return {"ps/ps-0-1.safetensors": file.write_plain(place / "ps" / "ps-0-1.safetensors", b"rows")}
+    return {"ps/ps-0-1.safetensors": safetensors_file.write_bytes(place / "ps" / "ps-0-1.safetensors", b"rows")}
 
 
 def test_what_ps_wrote_beside_belongs_to_the_checkpoint(tmp_path: Path) -> None:
-    path = store.write(tmp_path, small_image(), {}, keep=3, beside=rows_beside)
+    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=3, beside=rows_beside)
 
-    assert_same(store.read(path)[0], small_image())
+    assert_same(store.read_checkpoint(path)[0], small_image())
     (path / "ps" / "ps-0-1.safetensors").write_bytes(b"sowr")
     with pytest.raises(CheckpointCorrupt, match=r"ps-0-1\.safetensors is corrupt"):
-        store.read(path)
+        store.read_checkpoint(path)
 
 
 def test_rows_that_cannot_be_written_leave_no_checkpoint(tmp_path: Path) -> None:
-    first = store.write(tmp_path, small_image(1), {}, keep=3)
+    first = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3)
 
     def fails(place: Path) -> dict[str, FileEntry]:
         raise CheckpointFailed("ps-1: cannot write")
 
     with pytest.raises(CheckpointFailed, match="ps-1"):
-        store.write(tmp_path, small_image(2), {}, keep=3, beside=fails)
+        store.write_checkpoint(tmp_path, small_image(2), {}, keep=3, beside=fails)
     assert list(tmp_path.iterdir()) == [first]
 
 
 def test_files_of_the_model_lie_in_the_checkpoint_and_are_verified(tmp_path: Path) -> None:
-    path = store.write(tmp_path, small_image(1), {}, keep=3, files={"front.json": b"{}"})
+    path = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3, files={"front.json": b"{}"})
 
     assert (path / "files" / "front.json").read_bytes() == b"{}"
-    assert store.read(path)[0].step == 1
+    assert store.read_checkpoint(path)[0].step == 1
     (path / "files" / "front.json").write_bytes(b"[]")
     with pytest.raises(CheckpointCorrupt, match=r"front\.json"):
-        store.read(path)
+        store.read_checkpoint(path)

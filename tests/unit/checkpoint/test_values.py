@@ -17,8 +17,8 @@ from elasticdl.errors import CheckpointFailed
 def round_trip(value: Any) -> Any:
     """`value` through JSON, as a checkpoint or a newcomer sees it."""
     tensors: dict[str, torch.Tensor] = {}
-    packed = json.loads(json.dumps(values.pack(value, "it", tensors)))
-    return values.unpack(packed, tensors)
+    packed = json.loads(json.dumps(values.pack_value(value, "it", tensors)))
+    return values.unpack_value(packed, tensors)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests launch nothing, so they pass without torch and TensorFlow, too."""
-    monkeypatch.setattr("elasticdl.cli.preflight.find_spec", lambda name: FRAMEWORKS.get(name) or find_spec(name))
+    monkeypatch.setattr("elasticdl.jobs.preflight.find_spec", lambda name: FRAMEWORKS.get(name) or find_spec(name))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def elasticdl(monkeypatch: pytest.MonkeyPatch) -> Run:
     def refuse(*arguments: object, **named: object) -> int:
         raise AssertionError("a wrong job was launched")
 
-    monkeypatch.setattr("elasticdl.launcher.process.start", refuse)
+    monkeypatch.setattr("elasticdl.launcher.local.processes.start_launcher", refuse)
     runner = CliRunner()
     return lambda *words: runner.invoke(cli, [str(word) for word in words])
 

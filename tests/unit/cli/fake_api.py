@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from elasticdl.kube.api import EVERYWHERE
-from elasticdl.kube.errors import AlreadyThere, Call, Forbidden, NotThere
-from elasticdl.kube.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STATEFUL_SET, Kind, of
+from elasticdl.kube.api import ALL_NAMESPACES
+from elasticdl.kube.errors import AlreadyExists, ApiCall, Forbidden, NotFound
+from elasticdl.kube.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STATEFUL_SET, ResourceKind, kind_of
 
 Document = dict[str, Any]
-Key = tuple[Kind, str, str]
+Key = tuple[ResourceKind, str, str]
 
 
 class FakeApi:
@@ -34,29 +34,29 @@ class FakeApi:
     def version(self) -> str:
         return "v1.34.0"
 
-    def get(self, kind: Kind, name: str, namespace: str = "") -> Document | None:
+    def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Document | None:
         self._check("get", kind)
         return copy.deepcopy(self.objects.get(self._key(kind, namespace, name)))
 
-    def list(self, kind: Kind, namespace: str = "", labels: str = "") -> tuple[list[Document], str]:
+    def list(self, kind: ResourceKind, namespace: str = "", labels: str = "") -> tuple[list[Document], str]:
         self._check("list", kind)
         wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
         found = []
         for (one, where, _), document in self.objects.items():
             has = document["metadata"].get("labels", {})
-            if one == kind and (namespace == EVERYWHERE or where == self._key(kind, namespace, "")[1]):
+            if one == kind and (namespace == ALL_NAMESPACES or where == self._key(kind, namespace, "")[1]):
                 found += [copy.deepcopy(document)] if wanted.items() <= has.items() else []
         return found, "1"
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        kind, metadata = of(document), document["metadata"]
+        kind, metadata = kind_of(document), document["metadata"]
         self._check("create", kind)
         self.before_create(document)
         if "generateName" in metadata:
             metadata = metadata | {"name": f"{metadata['generateName']}{next(self._uids)}"}
         key = self._key(kind, metadata.get("namespace", ""), metadata["name"])
         if key in self.objects:
-            raise AlreadyThere(f"{kind.plural} {metadata['name']} exists")
+            raise AlreadyExists(f"{kind.plural} {metadata['name']} exists")
         made = copy.deepcopy(document) | {"metadata": dict(metadata)}
         number = next(self._uids)
         made["metadata"] |= {"uid": f"uid-{number}", "creationTimestamp": f"2026-11-15T00:00:{number % 60:02}Z"}
@@ -70,20 +70,22 @@ class FakeApi:
             self.calls.append(("create", f"{kind.kind} {metadata['name']}"))
         return copy.deepcopy(made)
 
-    def patch(self, kind: Kind, name: str, change: Document, namespace: str = "", sub: str = "") -> Document:
+    def patch(self, kind: ResourceKind, name: str, change: Document, namespace: str = "", sub: str = "") -> Document:
         self._check("patch", kind)
         self.calls.append(("patch", f"{kind.kind} {name}" + (f"/{sub}" if sub else "")))
         if (found := self.objects.get(self._key(kind, namespace, name))) is None:
-            raise NotThere(f"{kind.plural} {name} is not there")
+            raise NotFound(f"{kind.plural} {name} is not there")
         _merge(found, change)
         return copy.deepcopy(found)
 
-    def delete(self, kind: Kind, name: str, namespace: str = "", grace_s: float | None = None, uid: str = "") -> bool:
+    def delete(
+        self, kind: ResourceKind, name: str, namespace: str = "", grace_s: float | None = None, uid: str = ""
+    ) -> bool:
         self._check("delete", kind)
         self.calls.append(("delete", f"{kind.kind} {name}"))
         return self.objects.pop(self._key(kind, namespace, name), None) is not None
 
-    def may(self, verb: str, kind: Kind, namespace: str = "", sub: str = "") -> bool:
+    def may(self, verb: str, kind: ResourceKind, namespace: str = "", sub: str = "") -> bool:
         return (verb, f"{kind.plural}/{sub}" if sub else kind.plural) not in self.forbidden
 
     def logs(self, pod: str, namespace: str, *, follow: bool = False, **_: Any) -> Iterator[str]:
@@ -132,12 +134,12 @@ class FakeApi:
         self.objects[key]["data"]["result.json"] = json.dumps(result)
         self.objects[STATEFUL_SET, self.namespace, f"{name}-master"]["spec"]["replicas"] = 0
 
-    def _key(self, kind: Kind, namespace: str, name: str) -> Key:
+    def _key(self, kind: ResourceKind, namespace: str, name: str) -> Key:
         return kind, (namespace or self.namespace) if kind.namespaced else "", name
 
-    def _check(self, verb: str, kind: Kind) -> None:
+    def _check(self, verb: str, kind: ResourceKind) -> None:
         if (verb, kind.plural) in self.forbidden:
-            raise Forbidden(f"{Call(verb, kind)} is forbidden")
+            raise Forbidden(f"{ApiCall(verb, kind)} is forbidden")
 
     @property
     def kept(self) -> list[str]:

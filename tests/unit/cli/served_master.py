@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from elasticdl.launcher.authority import Authority
-from elasticdl.launcher.certificates import JobSecrets
+from elasticdl.launcher.certificate_authority import CertificateAuthority
+from elasticdl.launcher.kubernetes.job_secrets import JobSecrets
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.rpc.server import MasterServer
 from elasticdl.spec import JobSpec
-from elasticdl.tls import Identity, Role
+from elasticdl.tls import Role, TlsCredentials
 
 
 class ServedMaster:
@@ -22,9 +22,9 @@ class ServedMaster:
         self.status = status
         self.asked: list[Any] = []
         own = folder / "master.pem"
-        self._identity = Identity(folder / "authority.pem", own, own, spec.name)
+        self._identity = TlsCredentials(folder / "authority.pem", own, own, spec.name)
         authority, now = (
-            Authority.read(secrets.authority_pem, secrets.authority_key_pem),
+            CertificateAuthority.read(secrets.authority_pem, secrets.authority_key_pem),
             datetime.datetime.now(datetime.UTC),
         )
         own.write_text(authority.issue(Role.MASTER, Role.MASTER, now, life_s=3600))

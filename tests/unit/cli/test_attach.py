@@ -10,12 +10,13 @@ from queue import SimpleQueue
 import pytest
 from rich.console import Console
 
-from elasticdl.cli import attach, feed
-from elasticdl.cli import home as jobs
-from elasticdl.cli.local_job import LocalWatched
-from elasticdl.cli.prints import FirstWorkerPrints
-from elasticdl.cli.screen import Screen
+from elasticdl.cli import attach
+from elasticdl.cli.screens.live_job import JobScreen
 from elasticdl.errors import ElasticDLError
+from elasticdl.jobs import home as jobs
+from elasticdl.jobs import watch as feed
+from elasticdl.jobs.local import WatchedLocalJob
+from elasticdl.jobs.user_output import FirstWorkerOutput
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory
@@ -25,8 +26,8 @@ Stops = list[str]
 
 @pytest.fixture
 def directory() -> JobDirectory:
-    made = jobs.directory_of("digits")
-    made.create(load.resolve({"name": "digits", "model": {"definition": "m.f"}}))
+    made = jobs.job_directory("digits")
+    made.create(load.resolve_job({"name": "digits", "model": {"definition": "m.f"}}))
     return made
 
 
@@ -57,14 +58,14 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
     return found
 
 
-def watch(directory: JobDirectory, *news: feed.News) -> tuple[int, str]:
-    queue: SimpleQueue[feed.News] = SimpleQueue()
+def watch(directory: JobDirectory, *news: feed.WatchEvent) -> tuple[int, str]:
+    queue: SimpleQueue[feed.WatchEvent] = SimpleQueue()
     for item in news:
         queue.put(item)
     console = Console(file=io.StringIO(), width=200)
-    with Screen.open(console) as screen:
-        prints = FirstWorkerPrints(LocalWatched(directory).open_log)
-        code = attach.watch(LocalWatched(directory), queue, screen, None, prints)
+    with JobScreen.open(console) as screen:
+        prints = FirstWorkerOutput(WatchedLocalJob(directory).open_log)
+        code = attach.show_until_over(WatchedLocalJob(directory), queue, screen, None, prints)
     assert isinstance(console.file, io.StringIO)
     return code, console.file.getvalue()
 
@@ -73,14 +74,16 @@ def watch(directory: JobDirectory, *news: feed.News) -> tuple[int, str]:
 def test_the_exit_code_is_the_jobs(directory: JobDirectory, status: pb.JobStatus, code: int) -> None:
     directory.result.write_text(json.dumps({"phase": "ended", "exit_code": code}))
 
-    assert watch(directory, feed.Changed(status), feed.Over())[0] == code
+    assert watch(directory, feed.StatusChanged(status), feed.WatchEnded())[0] == code
 
 
 def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, status: pb.JobStatus) -> None:
     directory.result.write_text(json.dumps({"phase": "succeeded", "exit_code": 0}))
     directory.master.write_text("{}")
 
-    _, output = watch(directory, feed.MasterAway(), feed.MasterAway(), feed.Changed(status), feed.Over())
+    _, output = watch(
+        directory, feed.MasterUnresponsive(), feed.MasterUnresponsive(), feed.StatusChanged(status), feed.WatchEnded()
+    )
 
     assert output.count("master restarting…") == 1
     assert "digits running" in output
@@ -89,14 +92,14 @@ def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, st
 def test_the_first_interrupt_asks_to_stop_and_says_how_to_kill(directory: JobDirectory, stops: Stops) -> None:
     directory.result.write_text(json.dumps({"phase": "stopped", "exit_code": 130}))
 
-    code, output = watch(directory, feed.Interrupted(signal.SIGINT), feed.Over())
+    code, output = watch(directory, feed.SignalReceived(signal.SIGINT), feed.WatchEnded())
 
     assert code == 130
     assert "a checkpoint is written. Ctrl-C again kills" in output
 
 
 def test_the_second_interrupt_ends_the_watching_at_once(directory: JobDirectory, stops: Stops) -> None:
-    interrupt = feed.Interrupted(signal.SIGINT)
+    interrupt = feed.SignalReceived(signal.SIGINT)
 
     assert watch(directory, interrupt, interrupt)[0] == 130
     assert not directory.result.exists()
@@ -104,20 +107,20 @@ def test_the_second_interrupt_ends_the_watching_at_once(directory: JobDirectory,
 
 def test_a_repeated_termination_never_kills(directory: JobDirectory, stops: Stops) -> None:
     directory.result.write_text(json.dumps({"phase": "stopped", "exit_code": 130}))
-    termination = feed.Interrupted(signal.SIGTERM)
+    termination = feed.SignalReceived(signal.SIGTERM)
 
-    code, _ = watch(directory, termination, feed.Interrupted(signal.SIGHUP), termination, feed.Over())
+    code, _ = watch(directory, termination, feed.SignalReceived(signal.SIGHUP), termination, feed.WatchEnded())
 
     assert code == 130
 
 
 def test_a_job_that_vanishes_without_a_result_is_an_error_that_names_the_logs(directory: JobDirectory) -> None:
     with pytest.raises(ElasticDLError, match=f"its processes are gone; see the logs in {directory.logs}"):
-        watch(directory, feed.Over("its processes are gone"))
+        watch(directory, feed.WatchEnded("its processes are gone"))
 
 
 def test_a_killed_job_has_a_result_that_says_so(directory: JobDirectory) -> None:
-    attach.kill(directory)
+    attach.kill_job(directory)
 
     assert json.loads(directory.result.read_text())["exit_code"] == 130
 
@@ -125,6 +128,6 @@ def test_a_killed_job_has_a_result_that_says_so(directory: JobDirectory) -> None
 def test_killing_does_not_touch_the_result_of_a_job_that_is_over(directory: JobDirectory) -> None:
     directory.result.write_text('{"phase": "succeeded"}')
 
-    attach.kill(directory)
+    attach.kill_job(directory)
 
     assert directory.result.read_text() == '{"phase": "succeeded"}'

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.cli.command import parsed
+from elasticdl.cli.command import parse_options
 from elasticdl.errors import SpecError
-from elasticdl.spec.text import parse_pairs
+from elasticdl.spec.parsing import parse_pairs
 from tests.unit.cli.conftest import Run
 
 ORIGINAL = [
@@ -77,7 +77,7 @@ def test_a_malformed_pair_is_refused_by_its_option(text: str) -> None:
 def test_volumes_are_parted_by_semicolons() -> None:
     value = "claim_name=c,mount_path=/data;host_path=/mnt,mount_path=/m,read_only=true;"
 
-    assert parsed({"volume": value}) == {
+    assert parse_options({"volume": value}) == {
         "volume": [
             {"claim_name": "c", "mount_path": "/data"},
             {"host_path": "/mnt", "mount_path": "/m", "read_only": "true"},

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import history, summary
-from elasticdl.cli import home as jobs
-from elasticdl.cli.tail import Tail
+from elasticdl.cli.screens import job_summary
+from elasticdl.jobs import history
+from elasticdl.jobs import home as jobs
+from elasticdl.jobs.local import GrowingFile
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory
@@ -46,8 +47,8 @@ RESULT: dict[str, Any] = {
 
 
 def ended(name: str = "digits", result: dict[str, Any] | None = None) -> JobDirectory:
-    directory = jobs.directory_of(name)
-    directory.create(load.resolve({"name": name, "model": {"definition": "m.f"}, "plan": {"epochs": 3}}))
+    directory = jobs.job_directory(name)
+    directory.create(load.resolve_job({"name": name, "model": {"definition": "m.f"}, "plan": {"epochs": 3}}))
     directory.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
     if result is not None:
         directory.result.write_text(json.dumps(result))
@@ -185,7 +186,7 @@ def test_scaling_to_nothing_in_particular_is_refused(elasticdl: Run) -> None:
 
 def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    tail = Tail(path)
+    tail = GrowingFile(path)
 
     seen = [list(tail.lines())]
     for text in ("one\ntw", "o\n", ""):
@@ -207,7 +208,9 @@ def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
 )
 def test_the_summary_says_whether_records_were_lost_or_doubled(phase: str, records: int, expected: str) -> None:
     assert (
-        summary.records(pb.JobStatus(phase=phase, records=records, total_records=5391, records_per_epoch=1797))
+        job_summary.format_records(
+            pb.JobStatus(phase=phase, records=records, total_records=5391, records_per_epoch=1797)
+        )
         == expected
     )
 
@@ -215,9 +218,9 @@ def test_the_summary_says_whether_records_were_lost_or_doubled(phase: str, recor
 def test_the_summary_says_why_a_job_ended_before_its_last_epoch() -> None:
     early = pb.JobStatus(kind="training", phase="succeeded", reason="no better", records=5, total_records=9, epochs=1)
 
-    assert ("why", "no better") in summary.rows(early, None)
+    assert ("why", "no better") in job_summary.summary_rows(early, None)
     early.records = 9
-    assert "why" not in dict(summary.rows(early, None))
+    assert "why" not in dict(job_summary.summary_rows(early, None))
 
 
 def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> None:
@@ -225,7 +228,7 @@ def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> 
         result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path), "checkpoint": "/c"}
     )
 
-    lines = dict(summary.rows(history.status(directory, is_alive=False), directory))
+    lines = dict(job_summary.summary_rows(history.status_from_files(directory, is_alive=False), directory))
 
     assert lines["why"] == "SIGINT"
     assert lines["model"] == str(tmp_path)
@@ -249,7 +252,7 @@ def test_a_resumption_that_dies_half_way_can_be_resumed(monkeypatch: pytest.Monk
         context.setattr(Path, "rename", die)
         directory.create_again(spec)
 
-    assert directory.root.name in jobs.names()
+    assert directory.root.name in jobs.job_names()
     assert directory.load_spec() == spec
     directory.create_again(spec)
     assert not directory.result.exists() and not directory.events.exists()

@@ -5,23 +5,29 @@ from pathlib import Path
 import pytest
 
 from elasticdl import __version__
-from elasticdl.cli import home, journal
-from elasticdl.frames import Encoder, Writer
-from elasticdl.launcher import making
-from elasticdl.master import codec
-from elasticdl.master import events as ev
-from elasticdl.master.verification import StoredJournal, verify
+from elasticdl.cli.verbs import journal
+from elasticdl.jobs import home
+from elasticdl.journal_frames import FrameEncoder, JournalWriterInfo
+from elasticdl.launcher.local import job_directory
+from elasticdl.master.machine import events as ev
+from elasticdl.master.runtime import codec
+from elasticdl.master.runtime.replay import StoredJournal, verify_journal
 from tests.unit.cli.conftest import Run
 from tests.unit.master.driver import job_spec
 
-EVENTS = [ev.MasterStarted(7), ev.ReplicaStarted("worker-0", 5), ev.ScaleAsked(2), ev.StopAsked(False, "enough")]
+EVENTS = [
+    ev.MasterStarted(7),
+    ev.ReplicaStarted("worker-0", 5),
+    ev.ScaleRequested(2),
+    ev.StopRequested(False, "enough"),
+]
 
 
 def stream(run: int = 1, version: str = __version__, *more: bytes) -> tuple[bytes, list[int]]:
-    encoder = Encoder(Writer(run, version))
+    encoder = FrameEncoder(JournalWriterInfo(run, version))
     content, ends = encoder.begin(), list[int]()
     for number, event in enumerate(EVENTS):
-        content += encoder.encode([codec.dump(event, 1000.0 + number)])
+        content += encoder.encode([codec.encode_event(event, 1000.0 + number)])
         ends.append(len(content))
     return content + b"".join(encoder.encode([record]) for record in more), ends
 
@@ -29,8 +35,8 @@ def stream(run: int = 1, version: str = __version__, *more: bytes) -> tuple[byte
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path))
-    directory = home.directory_of("job")
-    making.make(directory, job_spec())
+    directory = home.job_directory("job")
+    job_directory.create_job_directory(directory, job_spec())
     directory.journal.write_bytes(stream()[0])
     return directory.journal
 
@@ -98,8 +104,11 @@ def test_a_job_without_a_journal_says_so(elasticdl: Run, path: Path) -> None:
 def test_a_journal_in_config_maps_to_which_nothing_was_written_is_whole() -> None:
     stored = StoredJournal("1 ConfigMaps", b"", can_be_torn=False)
 
-    assert journal.describe("job", stored, job_spec(), verify(stored, job_spec()))[-1] == "whole: 0 events"
+    assert (
+        journal.describe_verification("job", stored, job_spec(), verify_journal(stored, job_spec()))[-1]
+        == "whole: 0 events"
+    )
 
 
 def test_the_end_of_a_journal_in_config_maps_cannot_be_cut_off() -> None:
-    assert verify(StoredJournal("here", stream()[0][:-5], can_be_torn=False), job_spec()).problem is not None
+    assert verify_journal(StoredJournal("here", stream()[0][:-5], can_be_torn=False), job_spec()).problem is not None

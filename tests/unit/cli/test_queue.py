@@ -10,32 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli import home as jobs
 from elasticdl.cli import submit
-from elasticdl.scheduler.local.queue import Queue
-from elasticdl.scheduler.local.standing import Account, Report, Standing, State
-from elasticdl.spec.directory import read_json, write_private
+from elasticdl.jobs import home as jobs
+from elasticdl.scheduler.accounts.report import JobAccount, ScheduledJobState, ScheduledJobStatus, SchedulerReport
+from elasticdl.scheduler.local.queue import SubmissionQueue
+from elasticdl.spec.directory import read_json, write_private_file
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_api import FakeApi
 
 
 @pytest.fixture
-def queue(home: Path) -> Queue:
-    return Queue(home)
+def queue(home: Path) -> SubmissionQueue:
+    return SubmissionQueue(home)
 
 
 @pytest.fixture
-def served(queue: Queue) -> Iterator[Queue]:
+def served(queue: SubmissionQueue) -> Iterator[SubmissionQueue]:
     """By a scheduler with four devices that answers nothing."""
     with queue.serving() as is_ours:
         assert is_ours
-        Report(0.0, "goodput", {"here": 4}).save(queue.plan)
+        SchedulerReport(0.0, "goodput", {"here": 4}).save(queue.plan)
         yield queue
 
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elasticdl.cli.queueing.ANSWER_S", 0.1)
+    monkeypatch.setattr("elasticdl.jobs.queueing.DECISION_TIMEOUT_S", 0.1)
 
 
 def words(zoo: Path, *more: str) -> list[str]:
@@ -43,19 +43,19 @@ def words(zoo: Path, *more: str) -> list[str]:
     return ["train", "--job_name=digits", *model, *more]
 
 
-def decide(queue: Queue, standing: Standing) -> None:
+def decide(queue: SubmissionQueue, standing: ScheduledJobStatus) -> None:
     submission = queue.find("digits")
     assert submission is not None
     standing = replace(standing, submitted_at=submission.submitted_at)
-    Report(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.plan)
+    SchedulerReport(1.0, "goodput", {"here": 4}, "", {"digits": standing}).save(queue.plan)
 
 
 def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
-    elasticdl: Run, zoo: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[float] = []
-    real = submit.prepare
-    monkeypatch.setattr(submit, "prepare", lambda *words: (real(*words), checked.append(time.time())))
+    real = submit.prepare_directory
+    monkeypatch.setattr(submit, "prepare_directory", lambda *words: (real(*words), checked.append(time.time())))
 
     assert elasticdl(*words(zoo, "--queue")).exit_code == 0
 
@@ -63,7 +63,7 @@ def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
     assert found is not None and found.submitted_at >= checked[0]
 
 
-def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, queue: Queue) -> None:
+def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     done = elasticdl(*words(zoo, "--queue", "--priority=3", "--num_workers=2"))
 
     assert done.exit_code == 0
@@ -71,20 +71,22 @@ def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, que
     found = queue.find("digits")
     assert found is not None
     assert (found.priority, found.queue, found.minimum, found.maximum, found.devices) == (3, "", 1, 2, 1)
-    assert jobs.directory_of("digits").spec.exists(), "its name is taken"
+    assert jobs.job_directory("digits").spec.exists(), "its name is taken"
 
 
 @pytest.mark.parametrize(
     ("given", "name"), [(["--queue=team"], "team"), (["--queue", "team"], "team"), (["--queue"], "")]
 )
-def test_a_queue_may_have_a_name(elasticdl: Run, zoo: Path, queue: Queue, given: list[str], name: str) -> None:
+def test_a_queue_may_have_a_name(
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue, given: list[str], name: str
+) -> None:
     assert elasticdl(*words(zoo, *given)).exit_code == 0
 
     found = queue.find("digits")
     assert found is not None and found.queue == name
 
 
-def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: Queue) -> None:
+def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     (zoo / "job.yaml").write_text("name: digits\nmodel: {definition: digits.forward}\ndata: {training: train.csv}\n")
 
     assert elasticdl("train", "--queue", zoo / "job.yaml").exit_code == 0
@@ -92,7 +94,9 @@ def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: Que
 
 
 @pytest.mark.parametrize(("given", "name"), [(["--queue"], ""), (["--queue", "team"], "team")])
-def test_what_follows_a_script_is_its_own(elasticdl: Run, zoo: Path, queue: Queue, given: list[str], name: str) -> None:
+def test_what_follows_a_script_is_its_own(
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue, given: list[str], name: str
+) -> None:
     (zoo / "own.py").write_text("import elasticdl.torch\n")
 
     done = elasticdl("run", "--job_name", "own", "--workers=1:2", *given, zoo / "own.py", "--queue", "./mine")
@@ -103,28 +107,30 @@ def test_what_follows_a_script_is_its_own(elasticdl: Run, zoo: Path, queue: Queu
     assert found.spec["script"]["arguments"] == ["--queue", "./mine"]
 
 
-def test_threads_of_a_queued_job_are_one_unless_it_says_otherwise(elasticdl: Run, zoo: Path, queue: Queue) -> None:
+def test_threads_of_a_queued_job_are_one_unless_it_says_otherwise(
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue
+) -> None:
     elasticdl(*words(zoo, "--queue", "--threads=3"))
 
     found = queue.find("digits")
     assert found is not None and found.devices == 3
 
 
-def test_a_wrong_job_is_not_queued(elasticdl: Run, zoo: Path, queue: Queue) -> None:
+def test_a_wrong_job_is_not_queued(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     done = elasticdl(*words(zoo, "--queue", "--training_data=nowhere.csv"))
 
     assert done.exit_code == 2
     assert queue.names() == []
-    assert not jobs.directory_of("digits").root.exists()
+    assert not jobs.job_directory("digits").root.exists()
 
 
-def test_a_job_that_can_never_fit_is_refused_at_once(elasticdl: Run, zoo: Path, served: Queue) -> None:
+def test_a_job_that_can_never_fit_is_refused_at_once(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
     done = elasticdl(*words(zoo, "--queue", "--num_workers=5", "--min_workers=5"))
 
     assert done.exit_code == 2
     assert "can never run here: needs 5 workers of 1 device, the empty cluster has room for 4" in done.stderr
     assert served.names() == []
-    assert not jobs.directory_of("digits").root.exists()
+    assert not jobs.job_directory("digits").root.exists()
 
 
 def test_evaluation_cannot_be_queued_here(elasticdl: Run, zoo: Path) -> None:
@@ -157,11 +163,11 @@ def test_a_queued_name_is_taken(elasticdl: Run, zoo: Path) -> None:
 
 
 def test_a_name_is_free_again_when_its_job_ended_while_no_scheduler_ran(
-    elasticdl: Run, zoo: Path, queue: Queue
+    elasticdl: Run, zoo: Path, queue: SubmissionQueue
 ) -> None:
     elasticdl(*words(zoo, "--queue"))
-    decide(queue, Standing(State.RUNNING, {"here": 1}, 4, "all", account=Account(launches=1)))
-    write_private(jobs.directory_of("digits").result, json.dumps({"phase": "succeeded", "exit_code": 0}))
+    decide(queue, ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 1}, 4, "all", account=JobAccount(launches=1)))
+    write_private_file(jobs.job_directory("digits").result, json.dumps({"phase": "succeeded", "exit_code": 0}))
     assert json.loads(elasticdl("status", "digits", "--json").stdout)["phase"] == "succeeded"
 
     done = elasticdl(*words(zoo, "--queue", "--resume"))
@@ -171,9 +177,9 @@ def test_a_name_is_free_again_when_its_job_ended_while_no_scheduler_ran(
     assert (document["phase"], document["scheduling"]) == ("waiting", None), "the old plan is not about this one"
 
 
-def test_the_status_of_a_waiting_job_says_why_and_how_long(elasticdl: Run, zoo: Path, served: Queue) -> None:
+def test_the_status_of_a_waiting_job_says_why_and_how_long(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue", "--priority=2"))
-    decide(served, Standing(State.WAITING, {}, 4, "others were first", 65.0, priority=2))
+    decide(served, ScheduledJobStatus(ScheduledJobState.WAITING, {}, 4, "others were first", 65.0, priority=2))
 
     document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
@@ -185,11 +191,16 @@ def test_the_status_of_a_waiting_job_says_why_and_how_long(elasticdl: Run, zoo: 
     assert "others were first" in elasticdl("status", "digits").stdout
 
 
-def test_a_suspended_job_waits_and_is_not_over(elasticdl: Run, zoo: Path, served: Queue) -> None:
+def test_a_suspended_job_waits_and_is_not_over(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
     result = {"phase": "stopped", "reason": "suspended", "exit_code": 130, "step": 7, "total_steps": 9}
-    write_private(jobs.directory_of("digits").result, json.dumps(result))
-    decide(served, Standing(State.WAITING, {}, 4, "others are greater", None, account=Account(launches=1)))
+    write_private_file(jobs.job_directory("digits").result, json.dumps(result))
+    decide(
+        served,
+        ScheduledJobStatus(
+            ScheduledJobState.WAITING, {}, 4, "others are greater", None, account=JobAccount(launches=1)
+        ),
+    )
 
     document = json.loads(elasticdl("status", "digits", "--json").stdout)
 
@@ -197,27 +208,27 @@ def test_a_suspended_job_waits_and_is_not_over(elasticdl: Run, zoo: Path, served
     assert document["reason"] == "others are greater; room: nobody can say when"
 
 
-def test_a_job_that_its_owner_stopped_is_over(elasticdl: Run, zoo: Path, served: Queue) -> None:
+def test_a_job_that_its_owner_stopped_is_over(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
-    write_private(jobs.directory_of("digits").result, json.dumps({"phase": "stopped", "exit_code": 130}))
-    decide(served, Standing(State.RUNNING, {"here": 1}, 4, "all", account=Account(launches=1)))
+    write_private_file(jobs.job_directory("digits").result, json.dumps({"phase": "stopped", "exit_code": 130}))
+    decide(served, ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 1}, 4, "all", account=JobAccount(launches=1)))
 
     assert json.loads(elasticdl("status", "digits", "--json").stdout)["phase"] == "stopped"
 
 
-def test_stopping_a_waiting_job_takes_it_out_of_the_queue(elasticdl: Run, zoo: Path, queue: Queue) -> None:
+def test_stopping_a_waiting_job_takes_it_out_of_the_queue(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
 
     done = elasticdl("stop", "digits")
 
     assert (done.exit_code, done.stdout) == (0, "digits: taken out of the queue\n")
     assert queue.names() == []
-    result = read_json(jobs.directory_of("digits").result)
+    result = read_json(jobs.job_directory("digits").result)
     assert result is not None and result["phase"] == "stopped"
     assert json.loads(elasticdl("status", "digits", "--json").stdout)["phase"] == "stopped"
 
 
-def test_a_waiting_job_cannot_be_scaled(elasticdl: Run, zoo: Path, queue: Queue) -> None:
+def test_a_waiting_job_cannot_be_scaled(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
 
     done = elasticdl("scale", "digits", "--workers", "1")
@@ -225,7 +236,7 @@ def test_a_waiting_job_cannot_be_scaled(elasticdl: Run, zoo: Path, queue: Queue)
     assert (done.exit_code, "waits in the queue" in done.stderr) == (2, True)
 
 
-def test_while_a_scheduler_runs_workers_are_its_business(elasticdl: Run, zoo: Path, served: Queue) -> None:
+def test_while_a_scheduler_runs_workers_are_its_business(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
 
     done = elasticdl("scale", "digits", "--workers", "1")
@@ -233,8 +244,10 @@ def test_while_a_scheduler_runs_workers_are_its_business(elasticdl: Run, zoo: Pa
     assert (done.exit_code, "the scheduler decides" in done.stderr) == (2, True)
 
 
-def test_a_second_scheduler_is_refused(elasticdl: Run, served: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elasticdl.cli.scheduler.TAKE_S", 0.0)
+def test_a_second_scheduler_is_refused(
+    elasticdl: Run, served: SubmissionQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticdl.cli.verbs.scheduler.QUEUE_LOCK_TIMEOUT_S", 0.0)
 
     done = elasticdl("scheduler")
 

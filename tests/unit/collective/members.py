@@ -9,29 +9,29 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from elasticdl.collective.door import Credentials, Door, Purpose
 from elasticdl.collective.group import Group
-from elasticdl.collective.mesh import Arrivals, Mesh, Peer, connect
-from elasticdl.launcher.authority import Authority
-from elasticdl.tls import Identity, Role
+from elasticdl.collective.mesh import EarlyConnections, Mesh, RoundMember, connect_mesh
+from elasticdl.collective.peers import ConnectionPurpose, PeerCredentials, PeerListener
+from elasticdl.launcher.certificate_authority import CertificateAuthority
+from elasticdl.tls import Role, TlsCredentials
 
 HERE = "127.0.0.1"
 SOON_S = 20.0
-CREDENTIALS = Credentials("", "the token of the job", run=1)
-Identities = Callable[[str], Identity | None]
+CREDENTIALS = PeerCredentials("", "the token of the job", run=1)
+Identities = Callable[[str], TlsCredentials | None]
 _rounds = count(1)
 
 
 def issue_identities(place: Path) -> Identities:
     """Certificates of one job, for any worker."""
     now = datetime.datetime.now(datetime.UTC)
-    authority = Authority.make("mnist", now)
+    authority = CertificateAuthority.make("mnist", now)
     (place / "authority.pem").write_text(authority.pem)
 
-    def issue(replica: str) -> Identity:
+    def issue(replica: str) -> TlsCredentials:
         own = place / f"{replica}.pem"
         own.write_text(authority.issue(Role.of(replica), replica, now, life_s=3600))
-        return Identity(place / "authority.pem", own, own, authority.job)
+        return TlsCredentials(place / "authority.pem", own, own, authority.job)
 
     return issue
 
@@ -39,13 +39,15 @@ def issue_identities(place: Path) -> Identities:
 def build_meshes(size: int, identities: Identities = lambda replica: None) -> list[Mesh]:
     names = [f"worker-{rank}" for rank in range(size)]
     shown = [replace(CREDENTIALS, worker=name, tls=identities(name)) for name in names]
-    arrivals = [Arrivals(SOON_S) for _ in range(size)]
-    doors = [Door(HERE, own, {Purpose.ROUND: came.add}) for own, came in zip(shown, arrivals, strict=True)]
-    peers = [Peer(own.worker, door.address) for own, door in zip(shown, doors, strict=True)]
+    arrivals = [EarlyConnections(SOON_S) for _ in range(size)]
+    doors = [
+        PeerListener(HERE, own, {ConnectionPurpose.ROUND: came.add}) for own, came in zip(shown, arrivals, strict=True)
+    ]
+    peers = [RoundMember(own.worker, door.address) for own, door in zip(shown, doors, strict=True)]
     number = next(_rounds)
 
     def meet(rank: int) -> Mesh:
-        return connect(number, rank, peers, shown[rank], arrivals[rank], SOON_S)
+        return connect_mesh(number, rank, peers, shown[rank], arrivals[rank], SOON_S)
 
     with ThreadPoolExecutor(size) as pool:
         meshes = list(pool.map(meet, range(size)))

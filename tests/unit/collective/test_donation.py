@@ -15,13 +15,13 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from elasticdl.checkpoint.image import Image
+from elasticdl.checkpoint.captured_state import CapturedState
 from elasticdl.collective import frames
 from elasticdl.collective.frames import Frame
-from elasticdl.collective.handover import Donation, Reception
+from elasticdl.collective.state_transfer import StateReceiver, StateSender
 from elasticdl.errors import RoundBroken
-from elasticdl.launcher.authority import Authority
-from elasticdl.tls import Identity, Role
+from elasticdl.launcher.certificate_authority import CertificateAuthority
+from elasticdl.tls import Role, TlsCredentials
 from tests.waiting import until
 
 PATIENCE_S = 30.0
@@ -31,7 +31,7 @@ UPDATE_BYTES = 8 * MIB
 SLACK_BYTES = 2 * MIB
 
 
-Donate = Callable[..., Donation]
+Donate = Callable[..., StateSender]
 
 
 class Ends(NamedTuple):
@@ -40,18 +40,18 @@ class Ends(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsCredentials:
     place = tmp_path_factory.mktemp("tls")
     now = datetime.datetime.now(datetime.UTC)
-    authority = Authority.make("job", now)
+    authority = CertificateAuthority.make("job", now)
     (place / "authority.pem").write_text(authority.pem)
     own: Path = place / "worker-0.pem"
     own.write_text(authority.issue(Role.WORKER, "worker-0", now, life_s=3600))
-    return Identity(place / "authority.pem", own, own, authority.job)
+    return TlsCredentials(place / "authority.pem", own, own, authority.job)
 
 
 @pytest.fixture(params=["plain", "tls"])
-def ends(request: pytest.FixtureRequest, identity: Identity) -> Iterator[Ends]:
+def ends(request: pytest.FixtureRequest, identity: TlsCredentials) -> Iterator[Ends]:
     """Connections of which one that is not read takes little before it is full."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
@@ -65,16 +65,18 @@ def ends(request: pytest.FixtureRequest, identity: Identity) -> Iterator[Ends]:
         yield Ends(donor, newcomer)
 
 
-def encrypted(donor: socket.socket, newcomer: socket.socket, identity: Identity) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+def encrypted(
+    donor: socket.socket, newcomer: socket.socket, identity: TlsCredentials
+) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     with ThreadPoolExecutor(1) as pool:
         accepting = pool.submit(identity.server_context().wrap_socket, donor, server_side=True)
         connected = identity.client_context().wrap_socket(newcomer)
         return accepting.result(PATIENCE_S), connected
 
 
-def image(step: int, size_bytes: int = STATE_BYTES) -> Image:
+def image(step: int, size_bytes: int = STATE_BYTES) -> CapturedState:
     count = size_bytes // 4 // 8
-    return Image(step, 8 * step, {f"t{n}": torch.full((count,), float(step)) for n in range(8)}, {})
+    return CapturedState(step, 8 * step, {f"t{n}": torch.full((count,), float(step)) for n in range(8)}, {})
 
 
 def update(size_bytes: int = UPDATE_BYTES) -> dict[str, torch.Tensor]:
@@ -84,10 +86,10 @@ def update(size_bytes: int = UPDATE_BYTES) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def donate(ends: Ends) -> Iterator[Donate]:
     """Begins a hand-over, whose thread does not outlive the test."""
-    begun: list[Donation] = []
+    begun: list[StateSender] = []
 
-    def begin(stall_s: float = PATIENCE_S) -> Donation:
-        begun.append(Donation("worker-7", ends.donor, stall_s=stall_s, slack_bytes=SLACK_BYTES))
+    def begin(stall_s: float = PATIENCE_S) -> StateSender:
+        begun.append(StateSender("worker-7", ends.donor, stall_s=stall_s, slack_bytes=SLACK_BYTES))
         return begun[-1]
 
     yield begin
@@ -100,14 +102,14 @@ class Newcomer:
     """Follows in a thread, and says what it was given."""
 
     def __init__(self, connection: socket.socket, stall_s: float = PATIENCE_S) -> None:
-        self.reception = Reception(connection, stall_s=stall_s)
+        self.reception = StateReceiver(connection, stall_s=stall_s)
         self.steps: list[int] = []
         self.goes_on = threading.Event()
         self.goes_on.set()
         self._pool = ThreadPoolExecutor(1)
         self.entered: Future[int] = self._pool.submit(self.reception.follow, self._load, self._apply)
 
-    def _load(self, image: Image) -> None:
+    def _load(self, image: CapturedState) -> None:
         assert all(bool((tensor == image.step).all()) for tensor in image.tensors.values())
         self.steps.append(image.step)
         assert self.goes_on.wait(PATIENCE_S)
@@ -213,7 +215,7 @@ def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends
 def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends: Ends, donate: Donate) -> None:
     donation = donate(0.5)
     donation.give_image(image(1, 64))
-    received = frames.receive(ends.newcomer, MIB)
+    received = frames.receive_frame(ends.newcomer, MIB)
 
     assert received.header["step"] == 1
     until("it is given up", lambda: donation.has_ended)
@@ -247,7 +249,7 @@ def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
 def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
-    reception = Reception(ends.newcomer, stall_s=0.2)
+    reception = StateReceiver(ends.newcomer, stall_s=0.2)
 
     with pytest.raises(RoundBroken, match=r"sent nothing for 0\.2 s"):
         reception.follow(lambda image: None, lambda frame: None)
@@ -268,8 +270,8 @@ def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
     ],
 )
 def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[str, object]) -> None:
-    frames.send(ends.donor, Frame(header, {}))
-    reception = Reception(ends.newcomer, stall_s=PATIENCE_S)
+    frames.send_frame(ends.donor, Frame(header, {}))
+    reception = StateReceiver(ends.newcomer, stall_s=PATIENCE_S)
 
     with pytest.raises(RoundBroken, match="no state from the donor"):
         reception.follow(lambda image: None, lambda frame: None)
@@ -280,7 +282,7 @@ def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[
 def test_a_state_larger_than_the_newcomer_could_hold_is_refused_before_it_is_allocated(ends: Ends) -> None:
     text = b'{"header": {"kind": "image", "step": 1}, "tensors": [["a", "uint8", [1099511627776]]]}'
     ends.donor.sendall(len(text).to_bytes(4, "big") + text)
-    reception = Reception(ends.newcomer, stall_s=PATIENCE_S, most_bytes=MIB)
+    reception = StateReceiver(ends.newcomer, stall_s=PATIENCE_S, most_bytes=MIB)
 
     with pytest.raises(RoundBroken, match="1099511627776 bytes where 1048576 are the most"):
         reception.follow(lambda image: None, lambda frame: None)

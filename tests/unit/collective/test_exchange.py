@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from elasticdl.collective.exchange import Exchange
-from elasticdl.collective.gradients import Gradients
+from elasticdl.collective.exchange import GradientExchange
+from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.collective.group import Group
-from elasticdl.collective.tree import Share, Tree, shares
+from elasticdl.collective.tree import RankRange, ReductionTree, split_ranks
 from elasticdl.errors import RoundBroken
 from tests.unit.collective.members import build_groups
 
@@ -39,11 +39,11 @@ def groups() -> Iterator[Callable[[int], list[Group]]]:
 class Member:
     """A worker's part of a step."""
 
-    def __init__(self, group: Group, ranks: int, split: list[Share], *, ordered: bool = True) -> None:
+    def __init__(self, group: Group, ranks: int, split: list[RankRange], *, ordered: bool = True) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 3))
-        self.gradients = Gradients(self.model.parameters(), Tree(ranks), 4, ordered=ordered)
-        self.exchange = Exchange(group, self.gradients, Tree(ranks), split, ordered=ordered)
+        self.gradients = GradientBuffers(self.model.parameters(), ReductionTree(ranks), 4, ordered=ordered)
+        self.exchange = GradientExchange(group, self.gradients, ReductionTree(ranks), split, ordered=ordered)
         self.group = group
         self.share = split[group.rank]
 
@@ -70,7 +70,7 @@ def expected(groups: Callable[[int], list[Group]]) -> Callable[[int], torch.Tens
     (alone,) = groups(1)
 
     def of(ranks: int) -> torch.Tensor:
-        return Member(alone, ranks, [Share(0, ranks)]).step()
+        return Member(alone, ranks, [RankRange(0, ranks)]).step()
 
     return of
 
@@ -81,7 +81,7 @@ def expected(groups: Callable[[int], list[Group]]) -> Callable[[int], torch.Tens
 def test_all_members_get_the_bits_of_one_worker(
     groups: Callable[[int], list[Group]], expected: Callable[[int], torch.Tensor], counts: list[int]
 ) -> None:
-    ranks, split = sum(counts), shares(counts)
+    ranks, split = sum(counts), split_ranks(counts)
     members = [Member(group, ranks, split) for group in groups(len(counts))]
 
     for _ in range(2):  # buffers are used again
@@ -95,7 +95,7 @@ def test_all_members_get_the_bits_of_one_worker(
 def test_without_order_the_sums_are_right_to_rounding(
     groups: Callable[[int], list[Group]], expected: Callable[[int], torch.Tensor], counts: list[int]
 ) -> None:
-    ranks, split = sum(counts), shares(counts)
+    ranks, split = sum(counts), split_ranks(counts)
     reduced = run([Member(group, ranks, split, ordered=False) for group in groups(len(counts))])
 
     for one in reduced:
@@ -108,7 +108,7 @@ def test_a_round_that_is_dropped_during_the_backward_pass_is_told_at_its_end(
     groups: Callable[[int], list[Group]], counts: list[int]
 ) -> None:
     built = groups(len(counts))
-    member = Member(built[0], sum(counts), shares(counts))
+    member = Member(built[0], sum(counts), split_ranks(counts))
     built[0].abort()
     ended: list[BaseException] = []
 

@@ -30,9 +30,9 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def round_trip(ends: tuple[socket.socket, socket.socket], frame: Frame) -> Frame:
     ours, theirs = ends
-    sender = threading.Thread(target=frames.send, args=(theirs, frame))
+    sender = threading.Thread(target=frames.send_frame, args=(theirs, frame))
     sender.start()
-    received = frames.receive(ours, MOST_BYTES)
+    received = frames.receive_frame(ours, MOST_BYTES)
     sender.join()
     return received
 
@@ -51,7 +51,7 @@ def test_a_tensor_of_any_dtype_arrives_bit_for_bit(
     for name, sent in {"a": tensor, "scalar": scalar, "empty": empty}.items():
         assert received.tensors[name].dtype == dtype
         assert received.tensors[name].shape == sent.shape
-        assert bytes(frames.raw(received.tensors[name])) == bytes(frames.raw(sent))
+        assert bytes(frames.tensor_bytes(received.tensors[name])) == bytes(frames.tensor_bytes(sent))
 
 
 def test_nan_and_minus_zero_keep_their_bits(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -59,7 +59,7 @@ def test_nan_and_minus_zero_keep_their_bits(ends: tuple[socket.socket, socket.so
 
     received = round_trip(ends, Frame({}, {"a": tensor})).tensors["a"]
 
-    assert bytes(frames.raw(received)) == bytes(frames.raw(tensor))
+    assert bytes(frames.tensor_bytes(received)) == bytes(frames.tensor_bytes(tensor))
 
 
 def test_a_tensor_larger_than_any_socket_buffer_arrives(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -94,7 +94,7 @@ def test_a_header_that_is_none_is_refused(ends: tuple[socket.socket, socket.sock
     theirs.sendall(struct.pack("!I", len(text)) + text)
 
     with pytest.raises(ConnectionError):
-        frames.receive(ours, MOST_BYTES)
+        frames.receive_frame(ours, MOST_BYTES)
 
 
 def test_a_stranger_that_announces_too_much_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -102,14 +102,14 @@ def test_a_stranger_that_announces_too_much_is_refused(ends: tuple[socket.socket
     theirs.sendall(b"SSH-2.0-stranger")
 
     with pytest.raises(ConnectionError, match="not a stream of ElasticDL"):
-        frames.receive(ours, MOST_BYTES)
+        frames.receive_frame(ours, MOST_BYTES)
 
 
 def test_a_stream_that_ends_in_a_tensor_is_an_error(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    text = frames.encode(Frame({}, {"a": torch.zeros(100)}))
+    text = frames.encode_frame(Frame({}, {"a": torch.zeros(100)}))
     theirs.sendall(struct.pack("!I", len(text)) + text + bytes(17))
     theirs.shutdown(socket.SHUT_WR)
 
     with pytest.raises(ConnectionError, match="closed"):
-        frames.receive(ours, MOST_BYTES)
+        frames.receive_frame(ours, MOST_BYTES)

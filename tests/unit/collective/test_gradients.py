@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.squares import Squares
-from elasticdl.collective.tree import Share, Tree, shares
+from elasticdl.collective.gradients import GradientBuffers
+from elasticdl.collective.squared_norms import SquaredNorms
+from elasticdl.collective.tree import RankRange, ReductionTree, split_ranks
 from elasticdl.errors import ElasticDLError
 
 TAIL = 3
@@ -53,7 +53,7 @@ def tree_sum(leaves: list[Any], start: int, size: int) -> Any:
     return [a + b for a, b in zip(left, tree_sum(leaves, start + half, half), strict=True)]
 
 
-def compute(gradients: Gradients, model: Model, share: Share, skipped: frozenset[int] = frozenset()) -> None:
+def compute(gradients: GradientBuffers, model: Model, share: RankRange, skipped: frozenset[int] = frozenset()) -> None:
     gradients.start(share)
     for rank in range(share.first, share.stop):
         if rank in skipped:
@@ -62,12 +62,12 @@ def compute(gradients: Gradients, model: Model, share: Share, skipped: frozenset
             gradients.backward(model.loss(rank), rank, 1 / (rank + 1))
 
 
-def finished(tree: Tree, counts: list[int], skipped: frozenset[int], dtype: torch.dtype) -> torch.Tensor:
+def finished(tree: ReductionTree, counts: list[int], skipped: frozenset[int], dtype: torch.dtype) -> torch.Tensor:
     """The workers one after the other, then the finish of the tree over all their nodes."""
     rows, nodes = [], []
-    for share in shares(counts):
+    for share in split_ranks(counts):
         model = Model(dtype)
-        gradients = Gradients(model.parameters(), tree, TAIL, ordered=True)
+        gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
         compute(gradients, model, share, skipped)
         assert gradients.dtype == dtype
         rows += [buffer.clone() for buffer in gradients.sums()]
@@ -92,14 +92,14 @@ def test_any_split_has_the_bits_of_the_definition(
     case: tuple[int, list[int], frozenset[int]], dtype: torch.dtype
 ) -> None:
     ranks, counts, skipped = case
-    model, tree = Model(dtype), Tree(ranks)
+    model, tree = Model(dtype), ReductionTree(ranks)
     zeros = [torch.zeros_like(p) for p in (model.used, model.odd, model.unused)]
     leaves = [zeros if rank in skipped else leaf(model, rank, 1 / (rank + 1)) for rank in range(ranks)]
     expected = tree_sum(leaves, 0, 1 << (ranks - 1).bit_length())
 
     reduced = finished(tree, counts, skipped, dtype)
 
-    holder = Gradients(model.parameters(), tree, TAIL, ordered=True)
+    holder = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
     holder.install(reduced)
     for parameter, value in zip((model.used, model.odd, model.unused), expected, strict=True):
         assert parameter.grad is not None and torch.equal(parameter.grad, value)
@@ -111,7 +111,7 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
     case: tuple[int, list[int], frozenset[int]], passes: int
 ) -> None:
     ranks, counts, skipped = case  # a skipped rank has no records in the first pass
-    tree, model = Tree(ranks), Model()
+    tree, model = ReductionTree(ranks), Model()
     zeros = [torch.zeros_like(p) for p in (model.used, model.odd, model.unused)]
     leaves = []
     for rank in range(ranks):
@@ -123,9 +123,9 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
         leaves.append(total)
     expected = tree_sum(leaves, 0, 1 << (ranks - 1).bit_length())
     rows, nodes = [], []
-    for share in shares(counts):
+    for share in split_ranks(counts):
         model = Model()
-        gradients = Gradients(model.parameters(), tree, TAIL, ordered=True)
+        gradients = GradientBuffers(model.parameters(), tree, TAIL, ordered=True)
         told: list[int] = []
         gradients.start(share, told.append)
         for rank in range(share.first, share.stop):
@@ -149,7 +149,7 @@ def test_passes_of_a_rank_are_added_first_and_then_the_tree(
 
 def test_parameters_that_need_no_gradient_are_left_out() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True)
 
     assert len(gradients.parameters) == 3
     assert gradients.length == gradients.elements + TAIL
@@ -157,12 +157,12 @@ def test_parameters_that_need_no_gradient_are_left_out() -> None:
 
 def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(2), TAIL, ordered=True)
-    compute(gradients, model, Share(0, 2))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True)
+    compute(gradients, model, RankRange(0, 2))
     gradients.tail(gradients.sums()[0]).fill_(9.0)
     first = gradients.flat(gradients.sums()[0]).clone()
 
-    compute(gradients, model, Share(0, 2))
+    compute(gradients, model, RankRange(0, 2))
 
     assert gradients.tail(gradients.sums()[0]).tolist() == [0.0] * TAIL
     assert torch.equal(gradients.flat(gradients.sums()[0]), first)
@@ -170,31 +170,31 @@ def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> Non
 
 def test_a_broken_off_step_leaves_nothing_behind() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(4), TAIL, ordered=True)
-    compute(gradients, model, Share(0, 4))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
+    compute(gradients, model, RankRange(0, 4))
     expected = gradients.flat(gradients.sums()[0]).clone()
-    gradients.start(Share(0, 4))
+    gradients.start(RankRange(0, 4))
     gradients.backward(model.loss(3), 0, 5.0)
     gradients.backward(model.loss(2), 1, 5.0)
 
-    compute(gradients, model, Share(0, 4))
+    compute(gradients, model, RankRange(0, 4))
 
     assert torch.equal(gradients.flat(gradients.sums()[0]), expected)
 
 
 def test_no_gradient_is_kept_on_the_parameters() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(2), TAIL, ordered=True)
-    compute(gradients, model, Share(0, 2))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(2), TAIL, ordered=True)
+    compute(gradients, model, RankRange(0, 2))
 
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(4), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
     told: list[int] = []
-    gradients.start(Share(0, 4), told.append)
+    gradients.start(RankRange(0, 4), told.append)
     for rank in range(3):
         gradients.backward(model.loss(rank), rank, 1.0)
     before = list(told)
@@ -206,9 +206,9 @@ def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> N
 
 def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(4), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True)
     told: list[int] = []
-    gradients.start(Share(0, 3), told.append)
+    gradients.start(RankRange(0, 3), told.append)
     for rank in range(3):
         gradients.backward(model.loss(rank), rank, 1.0)
 
@@ -218,8 +218,8 @@ def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
 
 def test_without_order_a_worker_has_one_sum() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(7), TAIL, ordered=False)
-    compute(gradients, model, Share(1, 5))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(7), TAIL, ordered=False)
+    compute(gradients, model, RankRange(1, 5))
     gradients.install(gradients.sums()[0])
     expected = sum(leaf(model, rank, 1 / (rank + 1))[0] for rank in range(1, 6))
 
@@ -229,8 +229,8 @@ def test_without_order_a_worker_has_one_sum() -> None:
 
 def test_without_order_passes_are_added_as_they_come() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(3), TAIL, ordered=False)
-    gradients.start(Share(0, 2))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(3), TAIL, ordered=False)
+    gradients.start(RankRange(0, 2))
     for rank in range(2):
         gradients.backward(model.loss(rank), rank, 0.5, is_last=False)
         gradients.backward(model.loss(rank + 2), rank, 0.5, is_first=False)
@@ -244,8 +244,8 @@ def test_without_order_passes_are_added_as_they_come() -> None:
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
     table = nn.Embedding(6, 2, sparse=True)
-    gradients = Gradients(table.parameters(), Tree(2), TAIL, ordered=True)
-    gradients.start(Share(0, 2))
+    gradients = GradientBuffers(table.parameters(), ReductionTree(2), TAIL, ordered=True)
+    gradients.start(RankRange(0, 2))
     for rank in range(2):
         gradients.backward(table(torch.tensor([rank, 3])).sum(), rank, weight)
     gradients.install(gradients.sums()[0])
@@ -256,8 +256,8 @@ def test_a_sparse_gradient_is_summed_like_any_other(weight: float) -> None:
 
 def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere() -> None:
     models = [Model(), Model()]
-    one, two = (Gradients(model.parameters(), Tree(1), TAIL, ordered=True) for model in models)
-    one.start(Share(0, 1))
+    one, two = (GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True) for model in models)
+    one.start(RankRange(0, 1))
     one.backward(models[0].loss(0), 0, 1.0)
     reduced = one.sums()[0]
     one.install(reduced, [bool(is_touched) for is_touched in one.touched])
@@ -278,8 +278,8 @@ def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere
 
 def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True, warns=True)
-    gradients.start(Share(0, 1))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True)
+    gradients.start(RankRange(0, 1))
     gradients.backward(model.loss(0), 0, 1.0)
     gradients.install(gradients.sums()[0])
     assert model.used.grad is not None
@@ -292,8 +292,8 @@ def test_a_backward_pass_of_the_script_adds_to_whole_gradients() -> None:
 
 def test_a_backward_pass_of_the_script_while_gradients_are_computed_is_an_error() -> None:
     model = Model()
-    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True, warns=True)
-    gradients.start(Share(0, 1))
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True, warns=True)
+    gradients.start(RankRange(0, 1))
 
     with pytest.raises(ElasticDLError, match=r"step.backward\(loss\)"):
         model.loss(0).backward()  # type: ignore[no-untyped-call]
@@ -301,10 +301,10 @@ def test_a_backward_pass_of_the_script_while_gradients_are_computed_is_an_error(
 
 def test_the_squares_of_complex_gradients_are_those_of_their_parts() -> None:
     parameter = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
-    squares = Squares()
+    squares = SquaredNorms()
     squares.is_on = True
-    gradients = Gradients([parameter], Tree(1), TAIL, ordered=True, squares=squares)
-    gradients.start(Share(0, 1))
+    gradients = GradientBuffers([parameter], ReductionTree(1), TAIL, ordered=True, squares=squares)
+    gradients.start(RankRange(0, 1))
 
     gradients.backward((parameter * torch.tensor([2 + 1j, 1 - 1j])).real.sum(), 0, 1.0)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from elasticdl.collective.group import Group
-from elasticdl.collective.mesh import Arrivals, Mesh, Peer, connect
+from elasticdl.collective.mesh import EarlyConnections, Mesh, RoundMember, connect_mesh
 from elasticdl.errors import RoundBroken
 from tests.unit.collective.members import (
     CREDENTIALS,
@@ -156,14 +156,23 @@ def test_groups_leave_no_descriptor_and_no_thread_behind(identities: Identities)
 
 def test_a_member_that_does_not_come_is_named() -> None:
     with pytest.raises(RoundBroken, match="worker-1 did not connect"):
-        connect(7, 0, [Peer("worker-0", ""), Peer("worker-1", "")], CREDENTIALS, Arrivals(SOON_S), 0.1)
+        connect_mesh(
+            7, 0, [RoundMember("worker-0", ""), RoundMember("worker-1", "")], CREDENTIALS, EarlyConnections(SOON_S), 0.1
+        )
 
 
 def test_a_member_that_cannot_be_reached_is_named() -> None:
     with socket.create_server((HERE, 0)) as listener:
         nobody = f"{HERE}:{listener.getsockname()[1]}"
     with pytest.raises(RoundBroken, match=f"worker-0 at {nobody}"):
-        connect(7, 1, [Peer("worker-0", nobody), Peer("worker-1", "")], CREDENTIALS, Arrivals(SOON_S), 5.0)
+        connect_mesh(
+            7,
+            1,
+            [RoundMember("worker-0", nobody), RoundMember("worker-1", "")],
+            CREDENTIALS,
+            EarlyConnections(SOON_S),
+            5.0,
+        )
 
 
 def test_a_mesh_of_one_is_there_at_once() -> None:

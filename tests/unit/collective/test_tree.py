@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.collective.tree import Node, Share, Tree, shares
+from elasticdl.collective.tree import RankRange, ReductionTree, TreeNode, split_ranks
 
 
 def oracle(values: list[np.float32], start: int, size: int) -> np.float32:
@@ -20,8 +20,8 @@ def oracle(values: list[np.float32], start: int, size: int) -> np.float32:
 
 def reduced(values: list[np.float32], counts: list[int]) -> np.float32:
     """What the workers do: each its own nodes, then the finish over all of them."""
-    tree = Tree(len(values))
-    nodes = [node for share in shares(counts) for node in tree.nodes(share)]
+    tree = ReductionTree(len(values))
+    nodes = [node for share in split_ranks(counts) for node in tree.nodes(share)]
     rows = [oracle(values, node.start, node.size) for node in nodes]
     for into, row in tree.finish(nodes):
         rows[into] = np.float32(rows[into] + rows[row])
@@ -46,16 +46,16 @@ def test_the_bits_do_not_depend_on_who_computes_what(case: tuple[list[np.float32
 
 
 def test_aligned_shares_have_one_node_each() -> None:
-    tree = Tree(8)
+    tree = ReductionTree(8)
 
-    assert [tree.nodes(share) for share in shares([4, 4])] == [[Node(0, 8 // 2)], [Node(4, 4)]]
+    assert [tree.nodes(share) for share in split_ranks([4, 4])] == [[TreeNode(0, 8 // 2)], [TreeNode(4, 4)]]
 
 
 def test_uneven_shares_have_few_nodes() -> None:
-    tree = Tree(8)
+    tree = ReductionTree(8)
 
-    assert [len(tree.nodes(share)) for share in shares([3, 3, 2])] == [2, 2, 1]
+    assert [len(tree.nodes(share)) for share in split_ranks([3, 3, 2])] == [2, 2, 1]
 
 
 def test_the_last_node_of_an_odd_world_grows_to_meet_its_sibling() -> None:
-    assert Tree(5).nodes(Share(0, 5)) == [Node(0, 8)]
+    assert ReductionTree(5).nodes(RankRange(0, 5)) == [TreeNode(0, 8)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from elasticdl.ctr.report.columns import IN_CONFIG, IN_FILE, columns
+from elasticdl.ctr.report.columns import CHANGED_IN_FILE, CHOSEN_IN_CONFIG, describe_columns
 from elasticdl.ctr.report.importance import Importance
-from elasticdl.features import commented, file, proposal
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features import features_file, proposal
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 
 
 def text(distinct: int) -> ColumnStatistics:
     values = tuple(f"v{number}" for number in range(distinct))
-    return ColumnStatistics(kind=Kind.TEXT, missing=50, distinct=distinct, values=values, counts=(20,) * distinct)
+    return ColumnStatistics(kind=ColumnKind.TEXT, missing=50, distinct=distinct, values=values, counts=(20,) * distinct)
 
 
 STATISTICS = Statistics(
@@ -22,15 +22,17 @@ STATISTICS = Statistics(
 
 
 def test_each_column_has_its_treatment_the_reason_and_its_worth() -> None:
-    proposals = proposal.propose(STATISTICS)
-    written = file.parse(commented.written(STATISTICS, proposals, "statistics.json"), "features.yaml")
+    proposals = proposal.propose_transforms(STATISTICS)
+    written = features_file.parse_features_file(
+        features_file.render_features_file(STATISTICS, proposals, "statistics.json"), "features.yaml"
+    )
     changed = written.override({"b": "hash(bins=10)"}, "features.yaml")
     worth = Importance(column="a", logloss_rise=0.1, logloss_spread=None, auc_drop=0.2, auc_spread=None)
 
-    found = {one.name: one for one in columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")}
+    found = {one.name: one for one in describe_columns(STATISTICS, changed, {"c": "drop"}, [worth], "ctr.yaml")}
 
     assert list(found) == ["a", "b", "c"]
     assert found["a"].reason == proposals["a"].reason and found["a"].importance == worth
-    assert (found["b"].treatments, found["b"].reason) == (("hash(bins=10)",), IN_FILE)
-    assert found["c"].reason == IN_CONFIG and found["c"].treatments[0].startswith("drop")
+    assert (found["b"].treatments, found["b"].reason) == (("hash(bins=10)",), CHANGED_IN_FILE)
+    assert found["c"].reason == CHOSEN_IN_CONFIG and found["c"].treatments[0].startswith("drop")
     assert found["b"].importance is None and found["b"].missing == 0.05

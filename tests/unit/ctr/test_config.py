@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.ctr import config, starter
-from elasticdl.ctr.to_job import to_job
+from elasticdl.ctr import config
+from elasticdl.ctr.job_description import build_job_description
 from elasticdl.errors import SpecError
 from elasticdl.spec import load
-from elasticdl.spec.text import parse_yaml
+from elasticdl.spec.parsing import parse_yaml
 
 LEAST = {"data": "clicks.csv", "label": "clicked", "model": "deepfm"}
 
 
 def parsed(**more: Any) -> config.CtrConfig:
-    return config.parse({**LEAST, **more}, "ctr.yaml")
+    return config.parse_config({**LEAST, **more}, "ctr.yaml")
 
 
 def test_three_keys_are_a_job() -> None:
-    job = load.resolve({"name": "x", **to_job(parsed(), Path("/made"), 100_000)})
+    job = load.resolve_job({"name": "x", **build_job_description(parsed(), Path("/made"), 100_000)})
 
     assert job.model is not None and job.model.definition == "deepfm.forward"
     assert job.data.training == "clicks.csv#rows=0%:80%"
@@ -52,7 +52,9 @@ def test_a_model_may_have_its_parameters_with_it() -> None:
 
 
 def test_what_the_job_says_counts_last() -> None:
-    described = to_job(parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10)
+    described = build_job_description(
+        parsed(workers=[1, 8], job={"ps": {"mode": "async"}, "plan": {"epochs": 1}}), Path("/m"), 10
+    )
 
     assert described["workers"] == {"min": 1, "wish": 8, "max": 8}
     assert described["ps"] == {"wish": 1, "mode": "async", "modulate_rate": True, "depth": 0}
@@ -61,7 +63,7 @@ def test_what_the_job_says_counts_last() -> None:
 
 def test_asynchronous_pushes_count_by_their_age_where_nothing_else_is_said() -> None:
     def rates(option: str | None, **ps: Any) -> Any:
-        return to_job(parsed(job={"ps": ps}), Path("/m"), 10, option)["ps"].get("modulate_rate", False)
+        return build_job_description(parsed(job={"ps": ps}), Path("/m"), 10, option)["ps"].get("modulate_rate", False)
 
     assert [rates(None), rates("async"), rates(None, mode="async"), rates("hybrid", mode="async")] == [
         False, True, True, False,
@@ -89,23 +91,25 @@ def test_what_is_wrong_is_told(more: Any, complaint: str) -> None:
 
 def test_what_is_missing_is_told() -> None:
     with pytest.raises(SpecError, match="label: is missing; data, label and model have no default"):
-        config.parse({"data": "x", "model": "deepfm"}, "ctr.yaml")
+        config.parse_config({"data": "x", "model": "deepfm"}, "ctr.yaml")
 
 
 def test_a_job_description_is_no_config() -> None:
-    assert config.is_config(LEAST)
-    assert not config.is_config({"name": "x", "data": {"training": "x"}, "label": "y"})
-    assert not config.is_config({"model": {"definition": "m.f"}})
+    assert config.is_ctr_config(LEAST)
+    assert not config.is_ctr_config({"name": "x", "data": {"training": "x"}, "label": "y"})
+    assert not config.is_ctr_config({"model": {"definition": "m.f"}})
 
 
 def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
-    text = starter.written(
+    text = config.render_template(
         "my clicks.csv", "is it clicked?", "deepfm", ["is it clicked?", "I1..I13"], "ctr.yaml", "ctr-ctr"
     )
-    found = config.parse(yaml.safe_load(text), "ctr.yaml")
+    found = config.parse_config(yaml.safe_load(text), "ctr.yaml")
 
     assert (found.data, found.label, found.columns[:2]) == ("my clicks.csv", "is it clicked?", ("is it clicked?", "I1"))
-    least = config.parse({**LEAST, "data": found.data, "label": found.label, "columns": found.columns}, "ctr.yaml")
+    least = config.parse_config(
+        {**LEAST, "data": found.data, "label": found.label, "columns": found.columns}, "ctr.yaml"
+    )
     assert found == least
 
 
@@ -117,14 +121,14 @@ def test_the_file_that_init_writes_means_what_it_says_of_defaults() -> None:
     ],
 )
 def test_the_values_of_a_label_may_be_named(values: dict[Any, int], expected: dict[str, int]) -> None:
-    found = config.parse({**LEAST, "label": {"column": "clicked", "values": values}}, "ctr.yaml")
+    found = config.parse_config({**LEAST, "label": {"column": "clicked", "values": values}}, "ctr.yaml")
 
     assert (found.label, found.label_values) == ("clicked", expected)
 
 
 def test_a_bare_yes_of_yaml_is_every_spelling_of_it() -> None:
     text = "{data: clicks.csv, label: {column: clicked, values: {yes: 1, no: 0}}, model: deepfm}"
-    found = config.parse(parse_yaml(text, "ctr.yaml"), "ctr.yaml").label_values
+    found = config.parse_config(parse_yaml(text, "ctr.yaml"), "ctr.yaml").label_values
 
     assert {word: found[word] for word in ("yes", "Yes", "TRUE", "no", "False")} == {
         "yes": 1, "Yes": 1, "TRUE": 1, "no": 0, "False": 0,
@@ -142,12 +146,12 @@ def test_a_bare_yes_of_yaml_is_every_spelling_of_it() -> None:
 )
 def test_values_that_are_not_both_classes_are_refused_with_an_example(label: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=r"values: \{'yes': 1, 'no': 0\}"):
-        config.parse({**LEAST, "label": label}, "ctr.yaml")
+        config.parse_config({**LEAST, "label": label}, "ctr.yaml")
 
 
 def test_all_wrong_keys_are_told_at_once() -> None:
     with pytest.raises(SpecError) as caught:
-        config.parse({**LEAST, "modle": "lr", "training": {"epoch": 1}, "zzz": 1}, "ctr.yaml")
+        config.parse_config({**LEAST, "modle": "lr", "training": {"epoch": 1}, "zzz": 1}, "ctr.yaml")
 
     message = str(caught.value)
     assert message.startswith("ctr.yaml: 3 things are wrong:")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.ctr.report.course import Course, tell, workers_by_step
+from elasticdl.ctr.report.curves import TrainingCurves, collect_curves, workers_by_step
 
 
 def event(kind: str, step: int = 0, worker: str = "") -> dict[str, Any]:
@@ -42,7 +42,7 @@ def test_curves_are_by_step_and_of_a_step_computed_twice_the_later_counts() -> N
         "records_per_s": [(1, 10.0, 100.0)],
     }
 
-    found = tell(curves, [])
+    found = collect_curves(curves, [])
 
-    assert found == Course(loss=((1, 0.7), (2, 0.4)), evaluations={"auc": ((2, 0.8),)}, workers=())
-    assert found.last_step == 2 and Course().last_step == 0
+    assert found == TrainingCurves(loss=((1, 0.7), (2, 0.4)), evaluations={"auc": ((2, 0.8),)}, workers=())
+    assert found.last_step == 2 and TrainingCurves().last_step == 0

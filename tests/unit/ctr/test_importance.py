@@ -8,8 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from elasticdl.ctr.report.importance import Importance, importances, permuted, ranked, sample
-from elasticdl.ctr.report.quality import Floats, auc, chances, logloss
+from elasticdl.ctr.report.importance import (
+    Importance,
+    permutation_importances,
+    permute_column,
+    rank_importances,
+    sample_rows,
+)
+from elasticdl.ctr.report.metrics import Floats, auc, logloss, probabilities
 
 ROWS = 4000
 
@@ -17,7 +23,7 @@ ROWS = 4000
 def made() -> tuple[Any, Floats]:
     random = np.random.default_rng(0)
     much, little, none = random.normal(size=(3, ROWS))
-    labels = random.random(ROWS) < chances(2 * much + 0.5 * little)
+    labels = random.random(ROWS) < probabilities(2 * much + 0.5 * little)
     return pa.RecordBatch.from_pydict({"none": none, "little": little, "much": much}), labels.astype(np.float32)
 
 
@@ -30,7 +36,7 @@ def model(rows: Any) -> Floats:
 def test_what_the_model_uses_most_comes_first_and_what_it_does_not_use_is_worth_nothing() -> None:
     rows, labels = made()
 
-    found = importances(model, rows, labels, rows.schema.names, repeats=3, seed=1)
+    found = permutation_importances(model, rows, labels, rows.schema.names, repeats=3, seed=1)
 
     assert [one.column for one in found] == ["much", "little", "none"]
     assert found[0].logloss_rise > 10 * found[1].logloss_rise > 0
@@ -41,7 +47,7 @@ def test_what_the_model_uses_most_comes_first_and_what_it_does_not_use_is_worth_
 def test_the_rise_is_that_of_the_column_in_another_order() -> None:
     rows, labels = made()
 
-    (found,) = importances(model, rows, labels, ["much"], repeats=1, seed=7)
+    (found,) = permutation_importances(model, rows, labels, ["much"], repeats=1, seed=7)
 
     order = np.random.default_rng([7, 0, 0]).permutation(ROWS)
     scores = 2 * rows.column("much").to_numpy()[order] + 0.5 * rows.column("little").to_numpy()
@@ -55,7 +61,7 @@ def test_the_same_seed_finds_the_same_and_another_not() -> None:
     rows, labels = made()
 
     first, again, other = (
-        importances(model, rows, labels, ["much", "little"], repeats=2, seed=seed) for seed in (3, 3, 4)
+        permutation_importances(model, rows, labels, ["much", "little"], repeats=2, seed=seed) for seed in (3, 3, 4)
     )
 
     assert first == again != other
@@ -65,7 +71,7 @@ def test_progress_tells_of_each_permutation() -> None:
     rows, labels = made()
     heard: list[int] = []
 
-    importances(model, rows, labels, ["much", "little"], repeats=2, seed=0, heard=heard.append)
+    permutation_importances(model, rows, labels, ["much", "little"], repeats=2, seed=0, heard=heard.append)
 
     assert heard == [1, 2, 3, 4]
 
@@ -73,7 +79,7 @@ def test_progress_tells_of_each_permutation() -> None:
 def test_labels_that_are_all_the_same_have_no_drop_in_auc() -> None:
     rows, _ = made()
 
-    (found,) = importances(model, rows, np.zeros(ROWS, np.float32), ["much"], repeats=2, seed=0)
+    (found,) = permutation_importances(model, rows, np.zeros(ROWS, np.float32), ["much"], repeats=2, seed=0)
 
     assert found.auc_drop is None and found.auc_spread is None and found.logloss_spread is not None
 
@@ -81,7 +87,7 @@ def test_labels_that_are_all_the_same_have_no_drop_in_auc() -> None:
 def test_a_permuted_column_keeps_its_place_type_and_missing_values() -> None:
     rows = pa.RecordBatch.from_pydict({"a": ["x", None, "z"], "b": [1, 2, 3]})
 
-    found = permuted(rows, "a", np.array([2, 0, 1]))
+    found = permute_column(rows, "a", np.array([2, 0, 1]))
 
     assert found.schema == rows.schema
     assert found.to_pydict() == {"a": ["z", "x", None], "b": [1, 2, 3]}
@@ -93,12 +99,12 @@ def test_equal_columns_stay_in_their_order() -> None:
         for name, rise in (("a", 0.0), ("b", 0.1), ("c", 0.0))
     ]
 
-    assert [one.column for one in ranked(found)] == ["b", "a", "c"]
+    assert [one.column for one in rank_importances(found)] == ["b", "a", "c"]
 
 
 def test_a_sample_is_distinct_rows_in_order_and_all_where_there_are_few() -> None:
-    found = sample(1000, 100, seed=5)
+    found = sample_rows(1000, 100, seed=5)
 
     assert len(set(found.tolist())) == 100 and (np.diff(found) > 0).all() and found[-1] < 1000
-    assert found.tolist() == sample(1000, 100, seed=5).tolist() != sample(1000, 100, seed=6).tolist()
-    assert sample(10, 100, seed=5).tolist() == list(range(10))
+    assert found.tolist() == sample_rows(1000, 100, seed=5).tolist() != sample_rows(1000, 100, seed=6).tolist()
+    assert sample_rows(10, 100, seed=5).tolist() == list(range(10))

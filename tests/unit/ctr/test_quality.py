@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics
 
-from elasticdl.ctr.report import quality as q
+from elasticdl.ctr.report import metrics as q
 
 
 def made(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -18,7 +18,7 @@ def made(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], 
     scores = random.normal(-1.0, 1.5, rows)
     if ties:
         scores = np.round(scores * ties / 4) / ties * 4
-    labels = random.random(rows) < q.chances(scores)
+    labels = random.random(rows) < q.probabilities(scores)
     labels[:2] = (0, 1)
     return scores.astype(np.float32), labels.astype(np.float32)
 
@@ -27,10 +27,10 @@ def made(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], 
 def test_logloss_and_auc_are_those_of_scikit_learn(rows: int, seed: int, ties: int) -> None:
     scores, labels = made(rows, seed, ties)
 
-    found = q.quality(scores, labels)
+    found = q.compute_metrics(scores, labels)
 
     assert found.auc == pytest.approx(metrics.roc_auc_score(labels, scores), abs=1e-12)
-    assert found.logloss == pytest.approx(metrics.log_loss(labels, q.chances(scores)), abs=1e-9)
+    assert found.logloss == pytest.approx(metrics.log_loss(labels, q.probabilities(scores)), abs=1e-9)
     assert found.clicks == labels.sum() and found.rows == rows
 
 
@@ -38,7 +38,7 @@ def test_a_score_that_is_the_base_rate_gains_nothing_and_is_calibrated() -> None
     labels = np.array([1, 0, 0, 0] * 25, np.float32)
     scores = np.full(100, np.log(0.25 / 0.75), np.float64)
 
-    found = q.quality(scores, labels)
+    found = q.compute_metrics(scores, labels)
 
     assert found.logloss == pytest.approx(found.base_logloss)
     assert found.gain == pytest.approx(0.0, abs=1e-12)
@@ -54,9 +54,9 @@ def test_a_score_however_sure_and_wrong_costs_no_infinity() -> None:
 def test_labels_that_are_all_the_same_have_no_auc_and_no_curve(label: float) -> None:
     scores, labels = np.array([0.1, 0.2, 0.3]), np.full(3, label)
 
-    found = q.quality(scores, labels)
+    found = q.compute_metrics(scores, labels)
 
-    assert found.auc is None and found.gain is None and q.roc(scores, labels) == ()
+    assert found.auc is None and found.gain is None and q.roc_curve(scores, labels) == ()
     assert (found.calibration is None) == (label == 0.0)
 
 
@@ -64,7 +64,7 @@ def test_labels_that_are_all_the_same_have_no_auc_and_no_curve(label: float) -> 
 def test_a_thinned_roc_curve_has_its_ends_never_falls_and_keeps_its_area(rows: int, seed: int, ties: int) -> None:
     scores, labels = made(rows, seed, ties)
 
-    points = np.array(q.roc(scores, labels, points=100))
+    points = np.array(q.roc_curve(scores, labels, points=100))
 
     assert len(points) <= 100
     assert points[0].tolist() == [0, 0] and points[-1].tolist() == [1, 1]
@@ -77,12 +77,12 @@ def test_a_thinned_roc_curve_has_its_ends_never_falls_and_keeps_its_area(rows: i
 def test_every_row_is_in_one_bin_and_bins_add_up_to_all_clicks(rows: int, seed: int, ties: int) -> None:
     scores, labels = made(rows, seed, ties)
 
-    bins = q.reliability(scores, labels)
+    bins = q.calibration_bins(scores, labels)
 
-    assert 1 <= len(bins) <= q.BINS
+    assert 1 <= len(bins) <= q.CALIBRATION_BINS
     assert sum(one.rows for one in bins) == rows
     assert sum(one.clicked * one.rows for one in bins) == pytest.approx(labels.sum())
-    assert sum(one.predicted * one.rows for one in bins) == pytest.approx(q.chances(scores).sum())
+    assert sum(one.predicted * one.rows for one in bins) == pytest.approx(q.probabilities(scores).sum())
     assert [one.predicted for one in bins] == sorted(one.predicted for one in bins)
     assert all(0 <= one.low <= one.clicked + 1e-9 and one.clicked - 1e-9 <= one.high <= 1 for one in bins)
 
@@ -90,11 +90,11 @@ def test_every_row_is_in_one_bin_and_bins_add_up_to_all_clicks(rows: int, seed: 
 def test_bins_of_distinct_scores_are_of_equal_size() -> None:
     scores, labels = made(2000)
 
-    assert {one.rows for one in q.reliability(scores, labels)} <= {99, 100, 101}
+    assert {one.rows for one in q.calibration_bins(scores, labels)} <= {99, 100, 101}
 
 
 def test_a_model_that_says_the_same_of_all_rows_has_one_bin() -> None:
-    (only,) = q.reliability(np.zeros(50, np.float32), np.array([1, 0] * 25, np.float32))
+    (only,) = q.calibration_bins(np.zeros(50, np.float32), np.array([1, 0] * 25, np.float32))
 
     assert (only.rows, only.predicted, only.clicked) == (50, 0.5, 0.5)
 
@@ -102,7 +102,7 @@ def test_a_model_that_says_the_same_of_all_rows_has_one_bin() -> None:
 def test_the_histogram_counts_every_row_under_its_label() -> None:
     scores, labels = made(500)
 
-    found = q.histogram(scores, labels)
+    found = q.probability_histogram(scores, labels)
 
     assert len(found.edges) == len(found.clicked) + 1 == len(found.others) + 1
     assert sum(found.clicked) == labels.sum() and sum(found.others) == 500 - labels.sum()

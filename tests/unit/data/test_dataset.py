@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.data.collate import columns_of, stack_arrays
-from elasticdl.data.dataset import Dataset, Metadata
-from elasticdl.data.mapped import as_source
-from elasticdl.data.mode import Mode
-from elasticdl.data.open import open_source
+from elasticdl.data.collate import columns_from_records, stack_arrays
+from elasticdl.data.dataset import Dataset, Metadata, Mode
+from elasticdl.data.readers.mapped import as_source
+from elasticdl.data.sources import open_source
 from elasticdl.errors import DataError, ModelError
 from elasticdl.spec import DataSpec
 
@@ -101,7 +100,7 @@ def test_map_batches_gets_a_list_where_records_are_no_dicts_and_the_result_of_th
 
 
 def test_columns_keep_numbers_as_they_were_stored_and_all_else_as_objects() -> None:
-    columns = columns_of(
+    columns = columns_from_records(
         [
             {"f": 1.5, "i": 1, "b": True, "s": "a", "n": None, "l": [1, 2], "r": [1], "d": b"a\x00"},
             {"f": 2.5, "i": 2, "b": False, "s": "bc", "n": 1, "l": [3, 4], "r": [1, 2], "d": b"b"},

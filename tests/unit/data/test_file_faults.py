@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elasticdl.data import inventory, patience
-from elasticdl.data.open import open_source
-from elasticdl.data.tfrecord import write_tfrecord
+from elasticdl.data import availability
+from elasticdl.data.files import inventory
+from elasticdl.data.readers.tfrecord import write_tfrecord
+from elasticdl.data.sources import open_source
 from elasticdl.errors import DataError, DataUnavailable
 from elasticdl.spec import DataSpec
 
@@ -48,9 +49,11 @@ EVERY = pytest.mark.parametrize("name", WRITERS)
 @pytest.fixture
 def told() -> Iterator[list[str]]:
     heard: list[str] = []
-    patience.listen(lambda is_waiting, why: heard.append(f"{'waits' if is_waiting else 'is back'}: {why}"))
+    availability.set_wait_listener(
+        lambda is_waiting, why: heard.append(f"{'waits' if is_waiting else 'is back'}: {why}")
+    )
     yield heard
-    patience.listen(lambda is_waiting, why: None)
+    availability.set_wait_listener(lambda is_waiting, why: None)
 
 
 @EVERY
@@ -113,7 +116,7 @@ def test_an_index_from_before_the_job_knows_the_content_of_its_file(tmp_path: Pa
     os.utime(tmp_path / "a.csv", ns=(1, 1))
 
     assert source.read(np.array([0])) == [{"x": "000"}]
-    (known,) = inventory.load(tmp_path / "index", str(tmp_path / "a.csv"), "1") or []
+    (known,) = inventory.load_inventory(tmp_path / "index", str(tmp_path / "a.csv"), "1") or []
     assert known.digest.startswith("whole:")
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.data.order import EpochOrder
-from elasticdl.data.permutation import keyed
+from elasticdl.data.order import EpochOrder, keyed_permutations
 
 
 @st.composite
@@ -45,7 +44,7 @@ def test_a_part_of_the_order_is_the_same_as_in_the_whole(order: EpochOrder, data
 @given(st.integers(1, 500), st.integers(0, 2**64 - 1), st.integers(0, 2**40))
 def test_the_inverse_of_a_permutation_leads_back(size: int, key: int, stream: int) -> None:
     numbers = np.arange(size)
-    permutation = keyed(size, key, np.array([stream]))
+    permutation = keyed_permutations(size, key, np.array([stream]))
 
     images = permutation.at(numbers)
 
@@ -96,7 +95,7 @@ def test_one_window_mixes_records_evenly() -> None:
 @pytest.mark.parametrize("size", [3, 5, 6])
 def test_every_order_of_a_few_numbers_is_equally_likely(size: int) -> None:
     streams = 100_000
-    permutation = keyed(size, 11, np.arange(streams))
+    permutation = keyed_permutations(size, 11, np.arange(streams))
 
     images = np.stack([permutation.at(np.full(streams, number)) for number in range(size)], axis=1)
 

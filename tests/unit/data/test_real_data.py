@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from elasticdl.data.dataset import Dataset
-from elasticdl.data.open import open_source
-from elasticdl.data.plan import Plan
-from elasticdl.data.tfrecord import write_tfrecord
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.readers.tfrecord import write_tfrecord
+from elasticdl.data.sources import open_source
 from elasticdl.spec import DataSpec
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -36,7 +36,7 @@ def test_criteo_records_are_those_the_csv_module_finds(tmp_path: Path) -> None:
     with path.open(newline="") as file:
         rows = list(csv.reader(file, delimiter="\t"))
 
-    plan = Plan(len(source), global_batch=512, logical_ranks=4, seed=3)
+    plan = TrainingPlan(len(source), global_batch=512, logical_ranks=4, seed=3)
 
     assert len(source) == len(rows)
     for step in (0, plan.total_steps - 1):
@@ -84,7 +84,7 @@ def test_mnist_images_survive_a_tfrecord_file(tmp_path: Path) -> None:
 
     source = open_source(str(tmp_path / "images.tfrecord"), DataSpec(), tmp_path / "index")
 
-    wanted = Plan(len(source), global_batch=256, logical_ranks=1).batch(5)
+    wanted = TrainingPlan(len(source), global_batch=256, logical_ranks=1).batch(5)
     found = np.stack([np.frombuffer(record, dtype=np.uint8) for record in source.read(wanted)])
     assert len(source) == 2000
     assert np.array_equal(found, images[wanted])

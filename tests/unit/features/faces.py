@@ -25,11 +25,11 @@ from elasticdl.features import (
     RoundIdentity,
     Sparse,
     ToNumber,
-    Transformation,
+    Transform,
 )
 from elasticdl.features.transforms.date_parts import PARTS
 
-OF_NUMBERS: list[Transformation] = [
+OF_NUMBERS: list[Transform] = [
     Normalizer(0.1, 3.0),
     Normalizer(-1e30, 1e-30),
     Normalizer(0.0, -7e30),
@@ -51,7 +51,7 @@ OF_NUMBERS: list[Transformation] = [
     ToNumber("int64", 1),
     DateParts(PARTS),
 ]
-OF_WHOLE_NUMBERS: list[Transformation] = [
+OF_WHOLE_NUMBERS: list[Transform] = [
     *OF_NUMBERS,
     Hashing(7),
     Hashing(2**62),
@@ -61,7 +61,7 @@ OF_WHOLE_NUMBERS: list[Transformation] = [
     DateParts(PARTS, form="%y%m%d%H"),
     DateParts(["year", "second"], form="%Y%m%d%H%M%S"),
 ]
-OF_TEXT: list[Transformation] = [
+OF_TEXT: list[Transform] = [
     Hashing(7),
     Hashing(2**62),
     IndexLookup(["a", "ä", "a,b", "7"], 3),

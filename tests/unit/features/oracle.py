@@ -9,34 +9,34 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from elasticdl.features.sql.interface import Question
-from elasticdl.features.statistics import ColumnStatistics, Kind
+from elasticdl.features.sql.interface import AnalysisOptions
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics
 
 _NUMBER = re.compile(r" *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[12]?[0-9]?[0-9])? *")
 
 
-def expected(values: Sequence[str | None], question: Question) -> ColumnStatistics:
+def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnStatistics:
     """Of one column that was read from text."""
     present = [value for value in values if value is not None and value.strip(" ")]
     numbers = [float(value) for value in present if _NUMBER.fullmatch(value)]
     dates = [seconds for value in present if (seconds := _seconds(value)) is not None]
     sequences = [value for value in present if question.separator in value]
     is_sequence = bool(present) and len(sequences) * 2 >= len(present)
-    kind = Kind.TEXT
+    kind = ColumnKind.TEXT
     if present and len(numbers) == len(present):
-        kind = Kind.NUMBER
+        kind = ColumnKind.NUMBER
     elif present and len(dates) == len(present):
-        kind = Kind.DATE
-    points = np.array(numbers if kind is Kind.NUMBER else dates if kind is Kind.DATE else [])
+        kind = ColumnKind.DATE
+    points = np.array(numbers if kind is ColumnKind.NUMBER else dates if kind is ColumnKind.DATE else [])
     words = (
         [piece for value in present for piece in value.split(question.separator) if piece] if is_sequence else present
     )
     counted = sorted(Counter(words).items(), key=lambda word: (-word[1], word[0]))
     kept = [(value, count) for value, count in counted if count >= question.least_count]
-    is_whole = kind is Kind.NUMBER and bool(np.all(points == np.floor(points)))
-    if kind is Kind.NUMBER and not is_whole and len(counted) > 1000:
+    is_whole = kind is ColumnKind.NUMBER and bool(np.all(points == np.floor(points)))
+    if kind is ColumnKind.NUMBER and not is_whole and len(counted) > 1000:
         kept = []
-    is_mixed = kind is Kind.TEXT and not is_sequence and 0 < len(present) <= 2 * max(len(numbers), len(dates))
+    is_mixed = kind is ColumnKind.TEXT and not is_sequence and 0 < len(present) <= 2 * max(len(numbers), len(dates))
     odd = Counter(value for value in present if not _is_like(value, len(numbers) >= len(dates)))
     return ColumnStatistics(
         kind=kind,

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.features import drift
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 
 
 def numbers(values: np.ndarray, missing: int = 0) -> ColumnStatistics:
     points = np.quantile(values, np.linspace(0, 1, 201), method="inverted_cdf")
     return ColumnStatistics(
-        kind=Kind.NUMBER,
+        kind=ColumnKind.NUMBER,
         missing=missing,
         distinct=len(np.unique(values)),
         mean=float(values.mean()),
@@ -28,7 +28,7 @@ def numbers(values: np.ndarray, missing: int = 0) -> ColumnStatistics:
 def texts(values: Sequence[str]) -> ColumnStatistics:
     counted = Counter(values).most_common()
     return ColumnStatistics(
-        kind=Kind.TEXT,
+        kind=ColumnKind.TEXT,
         missing=0,
         distinct=len(counted),
         values=tuple(value for value, _ in counted),
@@ -41,7 +41,7 @@ def data(rows: int, label: str | None = None, **columns: ColumnStatistics) -> St
 
 
 def told(before: Statistics, now: Statistics) -> str:
-    return "\n".join(str(finding) for finding in drift.compare(before, now))
+    return "\n".join(str(finding) for finding in drift.find_drift(before, now))
 
 
 @given(st.integers(0, 1000), st.integers(50, 3000))
@@ -50,7 +50,7 @@ def test_two_samples_of_the_same_are_alike(seed: int, rows: int) -> None:
     before = data(5000, x=numbers(draw.normal(size=5000)), c=texts(draw.choice(list("abcde"), 5000).tolist()))
     now = data(rows, x=numbers(draw.normal(size=rows)), c=texts(draw.choice(list("abcde"), rows).tolist()))
 
-    assert [str(finding) for finding in drift.compare(before, now)] == []
+    assert [str(finding) for finding in drift.find_drift(before, now)] == []
 
 
 def test_a_shifted_number_is_found() -> None:
@@ -96,7 +96,7 @@ def test_another_kind_is_found_with_examples() -> None:
 def test_columns_that_came_and_went_are_found() -> None:
     some = numbers(np.arange(100.0))
 
-    found = drift.compare(data(100, "y", x=some, y=some), data(100, z=some))
+    found = drift.find_drift(data(100, "y", x=some, y=some), data(100, z=some))
 
     assert [(finding.column, finding.is_grave) for finding in found] == [("x", True), ("y", False), ("z", False)]
 
@@ -110,7 +110,7 @@ def test_another_rate_of_the_label_is_found() -> None:
 
 
 def test_a_data_set_of_missing_values_only_is_found() -> None:
-    empty = ColumnStatistics(kind=Kind.TEXT, missing=100, distinct=0)
+    empty = ColumnStatistics(kind=ColumnKind.TEXT, missing=100, distinct=0)
 
     assert told(data(100, c=texts(["a"] * 100)), data(100, c=empty)) == "c: 100.0% missing, before 0.0%"
 

@@ -9,21 +9,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from pyarrow import parquet
 
-from elasticdl.features import analyze
-from elasticdl.features.sql.interface import Question
+from elasticdl.features import analysis
+from elasticdl.features.sql.interface import AnalysisOptions
 from tests.unit.features import oracle, tables
 
 
 @settings(max_examples=15)
 @given(tables.columns())
 def test_duckdb_agrees_with_numpy(columns: list[list[str | None]]) -> None:
-    question = Question(least_count=1, steps=20, most_values=5)
+    question = AnalysisOptions(least_count=1, steps=20, most_values=5)
     names = tables.NAMES[: len(columns)]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "clicks.parquet"
         arrays = [pa.array(values, pa.string()) for values in columns]
         parquet.write_table(pa.Table.from_arrays(arrays, names=names), path)
-        found = analyze.analyze(analyze.Source(str(path)), question)
+        found = analysis.analyze(analysis.AnalysisSource(str(path)), question)
 
     assert list(found.columns) == names
     assert found.rows == len(columns[0])

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from elasticdl import features
-from elasticdl.features.transforms import ALL, Transformation
+from elasticdl.features.transforms import ALL_TRANSFORMS, Transform
 
 
-@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-def test_the_examples_of_a_transformation_are_what_it_does(kind: type[Transformation]) -> None:
+@pytest.mark.parametrize("kind", ALL_TRANSFORMS, ids=lambda kind: kind.__name__)
+def test_the_examples_of_a_transformation_are_what_it_does(kind: type[Transform]) -> None:
     finder = doctest.DocTestFinder(recurse=False)
     tests = finder.find(kind, kind.__name__, module=sys.modules[kind.__module__], globs=dict(vars(features)))
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)

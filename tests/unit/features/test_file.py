@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.features import file, treatments
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
-from elasticdl.features.treatments import Cross, Discretize, Drop, Hash, Lookup, Normalize
+from elasticdl.features import features_file, transform_specs
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
+from elasticdl.features.transform_specs import (
+    CrossSpec,
+    DiscretizationSpec,
+    DropSpec,
+    HashingSpec,
+    IndexLookupSpec,
+    NormalizerSpec,
+)
 
 TEXT = """
 version: 1
@@ -25,21 +32,26 @@ groups: {user: [C1, C2]}
 
 
 def test_a_file_is_read_in_the_order_of_its_columns() -> None:
-    found = file.parse(TEXT, "features.yaml")
+    found = features_file.parse_features_file(TEXT, "features.yaml")
 
     assert found.label == "clicked"
     assert list(found.columns) == ["I1", "I2", "C1", "C2"]
-    assert found.columns["I1"] == (Normalize(log=True), Discretize(quantiles=20))
-    assert found.crosses == (Cross(columns=("C1", "C2")),)
+    assert found.columns["I1"] == (NormalizerSpec(log=True), DiscretizationSpec(quantiles=20))
+    assert found.crosses == (CrossSpec(columns=("C1", "C2")),)
     assert found.used == ("I1", "I2", "C1", "C2")  # C2 is dropped by itself, but crossed
 
 
 def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> None:
-    found = file.parse(TEXT, "features.yaml")
+    found = features_file.parse_features_file(TEXT, "features.yaml")
 
     changed = found.override({"I*": "drop", "user": "hash(bins=9)", "C2": "lookup", "crosses": []}, "ctr.yaml")
 
-    assert changed.columns == {"I1": (Drop(),), "I2": (Drop(),), "C1": (Hash(bins=9),), "C2": (Lookup(),)}
+    assert changed.columns == {
+        "I1": (DropSpec(),),
+        "I2": (DropSpec(),),
+        "C1": (HashingSpec(bins=9),),
+        "C2": (IndexLookupSpec(),),
+    }
     assert changed.used == ("C1", "C2")
 
 
@@ -60,7 +72,7 @@ def test_columns_are_changed_by_name_pattern_and_group_and_later_ones_win() -> N
 )
 def test_what_is_wrong_is_told_with_its_place(old: str, new: str, complaint: str) -> None:
     with pytest.raises(SpecError) as refused:
-        file.parse(TEXT.replace(old, new), "features.yaml")
+        features_file.parse_features_file(TEXT.replace(old, new), "features.yaml")
     assert complaint in str(refused.value)
 
 
@@ -68,12 +80,12 @@ def test_a_change_of_nothing_is_refused() -> None:
     with pytest.raises(
         SpecError, match=r"ctr.yaml.X1: no column, group or pattern of columns; there are I1, I2, C1, C2"
     ):
-        file.parse(TEXT, "features.yaml").override({"X1": "drop"}, "ctr.yaml")
+        features_file.parse_features_file(TEXT, "features.yaml").override({"X1": "drop"}, "ctr.yaml")
 
 
 def test_statistics_of_another_data_set_are_refused() -> None:
-    one = ColumnStatistics(kind=Kind.TEXT, missing=0, distinct=1)
-    found = file.parse(TEXT, "features.yaml")
+    one = ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=1)
+    found = features_file.parse_features_file(TEXT, "features.yaml")
 
     with pytest.raises(SpecError, match=r"no statistics of I2, C1, C2: the file is of another data set than x.csv"):
         found.check_against(Statistics(source="x.csv", rows=1, columns={"I1": one}), "features.yaml")
@@ -86,9 +98,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "features.yaml").write_bytes(b"version: 1\n\xff\xfe")
 
     with pytest.raises(SpecError, match="UTF-8"):
-        file.load(tmp_path / "features.yaml")
+        features_file.load_features_file(tmp_path / "features.yaml")
 
 
 def test_an_option_that_cannot_be_a_value_is_refused() -> None:
     with pytest.raises(SpecError, match="nothing computed"):
-        treatments.parse("hash(bins={[]: 1})")
+        transform_specs.parse_transform("hash(bins={[]: 1})")

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.features.sql import COUNTER
-from elasticdl.features.transforms import IndexLookup, finder, index_lookup
+from elasticdl.features.transforms import IndexLookup, categorical
 from tests import native
 
 native.require(COUNTER)
 
-from elasticdl.features.sql import _counter  # noqa: E402
+from elasticdl.features.sql import _counter
 
 TEXTS = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(["", "a", "ab", "a\0", "12345678", "123456789"])))
 
@@ -24,22 +24,22 @@ def test_native_and_plain_agree_with_a_list(vocabulary: list[str], texts: list[s
     asked = pa.array([*vocabulary, *texts], pa.string())[cut:]  # a slice has an offset
     expected = [vocabulary.index(text) if text in vocabulary else -1 for text in asked.to_pylist()]
 
-    native = finder.native(vocabulary)
-    plain = finder.plain({value.encode(): place for place, value in enumerate(vocabulary)})
+    native = categorical.native_finder(vocabulary)
+    plain = categorical.dict_finder({value.encode(): place for place, value in enumerate(vocabulary)})
 
     assert native(asked).tolist() == plain(asked).tolist() == expected
 
 
 def test_a_hundred_thousand_values_are_all_found() -> None:
     vocabulary = [f"value {number}" for number in range(100_000)]
-    find = finder.native(vocabulary)
+    find = categorical.native_finder(vocabulary)
 
     assert np.array_equal(find(pa.array(vocabulary)), np.arange(100_000))
     assert set(find(pa.array([f"valu {number}" for number in range(1000)])).tolist()) == {-1}
 
 
 def test_without_the_native_core_a_dictionary_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_lookup, "has_counter", lambda: False)
+    monkeypatch.setattr(categorical, "has_counter", lambda: False)
     lookup = IndexLookup(["A", "B"])
 
     assert lookup(["B", "C", None, "A"]).tolist() == [1, 2, 2, 0]

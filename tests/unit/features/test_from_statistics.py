@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 
 from elasticdl.errors import DataError
-from elasticdl.features import Clip, Discretization, Hashing, IndexLookup, LogRound, Normalizer, RoundIdentity, use
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features import (
+    Clip,
+    Discretization,
+    Hashing,
+    IndexLookup,
+    LogRound,
+    Normalizer,
+    RoundIdentity,
+    use_statistics,
+)
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 
 NUMBER = ColumnStatistics(
-    kind=Kind.NUMBER,
+    kind=ColumnKind.NUMBER,
     missing=0,
     distinct=11,
     minimum=0,
@@ -21,7 +30,9 @@ NUMBER = ColumnStatistics(
     deviation=2,
     quantiles=(0, 1, 1, 1, 1, 5, 6, 7, 8, 9, 100),
 )
-TEXT = ColumnStatistics(kind=Kind.TEXT, missing=0, distinct=40, values=("a", "b", "c"), counts=(9, 5, 2), least_count=2)
+TEXT = ColumnStatistics(
+    kind=ColumnKind.TEXT, missing=0, distinct=40, values=("a", "b", "c"), counts=(9, 5, 2), least_count=2
+)
 FOUND = Statistics(
     source="made up",
     rows=99,
@@ -50,7 +61,7 @@ FOUND = Statistics(
     ],
 )
 def test_what_statistics_make(made: Any, expected: Any) -> None:
-    with use(FOUND):
+    with use_statistics(FOUND):
         assert made() == expected
 
 
@@ -59,7 +70,7 @@ def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
 
     assert Normalizer.from_statistics("I1", statistics=FOUND) == Normalizer(3, 2)
     assert Normalizer.from_statistics("I1", statistics=tmp_path / "statistics.json") == Normalizer(3, 2)
-    with use(tmp_path / "statistics.json") as current:
+    with use_statistics(tmp_path / "statistics.json") as current:
         assert current == FOUND
         assert Normalizer.from_statistics("I1") == Normalizer(3, 2)
     with pytest.raises(DataError, match="no statistics for column 'I1': give them"):
@@ -79,5 +90,5 @@ def test_statistics_are_given_or_current_or_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_statistics_that_do_not_fit_are_refused(made: Any, complaint: str) -> None:
-    with use(FOUND), pytest.raises(DataError, match=complaint):
+    with use_statistics(FOUND), pytest.raises(DataError, match=complaint):
         made()

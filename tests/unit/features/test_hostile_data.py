@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from elasticdl.errors import DataError
-from elasticdl.features.analyze import Source, analyze
-from elasticdl.features.sql.interface import Question
+from elasticdl.features.analysis import AnalysisSource, analyze
+from elasticdl.features.sql.interface import AnalysisOptions
 
-EVERY = Question(least_count=1)
+EVERY = AnalysisOptions(least_count=1)
 SECRET = "the-key-of-somebody"
 # Text that would be SQL if it were pasted anywhere.
 HOSTILE = (
@@ -56,7 +56,7 @@ def test_a_view_of_a_foreign_database_reaches_no_other_file(tmp_path: Path, secr
         connection.execute(f"CREATE VIEW clicks AS {named}")
 
     with pytest.raises(DataError) as raised:
-        analyze(Source(f"duckdb://{database}?table=clicks"), EVERY)
+        analyze(AnalysisSource(f"duckdb://{database}?table=clicks"), EVERY)
 
     assert SECRET not in str(raised.value)
 
@@ -67,7 +67,7 @@ def test_a_view_of_its_own_tables_is_analyzed(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE plain AS SELECT 'Rome' AS city UNION ALL SELECT 'Oslo'")
         connection.execute("CREATE VIEW clicks AS SELECT city FROM plain")
 
-    assert analyze(Source(f"duckdb://{database}?table=clicks"), EVERY).rows == 2
+    assert analyze(AnalysisSource(f"duckdb://{database}?table=clicks"), EVERY).rows == 2
 
 
 def test_a_file_of_another_database_loads_no_extension(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_file_of_another_database_loads_no_extension(tmp_path: Path) -> None:
     connection.close()
 
     with pytest.raises(DataError):
-        analyze(Source(f"duckdb://{path}?table=clicks"), EVERY)
+        analyze(AnalysisSource(f"duckdb://{path}?table=clicks"), EVERY)
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.bz2", "parquet", "db"])
@@ -88,7 +88,7 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
     written = tmp_path / "written"
     word = text.replace("SECRET", str(secret)).replace("WRITTEN", str(written))
 
-    found = analyze(Source(made(tmp_path, kind, word)), EVERY)
+    found = analyze(AnalysisSource(made(tmp_path, kind, word)), EVERY)
 
     assert word in found.columns
     assert list(found.of(word).values) == [word]
@@ -102,7 +102,7 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
 def test_any_text_may_be_a_name_and_a_value(letters: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory, word = tmp_path_factory.mktemp("any"), f"x{letters}"  # no number, no list
 
-    found = analyze(Source(made(directory, "parquet", word)), EVERY)
+    found = analyze(AnalysisSource(made(directory, "parquet", word)), EVERY)
 
     assert list(found.of(word).values) == [word]
 
@@ -111,7 +111,7 @@ def test_a_path_with_quotes_and_brackets_is_one_file(tmp_path: Path) -> None:
     directory = tmp_path / 'it\'s [a], "folder"'
     directory.mkdir()
 
-    assert analyze(Source(made(directory, "db", "x")), EVERY).rows == 2
+    assert analyze(AnalysisSource(made(directory, "db", "x")), EVERY).rows == 2
 
 
 def made(directory: Path, kind: str, word: str) -> str:

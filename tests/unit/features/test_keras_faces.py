@@ -28,18 +28,17 @@ from elasticdl.features import (
     ToNumber,
     ToRagged,
     ToSparse,
-    Transformation,
-    fingerprint,
+    Transform,
 )
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
-from elasticdl.features.transforms import ALL
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
+from elasticdl.features.transforms import ALL_TRANSFORMS, fingerprint
 from elasticdl.features.transforms.date_parts import PARTS
 from tests.unit.features import faces
 from tests.unit.features.faces import Column, same, texts
 
 pytest.importorskip("tensorflow")
 layers = pytest.importorskip("elasticdl.features.keras")
-from elasticdl.keras.runtime import keras, tf  # noqa: E402  only where there is one
+from elasticdl.keras.runtime import keras, tf
 
 # Keras asks its variables for an array in an old way.
 OLD = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
@@ -49,7 +48,7 @@ def tensor(values: Any) -> Any:
     return tf.constant(values, tf.string) if values.dtype == object else tf.constant(values)
 
 
-def check(transformation: Transformation, column: Column) -> None:
+def check(transformation: Transform, column: Column) -> None:
     same(transformation(tensor(column.square)), transformation(column.square))
     ragged = tf.RaggedTensor.from_row_splits(tensor(column.flat), column.splits)
     same(transformation(ragged).flat_values, transformation(column.ragged).values)
@@ -61,7 +60,7 @@ def check(transformation: Transformation, column: Column) -> None:
 
 
 @cache
-def traced(transformation: Transformation, dtype: Any) -> Any:
+def traced(transformation: Transform, dtype: Any) -> Any:
     """As a graph, which is optimized."""
     layer = layers.LAYERS[type(transformation)].of(transformation)
     return tf.function(layer, input_signature=[tf.TensorSpec([None, 2], dtype)])
@@ -70,21 +69,21 @@ def traced(transformation: Transformation, dtype: Any) -> Any:
 @pytest.mark.parametrize("transformation", faces.OF_NUMBERS, ids=str)
 @settings(max_examples=10)
 @given(column=faces.NUMBER_COLUMNS)
-def test_of_numbers(transformation: Transformation, column: Column) -> None:
+def test_of_numbers(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
 @pytest.mark.parametrize("transformation", faces.OF_WHOLE_NUMBERS, ids=str)
 @settings(max_examples=8)
 @given(column=faces.WHOLE_COLUMNS)
-def test_of_whole_numbers(transformation: Transformation, column: Column) -> None:
+def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
 @pytest.mark.parametrize("transformation", faces.OF_TEXT, ids=str)
 @settings(max_examples=10)
 @given(column=faces.TEXT_COLUMNS)
-def test_of_text(transformation: Transformation, column: Column) -> None:
+def test_of_text(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
@@ -104,13 +103,13 @@ def test_a_text_of_any_length_has_the_fingerprint_that_tensorflow_gives_it() -> 
     chosen.shuffle(pieces)
 
     for bins in (3, 10**6, 2**62 + 1):
-        same(fingerprint.buckets(pa.array(pieces), bins), tf.strings.to_hash_bucket_fast(pieces, bins))
+        same(fingerprint.hash_buckets(pa.array(pieces), bins), tf.strings.to_hash_bucket_fast(pieces, bins))
 
 
 @settings(max_examples=50)
 @given(st.lists(st.text(), max_size=20))
 def test_any_text_has_the_fingerprint_that_tensorflow_gives_it(values: list[str]) -> None:
-    found = fingerprint.buckets(pa.array(values, pa.string()), 2**62)
+    found = fingerprint.hash_buckets(pa.array(values, pa.string()), 2**62)
 
     same(found, tf.strings.to_hash_bucket_fast(tf.constant(values, tf.string), 2**62))
 
@@ -231,7 +230,7 @@ CONFIGURED = [
 
 
 @pytest.mark.parametrize("transformation", CONFIGURED, ids=str)
-def test_a_layer_is_made_again_from_its_config(transformation: Transformation) -> None:
+def test_a_layer_is_made_again_from_its_config(transformation: Transform) -> None:
     layer = layers.LAYERS[type(transformation)].of(transformation)
 
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
@@ -241,8 +240,8 @@ def test_a_layer_is_made_again_from_its_config(transformation: Transformation) -
 
 
 def test_every_transformation_has_a_layer() -> None:
-    assert set(layers.LAYERS) == set(ALL)
-    assert all(getattr(layers, kind.__name__).defined is kind for kind in ALL)
+    assert set(layers.LAYERS) == set(ALL_TRANSFORMS)
+    assert all(getattr(layers, kind.__name__).defined is kind for kind in ALL_TRANSFORMS)
 
 
 @OLD
@@ -339,13 +338,13 @@ def test_feature_columns_that_cannot_be_are_refused() -> None:
         (Cross(3), tf.constant([1]), "a list of two or more columns"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(transformation: Transformation, values: Any, complaint: str) -> None:
+def test_columns_that_do_not_fit_are_refused(transformation: Transform, values: Any, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         transformation(values)
 
 
 def test_layers_from_statistics_and_of_plain_columns() -> None:
-    number = ColumnStatistics(kind=Kind.NUMBER, missing=0, distinct=3, maximum=100)
+    number = ColumnStatistics(kind=ColumnKind.NUMBER, missing=0, distinct=3, maximum=100)
     statistics = Statistics(source="made up", rows=3, columns={"I1": number})
 
     layer = layers.LogRound.from_statistics("I1", base=10, statistics=statistics, name="size")

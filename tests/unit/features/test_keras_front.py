@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.features.raw import text_of
+from elasticdl.features.preprocessing.raw_columns import format_number
 from tests.unit.features.test_front import EVERYTHING, ROWS, batch, front
 
 pytest.importorskip("tensorflow")
 
-from elasticdl.features.keras import numerals
-from elasticdl.features.keras.front import FrontLayer
+from elasticdl.keras.features import ops
+from elasticdl.keras.features.preprocessor import PreprocessorLayer
 from elasticdl.keras.runtime import tf
 
 OWN = EVERYTHING.replace("like=t", "bins=50")
@@ -27,7 +27,7 @@ OWN = EVERYTHING.replace("like=t", "bins=50")
 @cache
 def compiled(text: str) -> Any:
     """In a graph, as it is exported."""
-    layer = FrontLayer(front(text))
+    layer = PreprocessorLayer(front(text))
     return tf.function(layer, input_signature=[layer.specs], autograph=False)
 
 
@@ -59,9 +59,9 @@ NUMBERS = st.floats(allow_nan=False) | st.integers(-1000, 1000).map(lambda power
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 @settings(max_examples=60, deadline=None)
 def test_numbers_are_written_as_python_does(numbers: list[float]) -> None:
-    found = numerals.written(tf.constant(numbers, tf.float64)).numpy().tolist()
+    found = ops.format_numbers(tf.constant(numbers, tf.float64)).numpy().tolist()
 
-    assert [text.decode() for text in found] == [text_of(flushed(number)) for number in numbers]
+    assert [text.decode() for text in found] == [format_number(flushed(number)) for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_numbers_are_written_as_python_does(numbers: list[float]) -> None:
     ],
 )
 def test_the_forms_of_numbers_are_those_of_python(number: float) -> None:
-    assert numerals.written(tf.constant([number, math.nan], tf.float64)).numpy().tolist() == [
-        text_of(number).encode(),
+    assert ops.format_numbers(tf.constant([number, math.nan], tf.float64)).numpy().tolist() == [
+        format_number(number).encode(),
         b"",
     ]

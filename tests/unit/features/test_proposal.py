@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.features import commented, file, proposal
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features import features_file, proposal
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 
 ROWS = 100_000
 LONG = tuple(float(value) for value in np.geomspace(1, 1e6, 201))
@@ -18,19 +18,21 @@ EVEN = tuple(float(value) for value in np.linspace(-5, 5, 201))
 IDS = tuple(float(value) for value in np.linspace(1, 4e9, 201))
 
 
-def column(kind: Kind = Kind.TEXT, **known: Any) -> ColumnStatistics:
+def column(kind: ColumnKind = ColumnKind.TEXT, **known: Any) -> ColumnStatistics:
     return ColumnStatistics(kind=kind, **({"missing": 0, "distinct": 1000} | known))
 
 
 def number(quantiles: tuple[float, ...], **known: Any) -> ColumnStatistics:
     points = np.array(quantiles)
     figures = {"mean": float(points.mean()), "deviation": float(points.std())}
-    return column(Kind.NUMBER, minimum=quantiles[0], maximum=quantiles[-1], quantiles=quantiles, **(figures | known))
+    return column(
+        ColumnKind.NUMBER, minimum=quantiles[0], maximum=quantiles[-1], quantiles=quantiles, **(figures | known)
+    )
 
 
 def proposed(found: ColumnStatistics, name: str = "c", sampled: float = 1.0) -> proposal.Proposal:
     statistics = Statistics(source="clicks", rows=ROWS, label="label", sampled=sampled, columns={name: found})
-    made = proposal.propose(statistics)[name]
+    made = proposal.propose_transforms(statistics)[name]
     return proposal.Proposal(tuple(text for text in made.treatments if text != "clicked()"), made.reason)
 
 
@@ -56,7 +58,7 @@ WORDS = {"values": ("a", "b"), "counts": (60_000, 30_000)}
         (number(EVEN, distinct=11, is_whole=True, **WORDS), ("lookup(min_count=1)",), "codes"),
         (number(IDS, distinct=5000, is_whole=True, **WORDS), ("lookup(min_count=10)",), "look like ids"),
         (
-            column(Kind.DATE, minimum=0.0, maximum=4e7, quantiles=(0.0, 3600.0, 4e7)),
+            column(ColumnKind.DATE, minimum=0.0, maximum=4e7, quantiles=(0.0, 3600.0, 4e7)),
             ("date(parts=[year, month, weekday, hour])",),
             "dates",
         ),
@@ -84,7 +86,7 @@ def test_a_name_can_tell_an_id() -> None:
 def test_where_values_are_ids_their_clicks_are_told_too_if_there_are_enough_rows() -> None:
     def treatments(rows: int, label: str | None) -> tuple[str, ...]:
         found = Statistics(source="x", rows=rows, label=label, columns={"c": column(**WORDS)})
-        return proposal.propose(found)["c"].treatments
+        return proposal.propose_transforms(found)["c"].treatments
 
     assert treatments(ROWS, "label")[1:] == ("clicked()",)
     assert treatments(ROWS, None)[1:] == treatments(1000, "label")[1:] == ()
@@ -94,15 +96,15 @@ def test_things_of_a_list_that_are_values_of_another_column_share_its_ids() -> N
     def treatment(*values: str) -> str:
         seen = column(separator="|", longest=5, distinct=2, values=values, counts=(9, 9))
         found = Statistics(source="x", rows=ROWS, columns={"seen": seen, "the thing": column(**WORDS)})
-        return proposal.propose(found)["seen"].treatments[0]
+        return proposal.propose_transforms(found)["seen"].treatments[0]
 
     assert treatment("b", "a") == 'sequence(sep="|", longest=5, like="the thing")'
     assert treatment("b", "z") == 'sequence(sep="|", longest=5, bins=16)'
 
 
 def test_larger_data_asks_for_more_of_a_value() -> None:
-    assert [proposal.least_count(rows, 1) for rows in (1000, 3 * 10**4, 5 * 10**4, 10**7)] == [2, 3, 5, 10]
-    assert proposal.least_count(1000, 5) == 5
+    assert [proposal.choose_min_count(rows, 1) for rows in (1000, 3 * 10**4, 5 * 10**4, 10**7)] == [2, 3, 5, 10]
+    assert proposal.choose_min_count(1000, 5) == 5
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda name: name != "label"), min_size=1, max_size=5, unique=True))
@@ -115,9 +117,11 @@ def test_the_proposed_file_can_be_read_whatever_the_columns_are_called(names: li
     ]
     columns = {name: kinds[place % len(kinds)] for place, name in enumerate(names)}
     statistics = Statistics(source="a\nb: c", rows=ROWS, label="label", columns=columns)
-    proposals = proposal.propose(statistics)
+    proposals = proposal.propose_transforms(statistics)
 
-    read = file.parse(commented.written(statistics, proposals, "statistics.json"), "features.yaml")
+    read = features_file.parse_features_file(
+        features_file.render_features_file(statistics, proposals, "statistics.json"), "features.yaml"
+    )
 
     assert list(read.columns) == names
     assert (read.label, read.statistics) == ("label", "statistics.json")

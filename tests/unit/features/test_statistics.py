@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import DataError
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 
 FOUND = Statistics(
     source="clicks.csv",
     rows=3,
     label="label",
     columns={
-        "I1": ColumnStatistics(kind=Kind.NUMBER, missing=1, distinct=2, minimum=0.1, maximum=1e300, mean=0.3),
-        "C1": ColumnStatistics(kind=Kind.TEXT, missing=0, distinct=2, values=("ä", "b"), counts=(2, 1)),
+        "I1": ColumnStatistics(kind=ColumnKind.NUMBER, missing=1, distinct=2, minimum=0.1, maximum=1e300, mean=0.3),
+        "C1": ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=2, values=("ä", "b"), counts=(2, 1)),
     },
 )
 

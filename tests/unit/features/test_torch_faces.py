@@ -23,9 +23,9 @@ from elasticdl.features import (
     ToNumber,
     ToRagged,
     ToSparse,
-    Transformation,
+    Transform,
 )
-from elasticdl.features.statistics import ColumnStatistics, Kind, Statistics
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
 from tests.unit.features import faces
 from tests.unit.features.faces import Column, same
 
@@ -37,7 +37,7 @@ def tensor(values: Any) -> Any:
     return torch.from_numpy(np.ascontiguousarray(values))
 
 
-def check(transformation: Transformation, column: Column) -> None:
+def check(transformation: Transform, column: Column) -> None:
     same(transformation(tensor(column.square)), transformation(column.square))
     pair = transformation((tensor(column.flat), tensor(column.splits)))
     same(pair.values, transformation(column.ragged).values)
@@ -54,7 +54,7 @@ def check(transformation: Transformation, column: Column) -> None:
 @settings(max_examples=12)
 @given(column=faces.NUMBER_COLUMNS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_of_numbers(transformation: Transformation, column: Column) -> None:
+def test_of_numbers(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
@@ -62,14 +62,14 @@ def test_of_numbers(transformation: Transformation, column: Column) -> None:
 @settings(max_examples=10)
 @given(column=faces.WHOLE_COLUMNS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_of_whole_numbers(transformation: Transformation, column: Column) -> None:
+def test_of_whole_numbers(transformation: Transform, column: Column) -> None:
     check(transformation, column)
 
 
 @pytest.mark.parametrize("transformation", faces.OF_TEXT, ids=str)
 @settings(max_examples=10)
 @given(column=faces.TEXT_COLUMNS)
-def test_of_text_which_is_taken_as_arrays(transformation: Transformation, column: Column) -> None:
+def test_of_text_which_is_taken_as_arrays(transformation: Transform, column: Column) -> None:
     module = modules.MODULES[type(transformation)].of(transformation)
 
     same(module(column.square), transformation(column.square))
@@ -144,7 +144,7 @@ EXPORTED = [
 
 
 @pytest.mark.parametrize(("transformation", "values"), EXPORTED)
-def test_numeric_modules_can_be_exported(transformation: Transformation, values: Any) -> None:
+def test_numeric_modules_can_be_exported(transformation: Transform, values: Any) -> None:
     module = modules.MODULES[type(transformation)].of(transformation)
 
     program = torch.export.export(module, (values,), dynamic_shapes=({0: torch.export.Dim.AUTO},)).module()
@@ -189,13 +189,13 @@ def test_an_embedding_leaves_out_what_is_no_id(combiner: Any) -> None:
         (Cross(3), [torch.tensor([1]), torch.tensor([1, 2])], "columns of the same shape"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(transformation: Transformation, values: Any, complaint: str) -> None:
+def test_columns_that_do_not_fit_are_refused(transformation: Transform, values: Any, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         transformation(values)
 
 
 def test_modules_from_statistics_and_their_words() -> None:
-    number = ColumnStatistics(kind=Kind.NUMBER, missing=0, distinct=3, maximum=100)
+    number = ColumnStatistics(kind=ColumnKind.NUMBER, missing=0, distinct=3, maximum=100)
     statistics = Statistics(source="made up", rows=3, columns={"I1": number})
 
     module = modules.LogRound.from_statistics("I1", base=10, statistics=statistics)
@@ -215,9 +215,9 @@ def test_the_modules_load_no_tensorflow() -> None:
 
 
 def test_every_transformation_has_a_module() -> None:
-    from elasticdl.features.transforms import ALL
+    from elasticdl.features.transforms import ALL_TRANSFORMS
 
-    assert set(modules.MODULES) == set(ALL)
-    assert all(getattr(modules, kind.__name__).defined is kind for kind in ALL)
+    assert set(modules.MODULES) == set(ALL_TRANSFORMS)
+    assert all(getattr(modules, kind.__name__).defined is kind for kind in ALL_TRANSFORMS)
     assert isinstance(ToSparse()([[1]]), Sparse) and ToNumber(torch.float32, 0) == ToNumber("float32", 0)
     assert DateParts("day")(torch.tensor([0])).tolist() == [[1]]

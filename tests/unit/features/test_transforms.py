@@ -32,9 +32,9 @@ from elasticdl.features import (
     ToNumber,
     ToRagged,
     ToSparse,
-    Transformation,
+    Transform,
 )
-from elasticdl.features.transforms.transformation import Elementwise
+from elasticdl.features.transforms.base import ElementwiseTransform
 
 NAN, INF = float("nan"), float("inf")
 
@@ -60,7 +60,7 @@ NAN, INF = float("nan"), float("inf")
         (ToNumber("int32", 5), [NAN, 1e300, -1e300, 2.5], [5, 2**31 - 1, -(2**31), 2]),
     ],
 )
-def test_what_a_column_becomes(transformation: Transformation, values: list[Any], expected: list[int]) -> None:
+def test_what_a_column_becomes(transformation: Transform, values: list[Any], expected: list[int]) -> None:
     found = transformation(values)
 
     assert found.tolist() == expected
@@ -266,7 +266,7 @@ def test_arguments_that_cannot_be_are_refused(make: Any, complaint: str) -> None
         (Hashing(3), ["a", 1], "a column of numbers, of text or of dates"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(transformation: Transformation, values: Any, complaint: str) -> None:
+def test_columns_that_do_not_fit_are_refused(transformation: Transform, values: Any, complaint: str) -> None:
     column = np.array(values, object) if values == ["a", 1] else values
 
     with pytest.raises(DataError, match=complaint):
@@ -294,7 +294,7 @@ def test_importing_features_loads_no_framework() -> None:
 
 
 def test_a_definition_that_computes_nothing_cannot_be_made() -> None:
-    class Empty(Elementwise):
+    class Empty(ElementwiseTransform):
         pass
 
     with pytest.raises(TypeError, match="compute"):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.errors import ImageFailed, SpecError
-from elasticdl.image.engine import ENGINES, Engine, find
-from elasticdl.image.following import follow
+from elasticdl.errors import ImageBuildFailed, SpecError
+from elasticdl.image.engine import ENGINES, ContainerEngine, find_engine, run_streaming
 from tests.unit.image.conftest import MakeEngine
 
 COMMANDS = {
@@ -23,37 +22,37 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_each_engine_is_told_in_its_own_words(name: str) -> None:
-    command = Engine(name).build(
+    command = ContainerEngine(name).build(
         "m:1", dockerfile=Path("d/Dockerfile"), context=Path("zoo"), arguments={"A": "x y"}, passed=["--network=host"]
     )
 
     assert " ".join(command) == COMMANDS[name]
     assert "A=x y" in command, "one argument, whatever is in it"
-    assert Engine(name).push("r.io/m:1", ["--quiet"]) == [name, "push", "--quiet", "r.io/m:1"]
+    assert ContainerEngine(name).push("r.io/m:1", ["--quiet"]) == [name, "push", "--quiet", "r.io/m:1"]
 
 
 def test_docker_comes_first_then_podman_then_buildah(engine_script: MakeEngine) -> None:
     engine_script("buildah")
-    assert find().name == "buildah"
+    assert find_engine().name == "buildah"
     engine_script("podman")
-    assert find().name == "podman"
+    assert find_engine().name == "podman"
     engine_script("docker")
-    assert find().name == "docker"
-    assert find("buildah").name == "buildah"
+    assert find_engine().name == "docker"
+    assert find_engine("buildah").name == "buildah"
 
 
 def test_an_engine_that_does_not_answer_is_passed_over(engine_script: MakeEngine) -> None:
     engine_script("docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
     engine_script("podman")
 
-    assert find().name == "podman"
+    assert find_engine().name == "podman"
 
 
 def test_without_an_engine_each_is_told_of_and_how_to_get_one(engine_script: MakeEngine) -> None:
     engine_script("docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
 
     with pytest.raises(SpecError) as refusal:
-        find()
+        find_engine()
 
     assert "docker: exit code 1: Cannot connect to the Docker daemon (start its daemon)" in str(refusal.value)
     assert "podman: not installed; buildah: not installed" in str(refusal.value)
@@ -64,15 +63,15 @@ def test_an_engine_that_hangs_is_passed_over(engine_script: MakeEngine) -> None:
     engine_script("docker", "exec sleep 60")
     engine_script("podman")
 
-    assert find(timeout_s=0.2).name == "podman"
+    assert find_engine(timeout_s=0.2).name == "podman"
 
 
 def test_every_line_is_shown_and_the_last_are_in_the_error(engine_script: MakeEngine) -> None:
     engine_script("podman", "n=0; while [ $n -lt 40 ]; do n=$((n+1)); echo line $n; done; echo broken >&2; exit 125")
     shown: list[str] = []
 
-    with pytest.raises(ImageFailed) as failure:
-        follow(["podman", "build", "."], shown.append)
+    with pytest.raises(ImageBuildFailed) as failure:
+        run_streaming(["podman", "build", "."], shown.append)
 
     assert shown == [*(f"line {number}" for number in range(1, 41)), "broken"]
     assert str(failure.value).startswith("podman build ended with exit code 125; the end of its output:\n  line 27\n")
@@ -86,6 +85,6 @@ def test_an_engine_is_ended_before_an_interrupted_command_goes_on(engine_script:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        follow(["podman", "build", "."], interrupt)
+        run_streaming(["podman", "build", "."], interrupt)
 
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.image.name import check, check_registry, registry
+from elasticdl.image.plan import check_image_name, check_registry, parse_registry
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from elasticdl.image.name import check, check_registry, registry
     ["mnist:1", "me/mnist:v1.2_3", "ghcr.io/me/my-model:1", "localhost:5000/a/b__c:x", "registry:5000/mnist:1"],
 )
 def test_a_good_name_stays_as_it_is(text: str) -> None:
-    assert check(text) == text
+    assert check_image_name(text) == text
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_good_name_stays_as_it_is(text: str) -> None:
 )
 def test_a_bad_name_is_refused_with_the_fix(text: str, fix: str) -> None:
     with pytest.raises(SpecError) as refusal:
-        check(text)
+        check_image_name(text)
 
     assert fix in str(refusal.value)
 
@@ -51,7 +51,7 @@ def test_a_bad_name_is_refused_with_the_fix(text: str, fix: str) -> None:
     ],
 )
 def test_the_registry_is_what_stands_before_the_first_slash_if_it_looks_like_a_host(text: str, expected: str) -> None:
-    assert registry(text) == expected
+    assert parse_registry(text) == expected
 
 
 def test_a_name_without_a_registry_is_not_pushed() -> None:

@@ -21,32 +21,32 @@ def test_the_default_base_is_resolved_to_a_digest() -> None:
         asked.append(tag)
         return DIGEST
 
-    found = pinning.pin({"BASE": pinning.default(), "EXTRAS": "torch"}, ask)
+    found = pinning.pin_base({"BASE": pinning.default_base(), "EXTRAS": "torch"}, ask)
 
-    assert found == {"BASE": f"{pinning.default()}@{DIGEST}", "EXTRAS": "torch"}
-    assert asked == [pinning.default()] or pinning.default() in pinning.recorded()
+    assert found == {"BASE": f"{pinning.default_base()}@{DIGEST}", "EXTRAS": "torch"}
+    assert asked == [pinning.default_base()] or pinning.default_base() in pinning.recorded_bases()
 
 
 @pytest.mark.parametrize("image", ["nvidia/cuda:13", "python", "python:3.11-slim-bookworm@sha256:ab", "x@sha512:00"])
 def test_another_base_without_a_digest_is_refused_with_the_fix(image: str) -> None:
     with pytest.raises(SpecError, match=r"@sha256:….*UNPINNED_BASE=yes"):
-        pinning.pin({"BASE": image})
+        pinning.pin_base({"BASE": image})
 
 
 def test_a_base_by_digest_or_one_of_this_machine_is_taken() -> None:
     pinned = f"nvidia/cuda:13@{DIGEST}"
 
-    assert pinning.pin({"BASE": pinned}) == {"BASE": pinned}
-    assert pinning.pin({"BASE": "mine:1", "UNPINNED_BASE": "yes"}) == {"BASE": "mine:1"}
+    assert pinning.pin_base({"BASE": pinned}) == {"BASE": pinned}
+    assert pinning.pin_base({"BASE": "mine:1", "UNPINNED_BASE": "yes"}) == {"BASE": "mine:1"}
     with pytest.raises(SpecError):
-        pinning.pin({"BASE": "mine:1", "UNPINNED_BASE": "no"})
+        pinning.pin_base({"BASE": "mine:1", "UNPINNED_BASE": "no"})
 
 
 def test_what_is_recorded_is_by_digest() -> None:
-    assert pinning.recorded(f"# a\n\npython:3.11@{DIGEST}\n") == {"python:3.11": f"python:3.11@{DIGEST}"}
+    assert pinning.recorded_bases(f"# a\n\npython:3.11@{DIGEST}\n") == {"python:3.11": f"python:3.11@{DIGEST}"}
     with pytest.raises(SpecError, match="make base"):
-        pinning.recorded("python:3.11\n")
-    assert all(pinning.is_pinned(image) for image in pinning.recorded().values())
+        pinning.recorded_bases("python:3.11\n")
+    assert all(pinning.is_pinned(image) for image in pinning.recorded_bases().values())
 
 
 class Registry(BaseHTTPRequestHandler):
@@ -89,16 +89,16 @@ def registry() -> Iterator[str]:
 
 
 def test_a_registry_is_asked_with_a_token_where_it_wants_one(registry: str) -> None:
-    assert pinning.digest_of("python:3.11", registry, timeout_s=30) == DIGEST
+    assert pinning.fetch_digest("python:3.11", registry, timeout_s=30) == DIGEST
 
 
 def test_a_registry_that_does_not_know_or_is_away_is_told_with_the_fix(
     registry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SpecError, match=r"BASE=python:2@sha256:…"):
-        pinning.digest_of("python:2", registry, timeout_s=30)
+        pinning.fetch_digest("python:2", registry, timeout_s=30)
     with pytest.raises(SpecError, match="cannot be asked"):
-        pinning.digest_of("python:3.11", "http://127.0.0.1:9", timeout_s=5)
+        pinning.fetch_digest("python:3.11", "http://127.0.0.1:9", timeout_s=5)
     monkeypatch.setattr(Registry, "digest", "latest")
     with pytest.raises(SpecError, match="says no digest"):
-        pinning.digest_of("python:3.11", registry, timeout_s=30)
+        pinning.fetch_digest("python:3.11", registry, timeout_s=30)

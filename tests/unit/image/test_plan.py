@@ -12,21 +12,21 @@ import pytest
 import elasticdl
 from elasticdl.errors import SpecError
 from elasticdl.image import plan
-from elasticdl.image.survey import Survey, survey
+from elasticdl.image.model_directory import ModelDirectory, inspect_model_directory
 
 ROOT = Path(__file__).parents[3]
 RECIPE = ROOT / "src" / "elasticdl" / "image" / "recipe"
 VERSION = elasticdl.__version__
 
 
-def found(**changes: object) -> Survey:
+def found(**changes: object) -> ModelDirectory:
     whole: dict[str, object] = {
         "framework": "torch",
         "definition": "m.forward",
         "has_requirements": False,
         "has_ignore_file": True,
     }
-    return Survey(**{**whole, **changes})  # type: ignore[arg-type]
+    return ModelDirectory(**{**whole, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,17 @@ def found(**changes: object) -> Survey:
     ],
 )
 def test_each_choice_of_extras_has_a_name_of_its_own(extras: list[str], name: str, every: str) -> None:
-    image = plan.shipped(extras, {})
+    image = plan.plan_runtime_image(extras, {})
 
     assert (image.name, image.arguments["EXTRAS"]) == (name, every)
 
 
 def test_another_base_makes_another_name_but_another_index_does_not() -> None:
-    plain, index = plan.shipped(["torch"], {}), plan.shipped(["torch"], {"PIP_INDEX_URL": "https://x"})
-    gpu = plan.shipped(["torch"], {"BASE": "nvidia/cuda:13"})
+    plain, index = (
+        plan.plan_runtime_image(["torch"], {}),
+        plan.plan_runtime_image(["torch"], {"PIP_INDEX_URL": "https://x"}),
+    )
+    gpu = plan.plan_runtime_image(["torch"], {"BASE": "nvidia/cuda:13"})
 
     assert plain.name == index.name != gpu.name
     assert gpu.arguments["BASE"] == "nvidia/cuda:13"
@@ -56,29 +59,29 @@ def test_another_base_makes_another_name_but_another_index_does_not() -> None:
 
 def test_an_unknown_extra_is_refused_with_where_packages_go() -> None:
     with pytest.raises(SpecError, match=r"--extra pandas: .* other packages: requirements\.txt"):
-        plan.shipped(["pandas"], {})
+        plan.plan_runtime_image(["pandas"], {})
 
 
 @pytest.mark.parametrize("pair", ["A", "=b", "a-b=c"])
 def test_a_build_argument_without_name_or_value_is_refused(pair: str) -> None:
     with pytest.raises(SpecError, match="expected NAME=VALUE"):
-        plan.build_arguments([pair])
+        plan.parse_build_arguments([pair])
 
 
 def test_a_password_in_a_build_argument_is_refused_and_not_repeated() -> None:
     with pytest.raises(SpecError) as refusal:
-        plan.build_arguments(["PIP_INDEX_URL=https://me:secret@pypi.example.com/simple"])
+        plan.parse_build_arguments(["PIP_INDEX_URL=https://me:secret@pypi.example.com/simple"])
 
     assert "pip.conf" in str(refusal.value)
     assert "secret" not in str(refusal.value)
 
 
 def test_a_build_argument_may_hold_equals_signs_and_nothing() -> None:
-    assert plan.build_arguments(["A=b=c", "B="]) == {"A": "b=c", "B": ""}
+    assert plan.parse_build_arguments(["A=b=c", "B="]) == {"A": "b=c", "B": ""}
 
 
 def test_the_image_of_a_directory_ends_as_the_user_that_is_not_root() -> None:
-    assert plan.dockerfile("elasticdl:1", found()).splitlines() == [
+    assert plan.render_dockerfile("elasticdl:1", found()).splitlines() == [
         "FROM elasticdl:1",
         "USER 0:0",
         "COPY --chown=10001:10001 . /model_zoo/",
@@ -88,7 +91,7 @@ def test_the_image_of_a_directory_ends_as_the_user_that_is_not_root() -> None:
 
 
 def test_packages_are_installed_before_the_models_are_copied() -> None:
-    lines = plan.dockerfile("elasticdl:1", found(has_requirements=True)).splitlines()
+    lines = plan.render_dockerfile("elasticdl:1", found(has_requirements=True)).splitlines()
     install = next(number for number, line in enumerate(lines) if line.startswith("RUN python -m pip install"))
 
     assert lines[install - 1] == "COPY requirements.txt /model_zoo/"
@@ -104,16 +107,16 @@ def test_a_directory_is_surveyed_without_running_it(tmp_path: Path) -> None:
     (tmp_path / ".hidden.py").write_text("def forward(): ...")
     (tmp_path / "requirements.txt").write_text("")
 
-    whole = survey(tmp_path)
+    whole = inspect_model_directory(tmp_path)
 
-    assert whole == Survey("tensorflow", "mnist.net.custom_model", has_requirements=True, has_ignore_file=False)
-    assert "--model_zoo=model_zoo --model_def=mnist.net.custom_model " in plan.next_command("m:1", whole)
+    assert whole == ModelDirectory("tensorflow", "mnist.net.custom_model", has_requirements=True, has_ignore_file=False)
+    assert "--model_zoo=model_zoo --model_def=mnist.net.custom_model " in plan.suggest_train_command("m:1", whole)
 
 
 def test_torch_is_what_models_need_unless_they_say_otherwise(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("from torch import nn\nfrom . import keras\ndef forward(): ...\n")
 
-    assert survey(tmp_path).framework == "torch"
+    assert inspect_model_directory(tmp_path).framework == "torch"
 
 
 @pytest.mark.parametrize(("name", "fix"), [("nothing", "elasticdl zoo init"), ("empty", "holds no model")])
@@ -121,7 +124,7 @@ def test_a_directory_without_models_is_refused_with_the_fix(tmp_path: Path, name
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(SpecError, match=fix):
-        survey(tmp_path / name)
+        inspect_model_directory(tmp_path / name)
 
 
 def test_what_is_locked_is_what_the_package_asks_for_each_with_a_hash() -> None:
@@ -139,7 +142,7 @@ def test_every_version_of_the_lock_is_that_of_the_constraints() -> None:
 
 def test_a_second_index_is_refused() -> None:
     with pytest.raises(SpecError, match="PIP_INDEX_URL"):
-        plan.build_arguments(["PIP_EXTRA_INDEX_URL=https://x/simple"])
+        plan.parse_build_arguments(["PIP_EXTRA_INDEX_URL=https://x/simple"])
     assert "extra-index-url" not in (RECIPE / "Dockerfile").read_text().lower()
 
 

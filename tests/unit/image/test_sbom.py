@@ -27,7 +27,7 @@ def test_every_package_is_named_with_version_licence_and_needs(tmp_path: Path) -
     install(tmp_path, "elasticdl", "1.2")
     install(tmp_path, "needed_thing", "3.0+cpu")
 
-    found = sbom.describe(sbom.find([tmp_path]), "elasticdl", "1.2")
+    found = sbom.describe_distributions(sbom.find_distributions([tmp_path]), "elasticdl", "1.2")
 
     assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
     ours, needed = found["components"]
@@ -39,11 +39,16 @@ def test_every_package_is_named_with_version_licence_and_needs(tmp_path: Path) -
 def test_the_same_files_give_the_same_document(tmp_path: Path) -> None:
     install(tmp_path, "elasticdl", "1.2")
 
-    first, second = (sbom.describe(sbom.find([tmp_path]), "elasticdl", "1.2") for _ in range(2))
+    first, second = (
+        sbom.describe_distributions(sbom.find_distributions([tmp_path]), "elasticdl", "1.2") for _ in range(2)
+    )
     install(tmp_path, "another", "1")
 
     assert first == second
-    assert sbom.describe(sbom.find([tmp_path]), "elasticdl", "1.2")["serialNumber"] != first["serialNumber"]
+    assert (
+        sbom.describe_distributions(sbom.find_distributions([tmp_path]), "elasticdl", "1.2")["serialNumber"]
+        != first["serialNumber"]
+    )
 
 
 def test_a_wheel_needs_what_is_locked_with_its_hashes() -> None:

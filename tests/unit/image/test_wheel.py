@@ -31,7 +31,7 @@ def installed(place: Path) -> Distribution:
 
 
 def test_an_installed_package_becomes_a_wheel_that_pip_takes(tmp_path: Path) -> None:
-    packed = wheel.pack(installed(tmp_path / "site"), tmp_path)
+    packed = wheel.pack_installed(installed(tmp_path / "site"), tmp_path)
 
     target = tmp_path / "again"
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet", "--target", str(target)]
@@ -46,12 +46,12 @@ def test_the_same_files_make_the_same_wheel(tmp_path: Path) -> None:
     contents = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        contents.append(wheel.pack(installed(tmp_path / name / "site"), tmp_path / name).read_bytes())
+        contents.append(wheel.pack_installed(installed(tmp_path / name / "site"), tmp_path / name).read_bytes())
 
     assert contents[0] == contents[1]
 
 
 def test_a_checkout_is_found_from_the_package_that_runs() -> None:
-    root = wheel.checkout()
+    root = wheel.find_checkout()
 
     assert root is not None and (root / "deploy" / "lock.py").exists()

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.mapped import MappedSource
-from elasticdl.data.mode import Mode
-from elasticdl.keras import contract as contracts
-from elasticdl.keras.contract import KerasContract
-from elasticdl.keras.placing import IN_MODEL, Placing
+from elasticdl.data.dataset import Mode
+from elasticdl.data.readers.mapped import MappedSource
+from elasticdl.keras.adapter import contract as contracts
+from elasticdl.keras.adapter.contract import KerasContract
+from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement
 from elasticdl.spec import JobKind, ModelSpec
 
 DENSE = """
@@ -37,11 +37,11 @@ RECORDS = [(np.array([float(n % 5), float(n % 3), 1.0], np.float32), float(n % 2
 
 
 def contract_of(
-    tmp_path: Path, source: str, records: list[Any], placing: Placing = IN_MODEL, **params: Any
+    tmp_path: Path, source: str, records: list[Any], placing: EmbeddingPlacement = IN_MODEL, **params: Any
 ) -> KerasContract:
     """The contract of a file with this source, which has seen these records."""
     (tmp_path / "net.py").write_text(source)
     spec = ModelSpec(zoo=str(tmp_path), definition="net.forward", params=params)
-    found = contracts.load(spec, JobKind.TRAINING, placing)
+    found = contracts.load_keras_contract(spec, JobKind.TRAINING, placing)
     found.dataset(MappedSource(records, "made up"), Mode.TRAINING)
     return found

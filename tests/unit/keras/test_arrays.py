@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.data.mapped import MappedSource
-from elasticdl.data.mode import Mode
+from elasticdl.data.dataset import Mode
+from elasticdl.data.readers.mapped import MappedSource
 from elasticdl.errors import ModelError
 from elasticdl.keras.runtime import tf
 from tests.unit.keras.models import contract_of

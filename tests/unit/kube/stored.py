@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.kube.errors import AlreadyThere, ApiAway, Conflict, NotThere
+from elasticdl.kube.errors import AlreadyExists, ApiUnavailable, Conflict, NotFound
 
 Document = dict[str, Any]
 
@@ -45,7 +45,7 @@ class Way:
     def create(self, document: Document) -> Any:
         def act() -> Document:
             if document["metadata"]["name"] in self._store.objects:
-                raise AlreadyThere(document["metadata"]["name"])
+                raise AlreadyExists(document["metadata"]["name"])
             return self._store.write(document)
 
         return self._do(act)
@@ -54,7 +54,7 @@ class Way:
         def act() -> Document:
             metadata = document["metadata"]
             if (known := self._store.objects.get(metadata["name"])) is None:
-                raise NotThere(metadata["name"])
+                raise NotFound(metadata["name"])
             if known["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
                 raise Conflict(metadata["name"])
             return self._store.write(document, known["metadata"]["uid"])
@@ -77,12 +77,12 @@ class Way:
             first()
         fault = self.faults.pop(0) if self.faults else "ok"
         if fault == "away":
-            raise ApiAway("no answer")
+            raise ApiUnavailable("no answer")
         if fault == "crash before":
             raise Crash
         answer = act()
         if fault == "lost":
-            raise ApiAway("the answer was lost")
+            raise ApiUnavailable("the answer was lost")
         if fault == "crash after":
             raise Crash
         return answer

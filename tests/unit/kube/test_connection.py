@@ -8,7 +8,7 @@ import pytest
 
 from elasticdl import __version__
 from elasticdl.kube import connection
-from elasticdl.kube.connection import Connection
+from elasticdl.kube.connection import ApiConnection
 from elasticdl.kube.errors import NoCluster
 
 CONFIG = {
@@ -35,28 +35,28 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("context", "name", "namespace"), [("", "one", "default"), ("two", "two", "team")])
 def test_a_context_gives_server_and_namespace(kubeconfig: Path, context: str, name: str, namespace: str) -> None:
-    opened = Connection.open(context)
+    opened = ApiConnection.open(context)
 
     assert (opened.server, opened.context, opened.namespace) == ("https://there:1", name, namespace)
 
 
 def test_an_unknown_context_is_refused_with_the_nearest_of_those_that_exist(kubeconfig: Path) -> None:
     with pytest.raises(NoCluster, match=r"no context 'twoo' in .*; did you mean 'two'\? There are: one, two"):
-        Connection.open("twoo")
+        ApiConnection.open("twoo")
     with pytest.raises(NoCluster, match=r"no context 'three' in the kubeconfig; there are: one, two"):
-        Connection.open("three")
+        ApiConnection.open("three")
 
 
 def test_each_role_names_itself_to_the_server(kubeconfig: Path) -> None:
-    assert Connection.open().agent == f"elasticdl/{__version__}"
-    assert Connection.open(role="master").agent == f"elasticdl-master/{__version__}"
+    assert ApiConnection.open().agent == f"elasticdl/{__version__}"
+    assert ApiConnection.open(role="master").agent == f"elasticdl-master/{__version__}"
 
 
 def test_without_a_kubeconfig_the_error_says_where_it_looked(kubeconfig: Path) -> None:
     kubeconfig.unlink()
 
     with pytest.raises(NoCluster, match=rf"looked at {kubeconfig}.*set KUBECONFIG"):
-        Connection.open()
+        ApiConnection.open()
 
 
 @pytest.mark.parametrize("text", ["{", "- no\n- mapping\n", "", "clusters: 3\n"])
@@ -64,7 +64,7 @@ def test_a_kubeconfig_that_is_none_is_refused_and_not_a_crash(kubeconfig: Path, 
     kubeconfig.write_text(text)
 
     with pytest.raises(NoCluster, match=r"(?s)no Kubernetes cluster to speak to: .*set KUBECONFIG"):
-        Connection.open()
+        ApiConnection.open()
 
 
 def test_a_pod_speaks_as_its_service_account_and_notices_a_new_token(
@@ -79,7 +79,7 @@ def test_a_pod_speaks_as_its_service_account_and_notices_a_new_token(
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    opened = Connection.open()
+    opened = ApiConnection.open()
     assert (opened.server, opened.context, opened.namespace) == ("https://10.96.0.1:443", "", "team")
     assert "first" in str(opened.configuration.auth_settings())
 

@@ -8,9 +8,9 @@ import pytest
 
 from elasticdl.errors import AccessDenied, PermanentError, SpecError, TransientError
 from elasticdl.kube import errors, kinds
-from elasticdl.kube.errors import Call, refusal
+from elasticdl.kube.errors import ApiCall, error_from_response
 
-CALL = Call("create", kinds.POD, "team", "a-worker-0")
+CALL = ApiCall("create", kinds.POD, "team", "a-worker-0")
 
 
 def status(code: int, reason: str, message: str) -> bytes:
@@ -20,22 +20,22 @@ def status(code: int, reason: str, message: str) -> bytes:
 @pytest.mark.parametrize(
     ("code", "reason", "expected", "family"),
     [
-        (401, "Unauthorized", errors.NotLoggedIn, AccessDenied),
+        (401, "Unauthorized", errors.Unauthorized, AccessDenied),
         (403, "Forbidden", errors.Forbidden, AccessDenied),
-        (404, "NotFound", errors.NotThere, PermanentError),
-        (409, "AlreadyExists", errors.AlreadyThere, PermanentError),
+        (404, "NotFound", errors.NotFound, PermanentError),
+        (409, "AlreadyExists", errors.AlreadyExists, PermanentError),
         (409, "Conflict", errors.Conflict, PermanentError),
         (410, "Expired", errors.Gone, TransientError),
-        (422, "Invalid", errors.Invalid, SpecError),
-        (400, "BadRequest", errors.Invalid, SpecError),
-        (429, "TooManyRequests", errors.ApiAway, TransientError),
-        (503, "ServiceUnavailable", errors.ApiAway, TransientError),
+        (422, "Invalid", errors.InvalidObject, SpecError),
+        (400, "BadRequest", errors.InvalidObject, SpecError),
+        (429, "TooManyRequests", errors.ApiUnavailable, TransientError),
+        (503, "ServiceUnavailable", errors.ApiUnavailable, TransientError),
     ],
 )
 def test_an_answer_becomes_the_error_that_says_what_to_do(
     code: int, reason: str, expected: type[Exception], family: type[Exception]
 ) -> None:
-    error = refusal(CALL, code, status(code, reason, "its own words"))
+    error = error_from_response(CALL, code, status(code, reason, "its own words"))
 
     assert type(error) is expected and isinstance(error, family)
     assert "create pods a-worker-0 in namespace team" in str(error) and "its own words" in str(error)
@@ -44,14 +44,14 @@ def test_an_answer_becomes_the_error_that_says_what_to_do(
 def test_a_missing_right_is_named_with_the_role_that_grants_it() -> None:
     said = 'pods is forbidden: User "x" cannot get resource "pods/log" in API group "" in the namespace "team"'
 
-    error = str(refusal(Call("get", kinds.POD, "team", "a", "log"), 403, status(403, "Forbidden", said)))
+    error = str(error_from_response(ApiCall("get", kinds.POD, "team", "a", "log"), 403, status(403, "Forbidden", said)))
 
     assert 'a Role with verbs ["get"], resources ["pods/log"], apiGroups [""]' in error
     assert "deploy/" in error and "elasticdl doctor" in error
 
 
 def test_a_missing_right_on_what_lies_in_no_namespace_takes_a_cluster_role() -> None:
-    error = str(refusal(Call("list", kinds.NODE), 403, status(403, "Forbidden", "cannot list nodes")))
+    error = str(error_from_response(ApiCall("list", kinds.NODE), 403, status(403, "Forbidden", "cannot list nodes")))
 
     assert "list nodes in the cluster" in error and "a ClusterRole with" in error
 
@@ -59,15 +59,15 @@ def test_a_missing_right_on_what_lies_in_no_namespace_takes_a_cluster_role() -> 
 def test_a_used_up_quota_is_not_taken_for_a_missing_right() -> None:
     said = 'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2'
 
-    error = str(refusal(CALL, 403, status(403, "Forbidden", said)))
+    error = str(error_from_response(CALL, 403, status(403, "Forbidden", said)))
 
     assert "exceeded quota: small" in error and "Role" not in error
 
 
 def test_a_cluster_without_our_custom_resource_is_told_so() -> None:
-    error = refusal(Call("list", kinds.ELASTIC_JOB, "team"), 404, b"404 page not found\n")
+    error = error_from_response(ApiCall("list", kinds.ELASTIC_JOB, "team"), 404, b"404 page not found\n")
 
-    assert isinstance(error, errors.NotThere)
+    assert isinstance(error, errors.NotFound)
     assert "does not know elasticjobs.elasticdl.org" in str(error) and "install the operator" in str(error)
 
 
@@ -75,7 +75,7 @@ def test_a_missing_client_is_told_with_the_command_that_installs_it_and_only_whe
     program = """
 import sys
 sys.modules["kubernetes"] = None
-import elasticdl.kube.kinds, elasticdl.kube.errors, elasticdl.kube.api, elasticdl.kube.watching
+import elasticdl.kube.kinds, elasticdl.kube.errors, elasticdl.kube.api, elasticdl.kube.watch
 from elasticdl.errors import SpecError
 try:
     elasticdl.kube.api.Api.connect()

@@ -13,8 +13,8 @@ from elasticdl.kube import api
 def test_a_forward_whose_pipe_was_closed_says_nothing_and_all_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[type[BaseException]] = []
     monkeypatch.setattr(threading, "excepthook", lambda died: told.append(died.exc_type))
-    api.hush_forwarding()
-    api.hush_forwarding()  # with each forward: once is enough
+    api.silence_port_forward_errors()
+    api.silence_port_forward_errors()  # with each forward: once is enough
 
     def die(error: Exception) -> None:
         raise error

@@ -21,14 +21,14 @@ from elasticdl.kube import kinds
         ),
     ],
 )
-def test_an_object_has_one_place_in_the_api(kind: kinds.Kind, where: dict[str, str], expected: str) -> None:
-    assert kinds.path(kind, **where) == expected
+def test_an_object_has_one_place_in_the_api(kind: kinds.ResourceKind, where: dict[str, str], expected: str) -> None:
+    assert kinds.api_path(kind, **where) == expected
 
 
 def test_a_document_names_its_kind() -> None:
-    assert kinds.of({"apiVersion": "apps/v1", "kind": "StatefulSet"}) is kinds.STATEFUL_SET
+    assert kinds.kind_of({"apiVersion": "apps/v1", "kind": "StatefulSet"}) is kinds.STATEFUL_SET
 
 
 def test_a_document_of_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(SpecError, match=r"'v1' 'Deployment'; known are .*ConfigMap.*Pod"):
-        kinds.of({"apiVersion": "v1", "kind": "Deployment"})
+        kinds.kind_of({"apiVersion": "v1", "kind": "Deployment"})

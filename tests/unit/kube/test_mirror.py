@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.kube.watching import Change, Mirror
+from elasticdl.kube.watch import ObjectChange, WatchCache
 
 Document = dict[str, Any]
 
@@ -42,8 +42,8 @@ class Server:
 class Client:
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.mirror = Mirror()
-        self.told: list[Change] = []
+        self.mirror = WatchCache()
+        self.told: list[ObjectChange] = []
 
     def list(self) -> None:
         items = [dict(item) for item in self.server.objects.values()]
@@ -98,7 +98,7 @@ def test_any_history_ends_with_what_the_server_has_and_every_change_is_told_once
     assert_chained(client.told, server.objects)
 
 
-def assert_chained(told: list[Change], objects: dict[str, Document]) -> None:
+def assert_chained(told: list[ObjectChange], objects: dict[str, Document]) -> None:
     """Each change begins where the one before it ended, none is told twice, and the last leaves what is there."""
     known: dict[str, Document] = {}
     for before, after in told:
@@ -132,18 +132,18 @@ def test_a_watch_that_is_never_cut_tells_all_that_happened_and_nothing_else(writ
 
 
 def test_what_is_gone_is_told_as_it_last_was() -> None:
-    mirror = Mirror()
+    mirror = WatchCache()
     first = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "1"}, "phase": "Running"}
     last = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"}, "phase": "Failed"}
     mirror.relist([first], "1")
 
-    assert mirror.event("DELETED", last) == [Change(last, None)]
+    assert mirror.event("DELETED", last) == [ObjectChange(last, None)]
 
 
 def test_another_object_of_the_same_name_is_an_end_and_a_beginning() -> None:
-    mirror = Mirror()
+    mirror = WatchCache()
     first = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "1"}}
     other = {"metadata": {"name": "p", "uid": "v", "resourceVersion": "9"}}
     mirror.relist([first], "1")
 
-    assert mirror.relist([other], "9") == [Change(first, None), Change(None, other)]
+    assert mirror.relist([other], "9") == [ObjectChange(first, None), ObjectChange(None, other)]

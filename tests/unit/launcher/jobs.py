@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.launcher import manifest
-from elasticdl.launcher.certificates import GIVEN, JobSecrets
-from elasticdl.launcher.manifest import Owner
+from elasticdl.launcher.kubernetes import manifest
+from elasticdl.launcher.kubernetes.job_secrets import LONG_LIVED_ROLES, JobSecrets
+from elasticdl.launcher.kubernetes.manifest import Owner
 from elasticdl.spec import JobSpec, load
 
-ISSUED = {role: f"the certificate of a {role}" for role in GIVEN}
+ISSUED = {role: f"the certificate of a {role}" for role in LONG_LIVED_ROLES}
 SECRETS = JobSecrets("the token", "the authority", "its key", ISSUED, '{"the": "keys"}')
 MASTER_SET = Owner("apps/v1", "StatefulSet", "digits-master", "11111111-2222-3333-4444-555555555555")
 DESCRIPTION = Owner("v1", "ConfigMap", "digits-spec", "22222222-3333-4444-5555-666666666666")
@@ -70,13 +70,13 @@ ALL: dict[str, Any] = {
 
 
 def job(document: dict[str, Any], **cluster: Any) -> JobSpec:
-    return load.resolve(load.merge(document, {"cluster": cluster}))
+    return load.resolve_job(load.merge_documents(document, {"cluster": cluster}))
 
 
 def small_objects() -> list[dict[str, Any]]:
     spec = job(SMALL)
     pod = manifest.replica_pod(spec, "worker-0", "worker", DESCRIPTION)
-    return [manifest.master_set(spec, None), *manifest.belongings(spec, SECRETS, MASTER_SET), pod]
+    return [manifest.master_stateful_set(spec, None), *manifest.job_objects(spec, SECRETS, MASTER_SET), pod]
 
 
 def all_objects() -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def all_objects() -> list[dict[str, Any]]:
         manifest.replica_pod(spec, "worker-4", "worker", owner, is_high=False, raises=2),
         manifest.replica_pod(spec, "ps-0", "ps", owner),
     ]
-    return [manifest.master_set(spec, ELASTIC_JOB), *manifest.belongings(spec, SECRETS, ELASTIC_JOB), *pods]
+    return [manifest.master_stateful_set(spec, ELASTIC_JOB), *manifest.job_objects(spec, SECRETS, ELASTIC_JOB), *pods]
 
 
 GOLDEN = {"small": small_objects, "all": all_objects}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.launcher import manifest
+from elasticdl.launcher.kubernetes import manifest
 from tests.unit.launcher.jobs import SMALL, job, pod_of, worker
 
 
@@ -16,7 +16,7 @@ def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
     def state(document: dict[str, Any]) -> dict[str, Any]:
         return next(volume for volume in pod_of(document)["volumes"] if volume["name"] == "state")
 
-    assert state(manifest.master_set(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
+    assert state(manifest.master_stateful_set(spec, None))["persistentVolumeClaim"] == {"claimName": "masters"}
     assert state(worker(spec))["emptyDir"] == {}
 
 
@@ -42,7 +42,7 @@ def test_a_lost_node_is_waited_for_half_a_minute_unless_the_person_says_otherwis
 
 def test_a_queue_is_told_to_kueue_on_the_set_and_on_each_replica() -> None:
     spec, label = job(SMALL, queue="team-a"), "kueue.x-k8s.io/queue-name"
-    master = manifest.master_set(spec, None)
+    master = manifest.master_stateful_set(spec, None)
 
     assert master["metadata"]["labels"][label] == worker(spec)["metadata"]["labels"][label] == "team-a"
     assert label not in master["spec"]["template"]["metadata"]["labels"]

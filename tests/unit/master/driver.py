@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from elasticdl.master import codec
-from elasticdl.master import events as ev
-from elasticdl.master.actions import Action, LaunchWorker, Reply, Send, SignalWorker, WriteEntry
-from elasticdl.master.membership import Answer, Worker, WorkerState
-from elasticdl.master.ps_events import PsBeatReceived
-from elasticdl.master.rounds import Round
-from elasticdl.master.state import JobState
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import (
+    Action,
+    LaunchWorker,
+    ReplyToExchange,
+    SendMessage,
+    SignalWorker,
+    WriteLogEntry,
+)
+from elasticdl.master.machine.membership import LeaseReply, Worker, WorkerState
+from elasticdl.master.machine.state_machine import StateMachine
+from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
+from elasticdl.master.runtime import codec
+from elasticdl.master.strategies.rounds import Round
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import (
     CheckpointSpec,
@@ -63,7 +70,7 @@ def job_spec(
 class Driver:
     def __init__(self, spec: JobSpec, first_cut: str = "") -> None:
         self.spec = spec
-        self.state = JobState(spec, first_cut=first_cut)
+        self.state = StateMachine(spec, first_cut=first_cut)
         self.now = START
         self.journal: list[bytes] = []
         self.sequences: dict[str, int] = {}
@@ -81,18 +88,18 @@ class Driver:
         return actions
 
     def _handle(self, event: ev.Event) -> list[Action]:
-        if not isinstance(event, ev.HeartbeatReceived | PsBeatReceived):
-            self.journal.append(codec.dump(event, self.now))
+        if not isinstance(event, ev.HeartbeatReceived | PsHeartbeatReceived):
+            self.journal.append(codec.encode_event(event, self.now))
         return self.state.handle(event, self.now)
 
     def wait(self, seconds: float) -> list[Action]:
         self.now += seconds
         return self.do()
 
-    def replayed(self) -> JobState:
-        state = JobState(self.spec)
+    def replayed(self) -> StateMachine:
+        state = StateMachine(self.spec)
         for payload in self.journal:
-            event, now = codec.load(payload)
+            event, now = codec.decode_event(payload)
             state.handle(event, now)
         return state
 
@@ -105,7 +112,7 @@ class Driver:
     def greet(self, worker: str, *, pid: int = 0, entered: int = 0, ready: bool = False) -> list[Action]:
         addresses = (f"{worker}:store", f"{worker}:handover")
         pid = pid or 100 + self.worker_number(worker)
-        return self.do(ev.WorkerGreeted(WorkerId(worker), pid, "host", *addresses, entered, -1, ready, False))
+        return self.do(ev.WorkerConnected(WorkerId(worker), pid, "host", *addresses, entered, -1, ready, False))
 
     @staticmethod
     def worker_number(worker: str) -> int:
@@ -141,7 +148,7 @@ class Driver:
         return self.do(self.heartbeat(worker, step=step, compute_s=compute_s, in_round=in_round))
 
     def exit(self, worker: str, code: int | None = None, signal: int | None = None) -> list[Action]:
-        return self.do(ev.ReplicaExited(ev.Exit(worker, 1, code, signal)))
+        return self.do(ev.ReplicaExited(ev.ReplicaExit(worker, 1, code, signal)))
 
     def leave(self, worker: str) -> list[Action]:
         return self.do(ev.WorkerLeaving(WorkerId(worker), self.sequence(worker), "preempted"))
@@ -158,16 +165,16 @@ class Driver:
         return self.do(ev.ModelExported(WorkerId(worker), self.sequence(worker), path))
 
     def plan(self, worker: str, *, records: int, validation: int = 0, steps: int = 100) -> list[Action]:
-        found = ev.PlanFound(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
+        found = ev.DataPlanReported(WorkerId(worker), self.sequence(worker), steps, records, records, steps, validation)
         return self.do(found._replace(global_batch=8))
 
     def snapshot(self, worker: str, step: int) -> list[Action]:
         return self.do(ev.SnapshotHeld(WorkerId(worker), self.sequence(worker), step))
 
-    def exchange(self, worker: str, request: int, *reports: ev.LeaseReport, want: int = 1) -> Answer:
-        actions = self.do(ev.Exchanged(WorkerId(worker), request, reports, want, ()))
-        (reply,) = [action for action in actions if isinstance(action, Reply)]
-        return reply.answer or Answer(request, (), False)
+    def exchange(self, worker: str, request: int, *reports: ev.LeaseReport, want: int = 1) -> LeaseReply:
+        actions = self.do(ev.ExchangeReceived(WorkerId(worker), request, reports, want, ()))
+        (reply,) = [action for action in actions if isinstance(action, ReplyToExchange)]
+        return reply.answer or LeaseReply(request, (), False)
 
     # ---- what came of it
 
@@ -205,7 +212,7 @@ def sent(actions: list[Action], worker: str, kind: str) -> list[pb.MasterMessage
     return [
         action.message
         for action in actions
-        if isinstance(action, Send) and action.worker == worker and action.message.WhichOneof("message") == kind
+        if isinstance(action, SendMessage) and action.worker == worker and action.message.WhichOneof("message") == kind
     ]
 
 
@@ -218,4 +225,4 @@ def signalled(actions: list[Action]) -> list[tuple[str, int]]:
 
 
 def noted(actions: list[Action]) -> list[str]:
-    return [action.entry.kind for action in actions if isinstance(action, WriteEntry)]
+    return [action.entry.kind for action in actions if isinstance(action, WriteLogEntry)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 
-from elasticdl.master import events as ev
-from elasticdl.master import ps_events
-from elasticdl.master.actions import Action, LaunchPs, Send, SignalPs, WriteEntry
-from elasticdl.master.fleet import Fleet, Ps, PsState
-from elasticdl.ps.fleet import Fleet as Told
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action, LaunchPs, SendMessage, SignalPs, WriteLogEntry
+from elasticdl.master.ps_fleet import ps_events
+from elasticdl.master.ps_fleet.fleet import PsFleet, PsReplica, PsReplicaState
+from elasticdl.ps.fleet import FleetView as Told
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver
@@ -46,10 +46,10 @@ class World:
         self.see([LaunchPs(ps.id) for ps in self.fleet.ps.values()])
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> PsFleet:
         return self.driver.state.job.ledger.fleet
 
-    def ps(self, name: str) -> Ps:
+    def ps(self, name: str) -> PsReplica:
         return self.fleet.ps[PsId(name)]
 
     def see(self, actions: list[Action]) -> list[Action]:
@@ -59,10 +59,10 @@ class World:
                     self.living.setdefault(ps, Process())
                 case SignalPs(ps, signal.SIGKILL):
                     self.kill(ps, report=False)
-                case Send(name, message) if PsId(name) in self.living:
+                case SendMessage(name, message) if PsId(name) in self.living:
                     if self.living[PsId(name)].has_greeted:
                         self._hear(PsId(name), message)
-                case WriteEntry(_, entry):
+                case WriteLogEntry(_, entry):
                     self.notes.append(entry.kind)
                     self.reasons.append(entry.reason)
         return actions
@@ -92,7 +92,7 @@ class World:
         ps = PsId(name)
         process = self.living[ps]
         process.has_greeted = True
-        event = ps_events.PsGreeted(ps, 100, "host", f"{ps}:1", process.version, process.is_leaving)
+        event = ps_events.PsConnected(ps, 100, "host", f"{ps}:1", process.version, process.is_leaving)
         return self.see(self.driver.do(event))
 
     def serve(self, count: int) -> None:
@@ -101,7 +101,7 @@ class World:
 
     def beat(self, name: str, mirror_failure: str = "") -> list[Action]:
         process = self.living[PsId(name)]
-        beat = ps_events.PsBeatReceived(PsId(name), process.version, *NOTHING, mirror_failure)
+        beat = ps_events.PsHeartbeatReceived(PsId(name), process.version, *NOTHING, mirror_failure)
         return self.see(self.driver.do(beat))
 
     def beat_all(self) -> None:
@@ -149,7 +149,7 @@ class World:
     def say(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
         ps = PsId(name)
         version, failure = self.living[ps].unsaid.pop(0)
-        event = ps_events.SlotsMoved(ps, self.driver.sequence(name), version, rows, 0.0, rolled_back, failure)
+        event = ps_events.TaskReported(ps, self.driver.sequence(name), version, rows, 0.0, rolled_back, failure)
         return self.see(self.driver.do(event))
 
     def work(self, name: str, rows: int = 0, rolled_back: int = 0) -> list[Action]:
@@ -186,12 +186,12 @@ class World:
         return self.see(self.driver.exit(name, 0, None))
 
     def scale(self, ps: int) -> list[Action]:
-        return self.see(self.driver.do(ev.ScaleAsked(0, ps)))
+        return self.see(self.driver.do(ev.ScaleRequested(0, ps)))
 
     def restart_master(self) -> None:
         self.driver.state = self.driver.replayed()
         alive = tuple((name, 100) for name in self.living)
-        dead = tuple(ev.Exit(name, 100, None, signal.SIGKILL) for name in self.unreported)
+        dead = tuple(ev.ReplicaExit(name, 100, None, signal.SIGKILL) for name in self.unreported)
         self.unreported.clear()
         self.see(self.driver.do(ev.MasterStarted(2)))
         self.see(self.driver.do(ev.ReplicasListed(alive, dead)))
@@ -237,6 +237,6 @@ class World:
                 missing = set(fleet.slots_of(name)) - process.held - moving
                 assert not missing, f"{name} has no rows of {len(missing)} of its slots"
         for of, replica in fleet.replicas.items():
-            if of in self.living and replica in self.living and fleet.ps[of].state is not PsState.LOST:
+            if of in self.living and replica in self.living and fleet.ps[of].state is not PsReplicaState.LOST:
                 missing = set(fleet.slots_of(of)) - self.living[replica].copies.get(of, set()) - moving
                 assert not missing, f"the copies of {of} are not whole"

@@ -13,11 +13,11 @@ import pytest
 from elasticdl.errors import SpecError, TransientError
 from elasticdl.kube.api import Api
 from elasticdl.kube.kinds import CONFIG_MAP, STATEFUL_SET
-from elasticdl.launcher import certificates, manifest
-from elasticdl.launcher.manifest import Owner
-from elasticdl.master import events as ev
-from elasticdl.master import pods
-from elasticdl.master.loop import Loop
+from elasticdl.launcher.kubernetes import job_secrets, manifest
+from elasticdl.launcher.kubernetes.manifest import Owner
+from elasticdl.master.kubernetes import backend
+from elasticdl.master.machine import events as ev
+from elasticdl.master.runtime.loop import MasterLoop
 from elasticdl.spec import ClusterSpec, JobSpec
 from tests.unit.cli.fake_api import FakeApi
 from tests.unit.master.driver import Driver, job_spec
@@ -37,7 +37,7 @@ class Clock:
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made = FakeApi()
     monkeypatch.setattr(Api, "connect", lambda **_: made)
-    monkeypatch.setattr(pods, "LEAVE_S", 0.0)
+    monkeypatch.setattr(backend, "DELETION_WAIT_S", 0.0)
     return made
 
 
@@ -45,18 +45,18 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 def spec(api: FakeApi) -> JobSpec:
     cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "tls": False})
     spec = job_spec().model_copy(update={"cluster": cluster})
-    master = api.create(manifest.master_set(spec, None))
-    for document in manifest.belongings(spec, certificates.make(spec), Owner.of(master)):
+    master = api.create(manifest.master_stateful_set(spec, None))
+    for document in manifest.job_objects(spec, job_secrets.create_secrets(spec), Owner.of(master)):
         api.create(document)
     api.patch(STATEFUL_SET, f"{spec.name}-master", {"spec": {"replicas": 1}})
     return spec
 
 
-def stopped(spec: JobSpec) -> Loop:
+def stopped(spec: JobSpec) -> MasterLoop:
     driver = Driver(spec)
-    driver.do(ev.StopAsked(at_once=True, reason="enough"))
+    driver.do(ev.StopRequested(at_once=True, reason="enough"))
     assert driver.phase == "stopped"
-    return cast(Loop, SimpleNamespace(state=driver.state, clock=Clock()))
+    return cast(MasterLoop, SimpleNamespace(state=driver.state, clock=Clock()))
 
 
 def held(api: FakeApi, spec: JobSpec) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def held(api: FakeApi, spec: JobSpec) -> dict[str, Any]:
 
 
 def test_the_result_comes_first_then_the_pod_is_given_back(api: FakeApi, spec: JobSpec) -> None:
-    cluster, loop = pods.Cluster(spec), stopped(spec)
+    cluster, loop = backend.KubernetesBackend(spec), stopped(spec)
 
     asyncio.run(cluster.close(loop))
     cluster.leave()
@@ -78,8 +78,8 @@ def test_the_result_comes_first_then_the_pod_is_given_back(api: FakeApi, spec: J
 
 
 def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods, "pauses", lambda: iter([0.0] * 1000))
-    cluster, loop = pods.Cluster(spec), stopped(spec)
+    monkeypatch.setattr(backend, "backoff_delays", lambda: iter([0.0] * 1000))
+    cluster, loop = backend.KubernetesBackend(spec), stopped(spec)
     api.forbidden = {("patch", "configmaps")}
 
     with pytest.raises(TransientError, match="the next master tries again"):
@@ -90,7 +90,7 @@ def test_who_cannot_write_the_result_does_not_go(api: FakeApi, spec: JobSpec, mo
 
 def test_events_that_cannot_be_told_hold_nobody_up(api: FakeApi, spec: JobSpec) -> None:
     api.forbidden = {("create", "events")}
-    cluster = pods.Cluster(spec)
+    cluster = backend.KubernetesBackend(spec)
 
     asyncio.run(cluster.close(stopped(spec)))
 
@@ -101,7 +101,7 @@ def test_a_master_without_its_description_has_no_place(api: FakeApi, spec: JobSp
     api.delete(CONFIG_MAP, f"{spec.name}-spec")
 
     with pytest.raises(SpecError, match="there is no ConfigMap of job"):
-        pods.Cluster(spec)
+        backend.KubernetesBackend(spec)
 
 
 def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec: JobSpec, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_volume_that_cannot_hold_the_result_is_seen_before_anybody_trains(spec
     cluster = ClusterSpec.model_validate({"image": "i", "namespace": "default", "volumes": [volume]})
 
     def check(output: Path) -> None:
-        pods.Cluster(spec.model_copy(update={"cluster": cluster, "output": str(output)})).check_places()
+        backend.KubernetesBackend(spec.model_copy(update={"cluster": cluster, "output": str(output)})).check_places()
 
     check(tmp_path / "model")
     check(Path("/elsewhere/in/the/pod"))

@@ -6,8 +6,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.master.evaluation import Evaluation, Evaluations, ExactSum
-from elasticdl.master.shards import ShardQueue
+from elasticdl.master.strategies.evaluation import EvaluationState, ExactSum, OpenEvaluation
+from elasticdl.master.strategies.shards import ShardQueue
 
 FINITE = st.floats(-1e300, 1e300, allow_nan=False)
 
@@ -36,7 +36,7 @@ def test_a_sum_with_a_nan_is_nan() -> None:
 
 
 def test_each_metric_is_reduced_by_its_own_rule() -> None:
-    evaluation = Evaluation(1, ShardQueue("validation", 10, 10), None)
+    evaluation = OpenEvaluation(1, ShardQueue("validation", 10, 10), None)
     for _ in range(2):
         evaluation.count((("accuracy", (3.0,), 4.0), ("recall|ratio", (1.0, 2.0), 4.0), ("odd|unheard", (1.0,), 1.0)))
 
@@ -49,9 +49,9 @@ def test_each_metric_is_reduced_by_its_own_rule() -> None:
 def best_of(
     results: list[dict[str, float]], watched: str = "", *, is_least: bool = False
 ) -> tuple[str, float, int] | None:
-    evaluations = Evaluations()
+    evaluations = EvaluationState()
     for step, metrics in enumerate(results, start=1):
-        evaluation = Evaluation(step, ShardQueue("validation", 4, 4), None)
+        evaluation = OpenEvaluation(step, ShardQueue("validation", 4, 4), None)
         evaluation.count(tuple((name, (value,), 1.0) for name, value in metrics.items()))
         evaluations.open[step] = evaluation
         evaluations.close(evaluation, watched, is_least=is_least)

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from elasticdl.master import fleet as fleets
-from elasticdl.master.fleet import PsState
-from elasticdl.master.state import JobState
+from elasticdl.master.machine.state_machine import StateMachine
+from elasticdl.master.ps_fleet import fleet as fleets
+from elasticdl.master.ps_fleet.fleet import PsReplicaState
 from elasticdl.spec import PsId
 from tests.unit.master.driver import Driver, job_spec
 from tests.unit.master.ps_world import World
@@ -104,7 +104,7 @@ class FleetMachine(RuleBasedStateMachine):
         if hasattr(self, "world"):
             driver = self.world.driver
             assert driver.replayed().dump() == driver.state.dump()
-            saved = JobState(driver.spec)
+            saved = StateMachine(driver.spec)
             saved.load(driver.state.dump())
             assert saved.dump() == driver.state.dump()
 
@@ -127,8 +127,10 @@ class FleetMachine(RuleBasedStateMachine):
         assert set(counts) == set(serving)
         assert max(counts.values()) - min(counts.values()) <= 1
         if self.replicas == 2:
-            assert fleet.replicas == fleets.ring(fleet)
-        assert all(ps.state in (PsState.SERVING, PsState.LEFT, PsState.LOST) for ps in fleet.ps.values())
+            assert fleet.replicas == fleets.mirror_ring(fleet)
+        assert all(
+            ps.state in (PsReplicaState.SERVING, PsReplicaState.LEFT, PsReplicaState.LOST) for ps in fleet.ps.values()
+        )
 
 
 TestFleetMachine = FleetMachine.TestCase

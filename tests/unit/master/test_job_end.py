@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from elasticdl.master import events as ev
-from elasticdl.master.membership import WorkerState
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.membership import WorkerState
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
 
@@ -95,7 +95,7 @@ def test_a_job_without_output_is_done_once_its_last_checkpoint_is_written() -> N
 def test_a_member_that_lost_the_last_step_is_not_waited_for() -> None:
     driver = running(3)
     driver.finish("worker-0")
-    driver.do(ev.RoundBroken(WorkerId("worker-1"), driver.sequence("worker-1"), driver.newest.id, ""))
+    driver.do(ev.RoundFailed(WorkerId("worker-1"), driver.sequence("worker-1"), driver.newest.id, ""))
     driver.exit("worker-2", signal=signal.SIGKILL)
     driver.export("worker-0")
 
@@ -127,10 +127,10 @@ def test_the_end_waits_for_the_last_evaluation() -> None:
 
 def test_a_stop_lets_members_end_after_their_step_and_releases_the_others() -> None:
     driver = running(2)
-    driver.do(ev.ScaleAsked(3))
+    driver.do(ev.ScaleRequested(3))
     driver.greet("worker-2")
 
-    actions = driver.do(ev.StopAsked(False, "Ctrl-C"))
+    actions = driver.do(ev.StopRequested(False, "Ctrl-C"))
 
     assert driver.phase == "stopping"
     assert sent(actions, "worker-0", "stop")[0].stop.reason == "Ctrl-C"
@@ -139,7 +139,7 @@ def test_a_stop_lets_members_end_after_their_step_and_releases_the_others() -> N
 
 def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
     driver = running(2)
-    driver.do(ev.StopAsked(False, "Ctrl-C"))
+    driver.do(ev.StopRequested(False, "Ctrl-C"))
 
     actions = driver.finish("worker-0", "worker-1", step=42)
     assert sent(actions, "worker-0", "export")[0].export.path == "", "a checkpoint, but no model"
@@ -151,7 +151,7 @@ def test_a_stopped_job_ends_when_all_members_have_finished() -> None:
 
 def test_survivors_of_a_loss_while_stopping_are_told_to_stop_again() -> None:
     driver = running(2, least=2)
-    driver.do(ev.StopAsked(False, "Ctrl-C"))
+    driver.do(ev.StopRequested(False, "Ctrl-C"))
 
     actions = driver.exit("worker-1", signal=signal.SIGKILL)
 
@@ -161,7 +161,7 @@ def test_survivors_of_a_loss_while_stopping_are_told_to_stop_again() -> None:
 
 def test_a_stop_that_takes_too_long_ends_by_force() -> None:
     driver = running(2)
-    driver.do(ev.StopAsked(False, "Ctrl-C"))
+    driver.do(ev.StopRequested(False, "Ctrl-C"))
     actions = []
     for _ in range(int(driver.spec.timing.grace_s) + 1):
         driver.now += 1.0
@@ -174,7 +174,7 @@ def test_a_stop_that_takes_too_long_ends_by_force() -> None:
 def test_a_stop_at_once_kills() -> None:
     driver = running(2)
 
-    actions = driver.do(ev.StopAsked(True, "second Ctrl-C"))
+    actions = driver.do(ev.StopRequested(True, "second Ctrl-C"))
 
     assert driver.phase == "stopped"
     assert signalled(actions) == [("worker-0", signal.SIGKILL), ("worker-1", signal.SIGKILL)]
@@ -183,7 +183,7 @@ def test_a_stop_at_once_kills() -> None:
 def test_a_job_that_has_not_started_stops_immediately() -> None:
     driver = Driver(job_spec())
 
-    actions = driver.do(ev.StopAsked(False, "never mind"))
+    actions = driver.do(ev.StopRequested(False, "never mind"))
 
     assert [number for _, number in signalled(actions)] == [signal.SIGTERM] * 2, "who starts up hears nothing else"
     assert driver.phase == "stopped"
@@ -192,7 +192,7 @@ def test_a_job_that_has_not_started_stops_immediately() -> None:
 def test_a_vanished_terminal_stops_the_job_cleanly() -> None:
     driver = running(2)
 
-    driver.do(ev.Detached())
+    driver.do(ev.TerminalDetached())
 
     assert driver.phase == "stopping"
 

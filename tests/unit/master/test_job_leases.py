@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from elasticdl.master import events as ev
-from elasticdl.master.actions import Action, ShowMetrics
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action, RecordMetrics
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, running, sent, signalled
@@ -186,10 +186,10 @@ def test_the_result_of_an_evaluation_goes_to_all_members() -> None:
     lease = driver.exchange("worker-1", 1).leases[0][2]
     report = done(lease.id, 5, (("accuracy", (4.0,), 5.0),))
 
-    actions = driver.do(ev.Exchanged(WorkerId("worker-1"), 2, (report,), 0, ()))
+    actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), 2, (report,), 0, ()))
 
     assert sent(actions, "worker-0", "evaluation")[0].evaluation.metrics["accuracy"] == 0.8
-    assert ShowMetrics(50, {"accuracy": 0.8}) in actions
+    assert RecordMetrics(50, {"accuracy": 0.8}) in actions
     assert driver.phase == "running"
 
 
@@ -226,7 +226,7 @@ def test_a_step_evaluated_before_is_answered_from_memory() -> None:
 
 def test_a_result_is_told_once_and_to_whoever_was_away() -> None:
     driver = evaluating(records=5)
-    driver.do(ev.SessionBroken(WorkerId("worker-1")))
+    driver.do(ev.SessionLost(WorkerId("worker-1")))
     lease = driver.exchange("worker-0", 1).leases[0][2]
     driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
 

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elasticdl.master import events as ev
-from elasticdl.master.actions import Action, WriteEntry
-from elasticdl.master.membership import GONE, WorkerState
-from elasticdl.master.state import JobState
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action, WriteLogEntry
+from elasticdl.master.machine.membership import GONE_WORKER_STATES, WorkerState
+from elasticdl.master.machine.state_machine import StateMachine
 from elasticdl.spec import JobKind, WorkerId
 from tests.unit.master.driver import Driver, job_spec
 
@@ -36,7 +36,7 @@ class JobMachine(RuleBasedStateMachine):
         return able[number % len(able)] if able else None
 
     def see(self, actions: list[Action]) -> None:
-        numbers = [action.number for action in actions if isinstance(action, WriteEntry)]
+        numbers = [action.number for action in actions if isinstance(action, WriteLogEntry)]
         assert numbers == list(range(self.entries + 1, self.entries + 1 + len(numbers))), "an entry is lost or doubled"
         self.entries += len(numbers)
 
@@ -93,7 +93,7 @@ class JobMachine(RuleBasedStateMachine):
         if worker is not None and newest is not None:
             broken = max(1, newest.id - back)
             donors = [seat.donor for seat in newest.seats if is_of_donor and seat.worker == worker]
-            event = ev.RoundBroken(WorkerId(worker), self.driver.sequence(worker), broken, "", "".join(donors))
+            event = ev.RoundFailed(WorkerId(worker), self.driver.sequence(worker), broken, "", "".join(donors))
             self.see(self.driver.do(event))
 
     @rule(number=NUMBERS, forward=st.booleans(), compute_s=st.sampled_from([0.0, 0.01, 0.05]))
@@ -140,16 +140,16 @@ class JobMachine(RuleBasedStateMachine):
         ]
         if not again:
             self.requests[worker] = self.requests.get(worker, 0) + 1
-        event = ev.Exchanged(WorkerId(worker), self.requests.get(worker, 1), tuple(reports), want, ())
+        event = ev.ExchangeReceived(WorkerId(worker), self.requests.get(worker, 1), tuple(reports), want, ())
         self.see(self.driver.do(event))
 
     @rule(workers=st.integers(1, 4))
     def is_scaled(self, workers: int) -> None:
-        self.see(self.driver.do(ev.ScaleAsked(workers)))
+        self.see(self.driver.do(ev.ScaleRequested(workers)))
 
     @rule(scale=st.integers(1, 4))
     def its_batch_is_scaled(self, scale: int) -> None:
-        self.see(self.driver.do(ev.ScaleAsked(0, batch_scale=scale)))
+        self.see(self.driver.do(ev.ScaleRequested(0, batch_scale=scale)))
 
     @rule(number=NUMBERS, change=st.integers(1, 3))
     def a_change_of_the_batch_took_effect(self, number: int, change: int) -> None:
@@ -174,7 +174,7 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.step > 5)
     @rule(at_once=st.booleans())
     def is_stopped(self, at_once: bool) -> None:
-        self.see(self.driver.do(ev.StopAsked(at_once, "enough")))
+        self.see(self.driver.do(ev.StopRequested(at_once, "enough")))
 
     @rule()
     def the_master_dies_and_comes_back(self) -> None:
@@ -192,7 +192,7 @@ class JobMachine(RuleBasedStateMachine):
     @invariant()
     def a_saved_state_is_the_state(self) -> None:
         if hasattr(self, "driver"):
-            saved = JobState(self.driver.spec)
+            saved = StateMachine(self.driver.spec)
             saved.load(self.driver.state.dump())
             assert saved.dump() == self.driver.state.dump()
 
@@ -220,7 +220,7 @@ class JobMachine(RuleBasedStateMachine):
         for worker in ledger.membership.workers.values():
             if worker.state is WorkerState.JOINING:
                 assert newest is not None and worker.id in newest.workers
-            if worker.state in GONE:
+            if worker.state in GONE_WORKER_STATES:
                 assert worker.id not in [
                     lease.worker for work in ledger.evaluations.open.values() for lease in work.queue.leases.values()
                 ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 
-from elasticdl.master import events as ev
-from elasticdl.master.actions import LaunchWorker
-from elasticdl.master.job import SUSPECT_S
-from elasticdl.master.membership import WorkerState
-from elasticdl.master.rounds import FRUITLESS_S
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import LaunchWorker
+from elasticdl.master.machine.membership import WorkerState
+from elasticdl.master.machine.state import SUSPECT_NODE_S
+from elasticdl.master.strategies.rounds import FAILING_FOR_S
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import Driver, job_spec, noted, running, sent
 
@@ -47,7 +47,7 @@ def test_a_job_starts_with_its_minimum_after_a_moment() -> None:
 
 def test_a_newcomer_hears_of_its_donor_and_the_members_train_on() -> None:
     driver = running(2)
-    driver.do(ev.ScaleAsked(3))
+    driver.do(ev.ScaleRequested(3))
 
     actions = driver.join("worker-2")
     newcomer = sent(actions, "worker-0", "round")[0].round.members[2]
@@ -89,7 +89,7 @@ def test_a_killed_member_forces_a_round_at_once() -> None:
 
 def test_a_newcomer_that_dies_while_joining_stops_nobody() -> None:
     driver = running(2)
-    driver.do(ev.ScaleAsked(3))
+    driver.do(ev.ScaleRequested(3))
     driver.join("worker-2")
 
     driver.exit("worker-2", signal=signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_a_broken_round_of_living_members_is_forced_anew_after_regroup_s() -> No
     driver = running(2)
     before = driver.newest.id
     for worker in ("worker-0", "worker-1"):
-        driver.do(ev.RoundBroken(WorkerId(worker), driver.sequence(worker), before, "connection closed"))
+        driver.do(ev.RoundFailed(WorkerId(worker), driver.sequence(worker), before, "connection closed"))
     assert driver.newest.id == before
 
     driver.wait(driver.spec.timing.regroup_s + 0.01)
@@ -117,7 +117,7 @@ def test_an_echo_of_the_round_before_does_not_break_the_forced_one() -> None:
     driver.exit("worker-2", signal=signal.SIGKILL)
     forced = driver.newest.id
 
-    driver.do(ev.RoundBroken(WorkerId("worker-0"), driver.sequence("worker-0"), before, ""))
+    driver.do(ev.RoundFailed(WorkerId("worker-0"), driver.sequence("worker-0"), before, ""))
     driver.wait(1.0)
 
     assert driver.newest.id == forced
@@ -125,11 +125,11 @@ def test_an_echo_of_the_round_before_does_not_break_the_forced_one() -> None:
 
 def test_a_planned_round_that_breaks_as_it_is_entered_includes_its_newcomers() -> None:
     driver = running(1, most=2)
-    driver.do(ev.ScaleAsked(2))
+    driver.do(ev.ScaleRequested(2))
     driver.join("worker-1")
     planned = driver.newest.id
 
-    driver.do(ev.RoundBroken(WorkerId("worker-0"), driver.sequence("worker-0"), planned, ""))
+    driver.do(ev.RoundFailed(WorkerId("worker-0"), driver.sequence("worker-0"), planned, ""))
     driver.wait(driver.spec.timing.regroup_s + 0.01)
 
     assert driver.newest.forced
@@ -138,12 +138,12 @@ def test_a_planned_round_that_breaks_as_it_is_entered_includes_its_newcomers() -
 
 def test_a_newcomer_left_out_of_the_forced_round_is_expelled_when_its_own_breaks() -> None:
     driver = running(2)
-    driver.do(ev.ScaleAsked(3))
+    driver.do(ev.ScaleRequested(3))
     driver.join("worker-2")
     planned = driver.newest.id
     driver.exit("worker-1", signal=signal.SIGKILL)
 
-    actions = driver.do(ev.RoundBroken(WorkerId("worker-2"), driver.sequence("worker-2"), planned, ""))
+    actions = driver.do(ev.RoundFailed(WorkerId("worker-2"), driver.sequence("worker-2"), planned, ""))
 
     assert sent(actions, "worker-2", "expelled")
     assert driver.life("worker-2") is WorkerState.STARTING
@@ -151,10 +151,10 @@ def test_a_newcomer_left_out_of_the_forced_round_is_expelled_when_its_own_breaks
 
 def test_a_newcomer_whose_hand_over_failed_begins_again_and_stops_nobody() -> None:
     driver = running(2)
-    driver.do(ev.ScaleAsked(3))
+    driver.do(ev.ScaleRequested(3))
     driver.join("worker-2")
 
-    actions = driver.do(ev.RoundBroken(WorkerId("worker-2"), driver.sequence("worker-2"), driver.newest.id, "reset"))
+    actions = driver.do(ev.RoundFailed(WorkerId("worker-2"), driver.sequence("worker-2"), driver.newest.id, "reset"))
     driver.wait(1.0)
 
     assert sent(actions, "worker-2", "expelled")
@@ -207,7 +207,7 @@ def test_others_are_launched_away_from_a_silent_worker_as_long_as_its_node_may_b
         return found
 
     assert launch(10).away_from == ("worker-1",)
-    driver.now += SUSPECT_S
+    driver.now += SUSPECT_NODE_S
     assert launch(11).away_from == ()
 
 
@@ -270,9 +270,9 @@ def test_a_silent_worker_that_is_heard_again_is_expelled_and_comes_back_as_a_new
 def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job_at_last() -> None:
     driver = running(2)
     began = driver.now
-    while driver.phase == "running" and driver.now - began < 2 * FRUITLESS_S:
+    while driver.phase == "running" and driver.now - began < 2 * FAILING_FOR_S:
         for worker in ("worker-0", "worker-1"):
-            event = ev.RoundBroken(WorkerId(worker), driver.sequence(worker), driver.newest.id, "lengths differ")
+            event = ev.RoundFailed(WorkerId(worker), driver.sequence(worker), driver.newest.id, "lengths differ")
             driver.do(event)
         quiet(driver, 0.5, "worker-0", "worker-1")
     driver.export("worker-0")
@@ -285,8 +285,8 @@ def test_a_round_that_breaks_whenever_it_is_formed_is_said_once_and_ends_the_job
 
 def test_a_step_that_ends_makes_up_for_all_rounds_that_broke() -> None:
     driver = running(2)
-    for _ in range(int(2 * FRUITLESS_S)):
-        driver.do(ev.RoundBroken(WorkerId("worker-0"), driver.sequence("worker-0"), driver.newest.id, "a cable"))
+    for _ in range(int(2 * FAILING_FOR_S)):
+        driver.do(ev.RoundFailed(WorkerId("worker-0"), driver.sequence("worker-0"), driver.newest.id, "a cable"))
         quiet(driver, 1.0, "worker-0", "worker-1")
         driver.enter(step=2)
 
@@ -306,7 +306,7 @@ def test_the_cost_of_a_round_is_the_longest_gap_of_its_members() -> None:
 
 def test_an_entered_planned_round_is_known_from_a_heartbeat_too() -> None:
     driver = running(1, most=2)
-    driver.do(ev.ScaleAsked(2))
+    driver.do(ev.ScaleRequested(2))
     driver.join("worker-1")
 
     actions = driver.beat("worker-0", step=3, in_round=driver.newest.id)

@@ -4,10 +4,10 @@ import signal
 
 import pytest
 
-from elasticdl.master import events as ev
-from elasticdl.master.metrics import Metrics
-from elasticdl.master.phase import Over
-from elasticdl.master.status import result, status
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.phase import FinalPhase
+from elasticdl.master.runtime.metrics import PrometheusMetrics
+from elasticdl.master.views.status import job_result, job_status
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import Driver, running
 
@@ -25,7 +25,7 @@ def trained() -> Driver:
 def test_a_status_tells_progress_speed_and_workers() -> None:
     driver = trained()
 
-    shown = status(driver.state.job, driver.now)
+    shown = job_status(driver.state.job, driver.now)
 
     assert (shown.phase, shown.step, shown.total_steps, shown.records) == ("running", 20, 200, 160)
     assert shown.records_per_s == 80.0
@@ -42,7 +42,7 @@ def test_a_lost_worker_is_told_of_after_any_number_of_routine_events(kind: str) 
     for step in range(150):
         driver.state.job.note(driver.now + step, kind, step=step)
 
-    shown = status(driver.state.job, driver.now)
+    shown = job_status(driver.state.job, driver.now)
 
     kinds = [event.kind for event in shown.events]
     assert kinds.count("worker-lost") == 1 and kinds.count("started") == 1
@@ -54,7 +54,7 @@ def test_a_status_tells_who_was_lost_and_why() -> None:
     driver = trained()
     driver.exit("worker-1", signal=signal.SIGKILL)
 
-    shown = status(driver.state.job, driver.now)
+    shown = job_status(driver.state.job, driver.now)
 
     lost = next(w for w in shown.workers if w.id == "worker-1")
     assert (lost.state, lost.rank) == ("lost", -1)
@@ -65,7 +65,7 @@ def test_a_status_tells_who_was_lost_and_why() -> None:
 def test_a_speed_of_the_past_is_not_shown() -> None:
     driver = trained()
 
-    assert status(driver.state.job, driver.now + 10).records_per_s == 0.0
+    assert job_status(driver.state.job, driver.now + 10).records_per_s == 0.0
 
 
 def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
@@ -75,9 +75,9 @@ def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
     driver.finish("worker-0", "worker-1", step=200)
     driver.export("worker-0")
     phase = driver.state.job.ledger.phase
-    assert isinstance(phase, Over)
+    assert isinstance(phase, FinalPhase)
 
-    document = result(driver.state.job, phase)
+    document = job_result(driver.state.job, phase)
 
     assert (document["phase"], document["exit_code"], document["step"]) == ("succeeded", 0, 200)
     assert (document["records"], document["workers_joined"]) == (1600, 2)
@@ -86,7 +86,7 @@ def test_a_result_says_how_it_ended_and_where_things_lie() -> None:
 
 def test_prometheus_sees_workers_by_state() -> None:
     driver = trained()
-    metrics = Metrics("job")
+    metrics = PrometheusMetrics("job")
 
     metrics.observe(driver.state.job, driver.now)
 

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from elasticdl.master import events as ev
-from elasticdl.master.membership import WorkerState
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.membership import WorkerState
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import START, Driver, job_spec, launched, noted, running, sent, signalled
 
@@ -38,7 +38,7 @@ def test_a_worker_passes_from_launching_to_member() -> None:
 
 def test_a_newcomer_is_joining_until_its_round_is_entered() -> None:
     driver = running(1, most=2)
-    driver.do(ev.ScaleAsked(2))
+    driver.do(ev.ScaleRequested(2))
     driver.join("worker-1")
 
     assert driver.life("worker-1") is WorkerState.JOINING
@@ -157,7 +157,7 @@ def test_a_message_sent_again_takes_effect_once_and_is_acknowledged_again() -> N
 def test_scaling_down_lets_the_youngest_leave_first() -> None:
     driver = running(3)
 
-    actions = driver.do(ev.ScaleAsked(1))
+    actions = driver.do(ev.ScaleRequested(1))
 
     assert sent(actions, "worker-1", "leave") and sent(actions, "worker-2", "leave")
     assert not sent(actions, "worker-0", "leave")
@@ -166,9 +166,9 @@ def test_scaling_down_lets_the_youngest_leave_first() -> None:
 
 def test_scaling_down_ends_a_worker_that_cannot_hear_yet_by_signal() -> None:
     driver = running(1, most=2)
-    driver.do(ev.ScaleAsked(2))
+    driver.do(ev.ScaleRequested(2))
 
-    actions = driver.do(ev.ScaleAsked(1))
+    actions = driver.do(ev.ScaleRequested(1))
     driver.exit("worker-1", signal=signal.SIGTERM)
 
     assert signalled(actions) == [("worker-1", signal.SIGTERM)]
@@ -178,7 +178,7 @@ def test_scaling_down_ends_a_worker_that_cannot_hear_yet_by_signal() -> None:
 def test_scaling_up_launches_the_difference() -> None:
     driver = running(2)
 
-    assert launched(driver.do(ev.ScaleAsked(4))) == ["worker-2", "worker-3"]
+    assert launched(driver.do(ev.ScaleRequested(4))) == ["worker-2", "worker-3"]
 
 
 def test_a_worker_that_does_not_leave_in_its_grace_is_killed() -> None:
@@ -197,7 +197,7 @@ def test_an_external_worker_is_welcome_and_its_id_is_not_given_away() -> None:
 
     driver.join("worker-1")
     driver.enter(step=3)
-    driver.do(ev.ScaleAsked(3))
+    driver.do(ev.ScaleRequested(3))
 
     assert driver.life("worker-1") is WorkerState.MEMBER
     assert driver.worker("worker-1").external
@@ -210,7 +210,7 @@ def test_an_external_worker_whose_connection_broke_is_lost_after_a_short_time() 
     driver.now += 5.0
     driver.beat("worker-0", step=9)
     driver.beat("worker-1", step=9)
-    driver.do(ev.SessionBroken(WorkerId("worker-1")))
+    driver.do(ev.SessionLost(WorkerId("worker-1")))
 
     driver.now += driver.spec.timing.silence_s
     driver.beat("worker-0", step=99)
@@ -221,7 +221,7 @@ def test_an_external_worker_whose_connection_broke_is_lost_after_a_short_time() 
 def test_a_broken_stream_of_a_launched_worker_is_no_loss_yet() -> None:
     driver = running(2)
 
-    driver.do(ev.SessionBroken(WorkerId("worker-1")))
+    driver.do(ev.SessionLost(WorkerId("worker-1")))
 
     assert driver.life("worker-1") is WorkerState.MEMBER
 
@@ -241,10 +241,10 @@ def test_a_restarted_external_worker_is_a_new_one_under_the_same_name() -> None:
 
 def test_a_restarted_master_launches_again_what_never_started_and_notices_who_died() -> None:
     driver = running(2)
-    driver.do(ev.ReplicaStarted("worker-0", 11), ev.ReplicaStarted("worker-1", 12), ev.ScaleAsked(3))
+    driver.do(ev.ReplicaStarted("worker-0", 11), ev.ReplicaStarted("worker-1", 12), ev.ScaleRequested(3))
     driver.do(ev.MasterStarted(2))
 
-    actions = driver.do(ev.ReplicasListed((("worker-0", 11),), (ev.Exit("worker-1", 12, None, 9),)))
+    actions = driver.do(ev.ReplicasListed((("worker-0", 11),), (ev.ReplicaExit("worker-1", 12, None, 9),)))
 
     assert "worker-2" in launched(actions)
     assert driver.life("worker-1") is WorkerState.LOST
@@ -274,7 +274,7 @@ def test_a_worker_with_another_instruction_set_is_told_of() -> None:
     driver = running(1, most=2)
 
     for name, capability in (("worker-0", "AVX512"), ("worker-1", "AVX2")):
-        driver.do(ev.WorkerGreeted(WorkerId(name), 7, "host", "a", "b", 0, -1, False, False, capability))
+        driver.do(ev.WorkerConnected(WorkerId(name), 7, "host", "a", "b", 0, -1, False, False, capability))
 
     (entry,) = [e for e in driver.state.job.ledger.recent if e.kind == "worker-differs"]
     assert entry.worker == "worker-1"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from elasticdl.master import events as ev
-from elasticdl.master.actions import Action
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action
 from elasticdl.spec import WorkerId
 from tests.unit.master.driver import Driver, job_spec, running, sent
 
@@ -123,7 +123,7 @@ def test_no_round_is_formed_while_the_state_is_kept() -> None:
     fail(driver, "worker-0")
     before = driver.newest.id
 
-    driver.do(ev.RoundBroken(WorkerId("worker-1"), driver.sequence("worker-1"), before, "asked to keep the state"))
+    driver.do(ev.RoundFailed(WorkerId("worker-1"), driver.sequence("worker-1"), before, "asked to keep the state"))
     driver.wait(1.0)
 
     assert driver.newest.id == before

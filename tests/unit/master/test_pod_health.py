@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from elasticdl.master.pods import SILENCE_S, health
+from elasticdl.master.kubernetes.backend import MAX_LOOP_SILENCE_S, answer_probe
 
 
 def test_a_loop_that_turns_is_well_and_one_that_does_not_is_ended() -> None:
-    assert health("/healthz", 0.2).status == 200
-    assert health("/healthz", SILENCE_S).status == 200
+    assert answer_probe("/healthz", 0.2).status == 200
+    assert answer_probe("/healthz", MAX_LOOP_SILENCE_S).status == 200
 
-    stuck = health("/healthz", SILENCE_S + 1)
+    stuck = answer_probe("/healthz", MAX_LOOP_SILENCE_S + 1)
 
     assert stuck.status == 503 and stuck.body == b"the master's loop has had no turn for 181 s\n"
-    assert health("/", 0.2).status == 404
+    assert answer_probe("/", 0.2).status == 404
 
 
 def test_a_journal_that_waits_for_the_api_server_is_not_taken_for_a_loop_that_stands_still() -> None:
     from inspect import signature
 
-    from elasticdl.kube.journal import ApiJournal
+    from elasticdl.master.kubernetes.journal import ConfigMapJournal
 
-    assert 2 * signature(ApiJournal).parameters["timeout_s"].default <= SILENCE_S
+    assert 2 * signature(ConfigMapJournal).parameters["timeout_s"].default <= MAX_LOOP_SILENCE_S

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from elasticdl.clock import ManualClock
-from elasticdl.master import codec
-from elasticdl.master import events as ev
-from elasticdl.master.journal import Journal
-from elasticdl.master.loop import Loop
+from elasticdl.master.machine import events as ev
+from elasticdl.master.runtime import codec
+from elasticdl.master.runtime.journal import FileJournal
+from elasticdl.master.runtime.loop import MasterLoop
 from elasticdl.spec.directory import JobDirectory
 from tests.unit.master.driver import job_spec
 
@@ -21,13 +21,13 @@ def recovered(root: Path, started_at: float, now: float) -> float:
     directory = JobDirectory(root / "job")
     spec = job_spec()
     directory.create(spec)
-    journal = Journal(directory.journal, 1)
+    journal = FileJournal(directory.journal, 1)
     list(journal.replay())
-    journal.append([codec.dump(ev.MasterStarted(7), started_at)])
+    journal.append([codec.encode_event(ev.MasterStarted(7), started_at)])
     journal.close()
 
     async def recover() -> float:
-        loop = Loop(directory, spec, ManualClock(now), 1)
+        loop = MasterLoop(directory, spec, ManualClock(now), 1)
         loop.recover()
         loop.close()
         return loop.clock.now()

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.master import rounds
-from elasticdl.master.events import Seat
+from elasticdl.master.machine.events import RankAssignment
+from elasticdl.master.strategies import rounds
 from elasticdl.spec import WorkerId
 
 A, B, C = WorkerId("a"), WorkerId("b"), WorkerId("c")
 
 
 def outlook(
-    holders: Sequence[rounds.Standing] = (),
+    holders: Sequence[rounds.StateHolder] = (),
     newcomers: Sequence[WorkerId] = (),
     *,
     newest: Sequence[WorkerId] | None = None,
@@ -24,52 +24,52 @@ def outlook(
     expected: int = 0,
     least: int = 1,
     broken_for_s: float | None = None,
-) -> rounds.Outlook:
-    seats = tuple(Seat(worker, rank, 1, "") for rank, worker in enumerate(newest or ()))
+) -> rounds.RoundSituation:
+    seats = tuple(RankAssignment(worker, rank, 1, "") for rank, worker in enumerate(newest or ()))
     round_ = None if newest is None else rounds.Round(1, seats, forced, "", 0.0)
-    return rounds.Outlook(
+    return rounds.RoundSituation(
         round_, entered, holders, newcomers, waited_s, expected, least, 4, broken_for_s,
         regroup_s=0.3, start_wait_s=1.0,
     )  # fmt: skip
 
 
-def here(worker: WorkerId, *, leaving: bool = False) -> rounds.Standing:
-    return rounds.Standing(worker, True, leaving)
+def here(worker: WorkerId, *, leaving: bool = False) -> rounds.StateHolder:
+    return rounds.StateHolder(worker, True, leaving)
 
 
-def gone(worker: WorkerId) -> rounds.Standing:
-    return rounds.Standing(worker, False, False)
+def gone(worker: WorkerId) -> rounds.StateHolder:
+    return rounds.StateHolder(worker, False, False)
 
 
 def test_a_job_starts_when_all_expected_workers_are_ready() -> None:
-    change = rounds.choose(outlook(newcomers=[A, B], expected=2))
+    change = rounds.choose_round(outlook(newcomers=[A, B], expected=2))
 
-    assert change == rounds.Change((A, B), True, "start of the job")
+    assert change == rounds.RoundChange((A, B), True, "start of the job")
 
 
 def test_a_job_waits_a_moment_for_the_rest_of_its_workers_but_not_for_ever() -> None:
-    assert rounds.choose(outlook(newcomers=[A], expected=2, waited_s=0.9)) is None
-    assert rounds.choose(outlook(newcomers=[A], expected=2, waited_s=1.0)) is not None
+    assert rounds.choose_round(outlook(newcomers=[A], expected=2, waited_s=0.9)) is None
+    assert rounds.choose_round(outlook(newcomers=[A], expected=2, waited_s=1.0)) is not None
 
 
 def test_a_job_does_not_start_below_its_minimum() -> None:
-    assert rounds.choose(outlook(newcomers=[A], expected=1, least=2, waited_s=9.0)) is None
+    assert rounds.choose_round(outlook(newcomers=[A], expected=1, least=2, waited_s=9.0)) is None
 
 
 def test_a_newcomer_joins_by_a_planned_round() -> None:
-    change = rounds.choose(outlook([here(A)], [B], newest=[A]))
+    change = rounds.choose_round(outlook([here(A)], [B], newest=[A]))
 
-    assert change == rounds.Change((A, B), False, "b joins")
+    assert change == rounds.RoundChange((A, B), False, "b joins")
 
 
 def test_a_lost_member_forces_a_round_of_the_survivors_without_newcomers() -> None:
-    change = rounds.choose(outlook([here(A), gone(B)], [C], newest=[A, B]))
+    change = rounds.choose_round(outlook([here(A), gone(B)], [C], newest=[A, B]))
 
-    assert change == rounds.Change((A,), True, "without b")
+    assert change == rounds.RoundChange((A,), True, "without b")
 
 
 def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() -> None:
-    change = rounds.choose(outlook([here(A), gone(B)], [C], newest=[A, B], least=2))
+    change = rounds.choose_round(outlook([here(A), gone(B)], [C], newest=[A, B], least=2))
 
     assert change is not None
     assert change.workers == (A, C)
@@ -77,54 +77,54 @@ def test_newcomers_take_part_in_a_forced_round_when_the_survivors_are_too_few() 
 
 
 def test_too_few_survivors_wait_for_newcomers() -> None:
-    assert rounds.choose(outlook([here(A), gone(B)], newest=[A, B], least=2)) is None
+    assert rounds.choose_round(outlook([here(A), gone(B)], newest=[A, B], least=2)) is None
 
 
 def test_a_leaving_member_is_left_out_but_carries_the_state_when_it_is_the_last() -> None:
-    others = rounds.choose(outlook([here(A, leaving=True), here(B), gone(C)], newest=[A, B, C]))
-    alone = rounds.choose(outlook([here(A, leaving=True), gone(B)], [C], newest=[A, B]))
+    others = rounds.choose_round(outlook([here(A, leaving=True), here(B), gone(C)], newest=[A, B, C]))
+    alone = rounds.choose_round(outlook([here(A, leaving=True), gone(B)], [C], newest=[A, B]))
 
     assert others is not None and others.workers == (B,)
     assert alone is not None and alone.workers == (A,)
 
 
 def test_the_last_member_leaves_once_a_newcomer_can_take_over() -> None:
-    waiting = rounds.choose(outlook([here(A, leaving=True)], newest=[A]))
-    change = rounds.choose(outlook([here(A, leaving=True)], [B], newest=[A]))
+    waiting = rounds.choose_round(outlook([here(A, leaving=True)], newest=[A]))
+    change = rounds.choose_round(outlook([here(A, leaving=True)], [B], newest=[A]))
 
     assert waiting is None
-    assert change == rounds.Change((B,), False, "b joins; a leaves")
+    assert change == rounds.RoundChange((B,), False, "b joins; a leaves")
 
 
 def test_all_members_lost_start_again_from_a_checkpoint() -> None:
-    change = rounds.choose(outlook([gone(A), gone(B)], [C], newest=[A, B], expected=1))
+    change = rounds.choose_round(outlook([gone(A), gone(B)], [C], newest=[A, B], expected=1))
 
     assert change is not None
     assert (change.workers, change.forced) == ((C,), True)
 
 
 def test_a_broken_round_whose_members_seem_alive_is_formed_anew_after_a_while() -> None:
-    early = rounds.choose(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.1))
-    late = rounds.choose(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
+    early = rounds.choose_round(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.1))
+    late = rounds.choose_round(outlook([here(A), here(B)], newest=[A, B], broken_for_s=0.3))
 
     assert early is None
     assert late is not None and late.workers == (A, B) and late.forced
 
 
 def test_nobody_joins_while_a_forced_round_is_being_formed() -> None:
-    assert rounds.choose(outlook([here(A)], [B], newest=[A], forced=True, entered=False)) is None
+    assert rounds.choose_round(outlook([here(A)], [B], newest=[A], forced=True, entered=False)) is None
 
 
 def test_a_newer_planned_round_supersedes_one_that_is_not_entered() -> None:
-    change = rounds.choose(outlook([here(A)], [B, C], newest=[A, B], entered=False))
+    change = rounds.choose_round(outlook([here(A)], [B, C], newest=[A, B], entered=False))
 
     assert change is not None and change.workers == (A, B, C)
 
 
 def test_a_newcomer_that_failed_is_planned_out_again() -> None:
-    change = rounds.choose(outlook([here(A)], newest=[A, B], entered=False))
+    change = rounds.choose_round(outlook([here(A)], newest=[A, B], entered=False))
 
-    assert change == rounds.Change((A,), False, "b leaves")
+    assert change == rounds.RoundChange((A,), False, "b leaves")
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_a_newcomer_that_failed_is_planned_out_again() -> None:
     ],
 )
 def test_faster_workers_get_more_logical_ranks(ranks: int, compute_s: list[float | None], expected: list[int]) -> None:
-    assert rounds.split(ranks, compute_s) == expected
+    assert rounds.split_ranks(ranks, compute_s) == expected
 
 
 @given(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=6), st.integers(0, 20))
 def test_a_split_gives_every_worker_something_and_loses_nothing(compute_s: list[float], more: int) -> None:
-    counts = rounds.split(len(compute_s) + more, compute_s)
+    counts = rounds.split_ranks(len(compute_s) + more, compute_s)
 
     assert sum(counts) == len(compute_s) + more
     assert min(counts) >= 1
@@ -159,12 +159,12 @@ def test_a_newcomer_that_pauses_is_not_waited_for_but_may_still_start_a_round() 
     joining = outlook([here(A)], [B, C], newest=[A])._replace(pausing=[B])
     alone = outlook(newcomers=[B], expected=1)._replace(pausing=[B])
 
-    assert rounds.choose(joining) == rounds.Change((A, C), False, "c joins")
-    assert rounds.choose(alone) == rounds.Change((B,), True, "start of the job")
+    assert rounds.choose_round(joining) == rounds.RoundChange((A, C), False, "c joins")
+    assert rounds.choose_round(alone) == rounds.RoundChange((B,), True, "start of the job")
 
 
 def test_seats_are_contiguous_and_name_the_donors_of_newcomers() -> None:
-    seats = rounds.seat([A, B, C], [1, 2, 1], {C: A})
+    seats = rounds.assign_ranks([A, B, C], [1, 2, 1], {C: A})
 
     assert [(seat.first, seat.ranks, seat.donor) for seat in seats] == [(0, 1, ""), (1, 2, ""), (3, 1, "a")]
 

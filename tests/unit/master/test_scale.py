@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.master import events as ev
-from elasticdl.master.service import Service
+from elasticdl.master.machine import events as ev
+from elasticdl.master.runtime.service import MasterServicer
 from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import Driver, job_spec
 
@@ -26,7 +26,7 @@ class Settling:
 
 
 def scale(driver: Driver, workers: int = 0, ps: int = 0) -> str:
-    service = Service(cast(Any, Settling(driver)))
+    service = MasterServicer(cast(Any, Settling(driver)))
     return asyncio.run(service.scale(pb.ScaleRequest(workers=workers, ps=ps))).message
 
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
 
 def test_a_job_that_is_over_cannot_be_scaled() -> None:
     driver = Driver(job_spec(ps=1))
-    driver.do(ev.StopAsked(at_once=False, reason="enough"))
+    driver.do(ev.StopRequested(at_once=False, reason="enough"))
 
     with pytest.raises(SpecError, match="the job is stopped: it can no longer be scaled"):
         scale(driver, ps=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.service import Service
+from elasticdl.master.runtime.service import MasterServicer
 from elasticdl.rpc import elasticdl_pb2 as pb
 from tests.unit.master.driver import Driver, running
 
@@ -48,7 +48,7 @@ def living(status: pb.JobStatus) -> set[str]:
 
 
 def watch(loop: Any) -> AsyncIterator[pb.JobStatus]:
-    return Service(loop).watch(pb.WatchRequest(max_hz=SELDOM_HZ))
+    return MasterServicer(loop).watch(pb.WatchRequest(max_hz=SELDOM_HZ))
 
 
 async def heard(news: AsyncIterator[pb.JobStatus]) -> pb.JobStatus:

@@ -12,14 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from elasticdl.data.dataset import Dataset
-from elasticdl.data.mode import Mode
-from elasticdl.data.open import open_source
+from elasticdl.data.dataset import Dataset, Mode
+from elasticdl.data.sources import open_source
 from elasticdl.errors import DataError, SpecError
 from elasticdl.model import tensors
-from elasticdl.model.evaluation import Predicted, predict_records
+from elasticdl.model.evaluation import PredictedBatch, predict_records
 from elasticdl.spec import DataSpec
-from elasticdl.worker.predictions import PredictionFile
+from elasticdl.worker.leases.prediction_file import PredictionFile
 
 CPU = torch.device("cpu")
 ROWS = ["id,price", "a,1", "b,2", "c,none", "d,4", "e,5,too,many", "f,6", "007,7"]
@@ -29,7 +28,7 @@ def dataset_of(tmp_path: Path, rows: list[str]) -> Dataset:
     (tmp_path / "new.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "index").mkdir(exist_ok=True)
     source = open_source(str(tmp_path / "new.csv"), DataSpec(), tmp_path / "index")
-    return Dataset(source, Mode.PREDICTION, stack=tensors.stack)
+    return Dataset(source, Mode.PREDICTION, stack=tensors.stack_values)
 
 
 def by_records(tmp_path: Path, rows: list[str] = ROWS) -> Dataset:
@@ -43,7 +42,7 @@ def by_columns(tmp_path: Path, rows: list[str] = ROWS) -> Dataset:
     return dataset_of(tmp_path, rows).map_columns(made, {"price": "float32"})
 
 
-def predict(dataset: Dataset, minibatch: int = 4, *, tolerates: bool = True) -> list[Predicted]:
+def predict(dataset: Dataset, minibatch: int = 4, *, tolerates: bool = True) -> list[PredictedBatch]:
     stop = len(dataset.source)
     return list(predict_records(nn.Identity(), dataset, 0, stop, minibatch, CPU, tolerates_bad_rows=tolerates))
 

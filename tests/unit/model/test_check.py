@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elasticdl.errors import ModelError, SpecError
-from elasticdl.model.check import check
+from elasticdl.model.check import check_contract
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec, ScriptSpec
 
 PARTS = {
@@ -35,20 +35,20 @@ def write(tmp_path: Path, **changes: str) -> Path:
 
 def problem(spec: JobSpec) -> str:
     with pytest.raises(ModelError) as caught:
-        check(spec)
+        check_contract(spec)
     return str(caught.value)
 
 
 def test_a_file_that_keeps_the_contract_passes_without_remarks(tmp_path: Path) -> None:
     write(tmp_path)
 
-    assert check(job(tmp_path, params={"hidden": 16, "lr": 0.5})) == []
+    assert check_contract(job(tmp_path, params={"hidden": 16, "lr": 0.5})) == []
 
 
 def test_what_functions_inside_of_the_model_function_return_is_their_own(tmp_path: Path) -> None:
     write(tmp_path, forward="def forward():\n    def pair():\n        return 1, 2\n    return pair")
 
-    assert check(job(tmp_path)) == []
+    assert check_contract(job(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_zoo_that_is_no_directory_is_named(tmp_path: Path) -> None:
 def test_a_package_holds_its_model_in_init(tmp_path: Path) -> None:
     write(tmp_path).rename(tmp_path / "m" / "__init__.py")
 
-    assert check(job(tmp_path, definition="m.forward")) == []
+    assert check_contract(job(tmp_path, definition="m.forward")) == []
 
 
 def test_parameters_that_nobody_takes_are_refused_with_the_nearest(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_parameters_that_nobody_takes_are_refused_with_the_nearest(tmp_path: Pat
 def test_parameters_are_left_to_the_run_where_the_source_cannot_tell(tmp_path: Path, changes: dict[str, str]) -> None:
     write(tmp_path, **changes)
 
-    assert check(job(tmp_path, params={"anything": 1})) == []
+    assert check_contract(job(tmp_path, params={"anything": 1})) == []
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_parameters_are_left_to_the_run_where_the_source_cannot_tell(tmp_path: P
 def test_a_function_may_be_bound_in_any_way(tmp_path: Path, changes: dict[str, str]) -> None:
     write(tmp_path, **changes)
 
-    assert check(job(tmp_path)) == []
+    assert check_contract(job(tmp_path)) == []
 
 
 def test_an_assignment_without_a_value_binds_nothing(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_an_assignment_without_a_value_binds_nothing(tmp_path: Path) -> None:
 def test_each_kind_of_job_needs_its_own_functions(tmp_path: Path) -> None:
     write(tmp_path, loss="", optimizer="")
 
-    assert check(job(tmp_path, JobKind.PREDICTION)) == []
+    assert check_contract(job(tmp_path, JobKind.PREDICTION)) == []
     assert "nothing to evaluate" in problem(job(tmp_path, JobKind.EVALUATION))
     write(tmp_path, optimizer="")
-    assert check(job(tmp_path, JobKind.EVALUATION)) == []
+    assert check_contract(job(tmp_path, JobKind.EVALUATION)) == []
 
 
 def test_a_learning_rate_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
@@ -234,15 +234,15 @@ def test_a_learning_rate_that_would_be_ignored_is_refused(tmp_path: Path) -> Non
 def test_a_required_rate_may_come_from_the_option_or_the_schedule(tmp_path: Path) -> None:
     needy = "def optimizer(parameters, lr): ..."
     write(tmp_path, optimizer=needy)
-    assert check(job(tmp_path, plan=PlanSpec(learning_rate=0.5))) == []
+    assert check_contract(job(tmp_path, plan=PlanSpec(learning_rate=0.5))) == []
     write(tmp_path, optimizer=needy, x="def learning_rate(step): ...")
-    assert check(job(tmp_path)) == []
+    assert check_contract(job(tmp_path)) == []
 
 
 def test_reader_params_must_suit_the_reader(tmp_path: Path) -> None:
     write(tmp_path, x="def custom_data_reader(data_path, split='train'): ...")
 
-    assert check(job(tmp_path, data=DataSpec(reader_params={"split": "test"}))) == []
+    assert check_contract(job(tmp_path, data=DataSpec(reader_params={"split": "test"}))) == []
     assert "does not take spilt" in problem(job(tmp_path, data=DataSpec(reader_params={"spilt": "test"})))
 
 
@@ -258,13 +258,13 @@ def test_reader_params_without_a_reader_are_refused_with_the_other_problems(tmp_
     assert "did you mean custom_reader?" in problem(job(tmp_path, data=data))
 
     write(tmp_path, x="from somewhere import *")
-    assert check(job(tmp_path, data=data)) == []
+    assert check_contract(job(tmp_path, data=data)) == []
 
 
 def test_a_misspelt_optional_function_is_remarked_upon(tmp_path: Path) -> None:
     write(tmp_path, x="def eval_metric_fn(): ...")
 
-    (remark,) = check(job(tmp_path))
+    (remark,) = check_contract(job(tmp_path))
 
     assert "eval_metric_fn is not in the contract" in remark and "did you mean eval_metrics_fn?" in remark
 
@@ -274,15 +274,15 @@ def test_a_script_is_checked_for_being_there_and_being_python(tmp_path: Path) ->
     spec = JobSpec(name="job", kind=JobKind.SCRIPT, script=ScriptSpec(path=str(script)))
 
     with pytest.raises(SpecError, match="no such script"):
-        check(spec)
+        check_contract(spec)
     script.write_text("from elasticdl.torch import join\njoin()\n")
-    assert check(spec) == []
+    assert check_contract(spec) == []
     script.write_text("import torch\n")
     with pytest.raises(SpecError, match="never calls"):
-        check(spec)
+        check_contract(spec)
     script.write_text("import\n")
     with pytest.raises(ModelError, match="line 1"):
-        check(spec)
+        check_contract(spec)
 
 
 def test_checking_needs_no_framework() -> None:
@@ -303,7 +303,7 @@ def test_checking_needs_no_framework() -> None:
 def test_options_of_torch_are_refused_for_keras(tmp_path: Path, plan: PlanSpec, expected: str) -> None:
     write(tmp_path, head="import keras", optimizer="def optimizer(lr=0.1):\n    return None")
 
-    check(job(tmp_path))
+    check_contract(job(tmp_path))
     with pytest.raises(SpecError, match=expected):
-        check(job(tmp_path, plan=plan))
-    check(job(tmp_path, JobKind.EVALUATION, plan=plan))  # in which nothing is trained
+        check_contract(job(tmp_path, plan=plan))
+    check_contract(job(tmp_path, JobKind.EVALUATION, plan=plan))  # in which nothing is trained

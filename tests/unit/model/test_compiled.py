@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from elasticdl.errors import SpecError
-from elasticdl.model.compiled import check_compiles_parts, is_compiled, make_eager, original
+from elasticdl.model.compiled import check_compiles_parts, is_compiled, make_eager, unwrap_compiled
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +55,9 @@ def test_what_is_made_eager_compiles_nothing_and_computes_the_same(make: Callabl
 
 
 def test_the_original_has_names_without_a_prefix() -> None:
-    assert list(original(whole()).state_dict()) == list(plain().state_dict())
+    assert list(unwrap_compiled(whole()).state_dict()) == list(plain().state_dict())
     model = plain()
-    assert original(model) is model
+    assert unwrap_compiled(model) is model
 
 
 def test_a_model_with_rows_on_ps_compiles_in_parts_only() -> None:

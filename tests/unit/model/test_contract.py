@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from elasticdl.checkpoint.export import load_weights
-from elasticdl.data.mapped import MappedSource
-from elasticdl.data.mode import Mode
+from elasticdl.data.dataset import Mode
+from elasticdl.data.readers.mapped import MappedSource
 from elasticdl.errors import CheckpointCorrupt, DataError, ModelError, SpecError
 from elasticdl.model import contract, reduction
 from elasticdl.model.contract import Contract
-from elasticdl.model.evaluation import evaluate_records, inference, predict_records
+from elasticdl.model.evaluation import evaluate_records, inference_mode, predict_records
 from elasticdl.spec import JobKind, ModelSpec
 
 HEAD = """
@@ -45,7 +45,7 @@ def eval_metrics_fn(): return {"a": Median()}
 
 def load(tmp_path: Path, kind: JobKind = JobKind.TRAINING, params: Any = None, **changes: Any) -> Contract:
     (tmp_path / "net.py").write_text("\n".join([HEAD, *(PARTS | changes).values()]) + "\n")
-    return contract.load(ModelSpec(zoo=str(tmp_path), definition="net.forward", params=params or {}), kind)
+    return contract.load_contract(ModelSpec(zoo=str(tmp_path), definition="net.forward", params=params or {}), kind)
 
 
 @pytest.fixture(autouse=True)
@@ -221,11 +221,11 @@ def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path)
 
     whole = evaluate_records(model, found, dataset, 0, 50, 50, CPU)
     parts = [evaluate_records(model, found, dataset, a, b, 4, CPU) for a, b in ((0, 7), (7, 30), (30, 50))]
-    together = reduction.add(reduction.add(parts[0], parts[1]), parts[2])
+    together = reduction.add_parts(reduction.add_parts(parts[0], parts[1]), parts[2])
 
     assert set(whole) == {"loss", "accuracy", "mean"}
     assert whole["accuracy"][1] == together["accuracy"][1] == 50
-    assert reduction.results(together) == pytest.approx(reduction.results(whole), rel=1e-5)
+    assert reduction.compute_results(together) == pytest.approx(reduction.compute_results(whole), rel=1e-5)
 
 
 def test_an_evaluation_of_what_filter_left_counts_only_that(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_inference_leaves_every_part_in_the_mode_it_was_in() -> None:
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2))
     model[1].eval()
 
-    with inference(model):
+    with inference_mode(model):
         assert not model.training and not model[0].training and not torch.is_grad_enabled()
 
     assert model.training and model[0].training and not model[1].training

@@ -21,12 +21,14 @@ pairs = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000)), min_size=2,
 
 def value(metric: Metric, labels: torch.Tensor, predictions: torch.Tensor, cut: int) -> float:
     """The metric over two batches, as two workers would measure it."""
-    sums: dict[str, reduction.Part] = {}
+    sums: dict[str, reduction.MetricPart] = {}
     for rows in (slice(None, cut), slice(cut, None)):
         if len(labels[rows]):
-            parts = metrics.parts_of("m", metric, labels[rows], predictions[rows])
-            sums = reduction.add(sums, {reduction.key("m", metric.reduction): (parts, float(len(labels[rows])))})
-    return reduction.results(sums)["m"]
+            parts = metrics.measure_parts("m", metric, labels[rows], predictions[rows])
+            sums = reduction.add_parts(
+                sums, {reduction.metric_key("m", metric.reduction): (parts, float(len(labels[rows])))}
+            )
+    return reduction.compute_results(sums)["m"]
 
 
 @settings(deadline=None)  # a busy machine is no counterexample
@@ -95,11 +97,11 @@ def test_an_update_that_gives_no_numbers_is_refused() -> None:
             return "3"  # type: ignore[return-value]
 
     with pytest.raises(ModelError, match="list of numbers"):
-        metrics.parts_of("odd", Odd(), None, None)
+        metrics.measure_parts("odd", Odd(), None, None)
 
 
 def test_each_reduction_finishes_its_sum() -> None:
-    sums: dict[str, reduction.Part] = {
+    sums: dict[str, reduction.MetricPart] = {
         "a": ([6.0], 4.0),
         "b|root_mean": ([36.0], 4.0),
         "c|total": ([7.0], 4.0),
@@ -109,17 +111,17 @@ def test_each_reduction_finishes_its_sum() -> None:
         "g|auc": ([1.0, 1.0, 0.0, 2.0], 4.0),
     }
 
-    assert reduction.results(sums) == pytest.approx(
+    assert reduction.compute_results(sums) == pytest.approx(
         {"a": 1.5, "b": 3.0, "c": 7.0, "d": 0.25, "e": 3.0, "f": 1 / 3, "g": 0.75}
     )
 
 
 def test_nothing_measured_is_not_a_number() -> None:
-    found = reduction.results({"a": ([0.0], 0.0), "g|auc": ([1.0, 1.0, 0.0, 0.0], 2.0)})
+    found = reduction.compute_results({"a": ([0.0], 0.0), "g|auc": ([1.0, 1.0, 0.0, 0.0], 2.0)})
 
     assert all(math.isnan(number) for number in found.values())
 
 
 def test_parts_of_different_lengths_do_not_add() -> None:
     with pytest.raises(ValueError):
-        reduction.add({"a": ([1.0], 1.0)}, {"a": ([1.0, 2.0], 1.0)})
+        reduction.add_parts({"a": ([1.0], 1.0)}, {"a": ([1.0, 2.0], 1.0)})

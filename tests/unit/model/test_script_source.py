@@ -8,8 +8,15 @@ from textwrap import dedent
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.model.port_advice import advise, list_changes
-from elasticdl.model.script_source import Joining, ScriptSource, check_joins, check_unmodified, read_script
+from elasticdl.model.script_source import (
+    JoinStatus,
+    ScriptSource,
+    advise_port,
+    check_joins,
+    check_unmodified,
+    list_changes,
+    read_script,
+)
 
 # PyTorch's tutorial "Fault-tolerant distributed training with torchrun", shortened.
 TORCHRUN = """
@@ -90,7 +97,7 @@ def read(directory: Path, text: str, **modules: str) -> ScriptSource:
 
 @pytest.mark.parametrize("text", [TORCHRUN, IMAGENET, "import torch\nprint(torch.ones(1))"])
 def test_a_script_without_elasticdl_never_joins(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text).joining is Joining.NEVER
+    assert read(tmp_path, text).joining is JoinStatus.NEVER
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,7 @@ def test_a_script_without_elasticdl_never_joins(tmp_path: Path, text: str) -> No
     ],
 )
 def test_a_script_that_names_join_or_an_integration_joins(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text).joining is Joining.JOINS
+    assert read(tmp_path, text).joining is JoinStatus.JOINS
 
 
 def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
@@ -114,8 +121,8 @@ def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "lib" / "__init__.py").write_text("from . import loop\n")
     (tmp_path / "lib" / "loop.py").write_text(dedent(JOINS))
 
-    assert read(tmp_path, "from lib.other import x").joining is Joining.JOINS
-    assert read(tmp_path, "import helper", helper="import torch").joining is Joining.NEVER
+    assert read(tmp_path, "from lib.other import x").joining is JoinStatus.JOINS
+    assert read(tmp_path, "import helper", helper="import torch").joining is JoinStatus.NEVER
 
 
 @pytest.mark.parametrize(
@@ -131,20 +138,20 @@ def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
 def test_what_the_source_cannot_tell_is_left_to_the_worker(tmp_path: Path, text: str) -> None:
     script = read(tmp_path, text)
 
-    assert script.joining is Joining.UNKNOWN
+    assert script.joining is JoinStatus.UNKNOWN
     check_joins(script)
 
 
 def test_installed_modules_that_require_no_elasticdl_do_not_join(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch, numpy, json\nimport torch.distributed as dist\ndist.barrier()\n")
 
-    assert read_script(tmp_path / "train.py").joining is Joining.NEVER
+    assert read_script(tmp_path / "train.py").joining is JoinStatus.NEVER
 
 
 def test_modules_that_are_not_installed_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import nowhere_to_be_found\n")
 
-    assert read_script(tmp_path / "train.py").joining is Joining.UNKNOWN
+    assert read_script(tmp_path / "train.py").joining is JoinStatus.UNKNOWN
 
 
 def test_a_ddp_script_is_refused_with_the_option_that_runs_it(tmp_path: Path) -> None:
@@ -209,6 +216,6 @@ def test_only_the_loader_that_trains_is_advised_on(tmp_path: Path) -> None:
 
 
 def test_a_script_without_such_lines_is_pointed_to_the_guide(tmp_path: Path) -> None:
-    (said,) = advise(read(tmp_path, "import torch"))
+    (said,) = advise_port(read(tmp_path, "import torch"))
 
     assert "docs/bring-your-own-code.md" in said

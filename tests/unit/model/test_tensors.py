@@ -33,23 +33,23 @@ class Pair(NamedTuple):
     ],
 )
 def test_values_stack_with_the_dtype_they_have(values: list[object], expected: torch.Tensor) -> None:
-    found = tensors.stack(values)
+    found = tensors.stack_values(values)
 
     assert found.dtype == expected.dtype and found.equal(expected)
 
 
 def test_text_stays_a_list() -> None:
-    assert tensors.stack(["a", "b"]) == ["a", "b"]
+    assert tensors.stack_values(["a", "b"]) == ["a", "b"]
     assert tensors.to_tensors(np.array(["a", "b"])) == ["a", "b"]
 
 
 def test_structures_are_kept() -> None:
     batch = Batch({"x": np.zeros((2, 3)), "t": ["a", "b"]}, Pair(np.ones(2), (np.zeros(2),)), 2)
 
-    found = tensors.on_device(batch, CPU)
+    found = tensors.move_batch(batch, CPU)
 
-    assert tensors.describe(found.features) == "{x: float64[2, 3], t: list[2]}"
-    assert isinstance(found.labels, Pair) and tensors.describe(found.labels) == "(float64[2], (float64[2]))"
+    assert tensors.describe_structure(found.features) == "{x: float64[2, 3], t: list[2]}"
+    assert isinstance(found.labels, Pair) and tensors.describe_structure(found.labels) == "(float64[2], (float64[2]))"
     assert found.size == tensors.batch_size(found.features) == 2
 
 
@@ -61,7 +61,7 @@ def test_a_read_only_or_foreign_array_is_copied() -> None:
 
 
 def test_no_labels_stay_none() -> None:
-    assert tensors.on_device(Batch(np.zeros(2), None, 2), CPU).labels is None
+    assert tensors.move_batch(Batch(np.zeros(2), None, 2), CPU).labels is None
 
 
 def test_parts_that_disagree_are_refused() -> None:
@@ -72,7 +72,7 @@ def test_parts_that_disagree_are_refused() -> None:
 def test_the_rows_of_a_batch_keep_its_structure() -> None:
     batch = {"pair": Pair(torch.arange(5), ["a", "b", "c", "d", "e"]), "flat": (torch.ones(5, 2),)}
 
-    found = tensors.rows(batch, 3, 5)
+    found = tensors.slice_rows(batch, 3, 5)
 
     assert isinstance(found["pair"], Pair) and found["pair"].right == ["d", "e"]
     assert torch.equal(found["pair"].left, torch.tensor([3, 4]))  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def test_the_rows_of_jagged_and_sparse_tensors_are_what_they_were() -> None:
     jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
     dense = torch.eye(4)[[2, 0, 3, 1]]
 
-    rows = tensors.rows((jagged, dense.to_sparse()), 1, 4)
+    rows = tensors.slice_rows((jagged, dense.to_sparse()), 1, 4)
 
     assert [part.tolist() for part in rows[0].unbind()] == [[], [3.0], [4.0, 5.0, 6.0]]
     assert torch.equal(rows[1].to_dense(), dense[1:4])

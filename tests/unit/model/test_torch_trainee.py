@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elasticdl.model.torch_trainee import TorchTrainee
+from elasticdl.model.trainable import TorchTrainable
 
 
 class Line(nn.Module):
@@ -24,7 +24,7 @@ class Line(nn.Module):
 def test_a_variable_without_dimensions_is_set_and_updated_as_any_other() -> None:
     model = Line()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    trainee = TorchTrainee(model, optimizer, lambda x, y: (model(x) - y).sum(), lambda: None)
+    trainee = TorchTrainable(model, optimizer, lambda x, y: (model(x) - y).sum(), lambda: None)
 
     trainee.set_variables({"weight": np.array([2.0, 3.0], np.float32), "bias": np.array(5.0, np.float32)})
     loss, gradients = trainee.compute(torch.ones(1, 2), torch.zeros(1))

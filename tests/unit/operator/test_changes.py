@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.operator.changes import unfollowed
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.operator.job_status import explain_unsupported_change
+from elasticdl.spec.load import resolve_elastic_job
 
 
 def resource(**spec: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def resource(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_wishes_and_suspend_are_followed(begun: dict[str, Any], asked: dict[str, Any]) -> None:
-    assert unfollowed(job_of(resource(**begun)), resource(**asked)) == ""
+    assert explain_unsupported_change(resolve_elastic_job(resource(**begun)), resource(**asked)) == ""
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_wishes_and_suspend_are_followed(begun: dict[str, Any], asked: dict[str,
     ],
 )
 def test_anything_else_is_named(asked: dict[str, Any], words: str) -> None:
-    assert words in unfollowed(job_of(resource()), resource(**asked))
+    assert words in explain_unsupported_change(resolve_elastic_job(resource()), resource(**asked))
 
 
 def test_the_resource_is_not_changed() -> None:
     asked = resource(workers={"wish": 5})
 
-    unfollowed(job_of(resource()), asked)
+    explain_unsupported_change(resolve_elastic_job(resource()), asked)
 
     assert asked == resource(workers={"wish": 5})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from elasticdl.operator.health import Looks
+from elasticdl.operator.health import ReconcileTracker
 
 
 def test_a_look_that_does_not_end_is_told() -> None:
     now = [100.0]
-    looks = Looks(longest_s=60.0, clock=lambda: now[0])
+    looks = ReconcileTracker(longest_s=60.0, clock=lambda: now[0])
 
     with looks.under_way("team/mnist"):
         now[0] += 60.0

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.operator import phases
-from elasticdl.spec.elastic_job import job_of
+from elasticdl.operator import job_status
+from elasticdl.spec.load import resolve_elastic_job
 
 NOW, BEFORE = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 
@@ -16,7 +16,7 @@ def resource(**status: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-JOB = job_of(resource())
+JOB = resolve_elastic_job(resource())
 
 
 def master(replicas: int = 1, **status: Any) -> dict[str, Any]:
@@ -47,13 +47,15 @@ def result(phase: str) -> dict[str, Any]:
 def test_the_operator_says_what_the_master_cannot(
     status: dict[str, Any], around: dict[str, Any] | None, ended: dict[str, Any] | None, phase: str | None
 ) -> None:
-    said = phases.change(resource(**status), JOB, around, [phases.accepted()], NOW, result=ended)
+    said = job_status.status_change(
+        resource(**status), JOB, around, [job_status.accepted_condition()], NOW, result=ended
+    )
 
     assert said.get("phase") == phase
 
 
 def test_a_failure_has_the_words_and_the_time_of_the_master() -> None:
-    said = phases.change(resource(phase="Running"), JOB, master(0), [], NOW, result=result("failed"))
+    said = job_status.status_change(resource(phase="Running"), JOB, master(0), [], NOW, result=result("failed"))
 
     assert (said["reason"], said["finishedAt"]) == ("no such model", BEFORE)
     (finished,) = [one for one in said["conditions"] if one["type"] == "Finished"]
@@ -61,13 +63,13 @@ def test_a_failure_has_the_words_and_the_time_of_the_master() -> None:
 
 
 def test_a_spec_that_is_wrong_is_invalid_with_the_reason() -> None:
-    said = phases.change(resource(), None, None, [phases.refused("model: is missing")], NOW)
+    said = job_status.status_change(resource(), None, None, [job_status.refused_condition("model: is missing")], NOW)
 
     assert (said["phase"], said["reason"]) == ("Invalid", "model: is missing")
 
 
 def test_a_job_that_waits_shows_its_wish_and_can_be_selected() -> None:
-    said = phases.change(resource(), JOB, master(), [phases.accepted()], NOW)
+    said = job_status.status_change(resource(), JOB, master(), [job_status.accepted_condition()], NOW)
 
     assert said["workersText"] == "0/3 (2-4)"
     assert said["workers"] == {"ready": 0, "wanted": 3, "min": 2, "max": 4}
@@ -75,15 +77,17 @@ def test_a_job_that_waits_shows_its_wish_and_can_be_selected() -> None:
 
 
 def test_what_stands_there_already_is_not_written_again() -> None:
-    first = phases.change(resource(), JOB, master(), [phases.accepted()], BEFORE)
+    first = job_status.status_change(resource(), JOB, master(), [job_status.accepted_condition()], BEFORE)
 
-    assert phases.change(resource(**first), JOB, master(), [phases.accepted()], NOW) == {}
+    assert job_status.status_change(resource(**first), JOB, master(), [job_status.accepted_condition()], NOW) == {}
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
-    before = phases.merged([], [phases.accepted(), phases.followed()], BEFORE)
+    before = job_status.merge_conditions([], [job_status.accepted_condition(), job_status.followed_condition()], BEFORE)
 
-    after = phases.merged(before, [phases.accepted(), phases.unfollowed("plan.epochs")], NOW)
+    after = job_status.merge_conditions(
+        before, [job_status.accepted_condition(), job_status.unfollowed_condition("plan.epochs")], NOW
+    )
 
     assert [(one["type"], one["status"], one["lastTransitionTime"]) for one in after] == [
         ("Accepted", "True", BEFORE),
@@ -92,8 +96,8 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
 
 
 def test_the_last_word_of_a_condition_counts_and_keeps_its_time() -> None:
-    said = [phases.followed(), phases.unfollowed("the Secret is gone")]
-    before = phases.merged([], said, BEFORE)
+    said = [job_status.followed_condition(), job_status.unfollowed_condition("the Secret is gone")]
+    before = job_status.merge_conditions([], said, BEFORE)
 
     assert [one["status"] for one in before] == ["False"]
-    assert phases.merged(before, said, NOW) == before
+    assert job_status.merge_conditions(before, said, NOW) == before

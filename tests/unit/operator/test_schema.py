@@ -8,8 +8,8 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.operator import schema
-from elasticdl.spec.elastic_job import job_of
 from elasticdl.spec.job import JobSpec
+from elasticdl.spec.load import resolve_elastic_job
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,7 +33,7 @@ def test_the_file_in_deploy_is_the_schema_of_the_job() -> None:
     file = ROOT / "deploy" / "crd" / "elasticjobs.yaml"
     again = "run `python -m elasticdl.operator.schema > deploy/crd/elasticjobs.yaml`"
 
-    assert file.read_text() == schema.text(), again
+    assert file.read_text() == schema.crd_yaml(), again
 
 
 def test_every_place_has_a_type_and_nothing_that_kubernetes_does_not_know() -> None:
@@ -46,7 +46,7 @@ def test_every_place_has_a_type_and_nothing_that_kubernetes_does_not_know() -> N
 def test_no_word_of_the_job_s_schema_is_lost() -> None:
     """A new kind of constraint in JobSpec has to be translated here, too."""
     document = JobSpec.model_json_schema()
-    known = {*schema.KEPT, "$ref", "anyOf", "title", "description", "default", "exclusiveMinimum"}
+    known = {*schema.KEPT_KEYWORDS, "$ref", "anyOf", "title", "description", "default", "exclusiveMinimum"}
     known |= {"properties", "additionalProperties", "items"}
     words = {
         word
@@ -75,7 +75,7 @@ def test_a_value_of_any_kind_is_kept_as_it_is() -> None:
 
 
 def test_name_and_namespace_of_the_resource_are_those_of_the_job() -> None:
-    job = job_of(resource(suspend=True))
+    job = resolve_elastic_job(resource(suspend=True))
 
     assert (job.name, job.cluster and job.cluster.namespace) == ("mnist", "team")
 
@@ -83,7 +83,7 @@ def test_name_and_namespace_of_the_resource_are_those_of_the_job() -> None:
 def test_a_whole_number_is_a_quantity() -> None:
     given = resource(cluster={"image": "i:1", "worker": {"requests": {"cpu": 2, "memory": "1Gi"}}})
 
-    job = job_of(given)
+    job = resolve_elastic_job(given)
 
     assert job.cluster is not None
     assert job.cluster.worker.requests == {"cpu": "2", "memory": "1Gi"}
@@ -103,7 +103,7 @@ def test_a_whole_number_is_a_quantity() -> None:
 )
 def test_what_is_wrong_is_said_with_its_place(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError) as caught:
-        job_of(resource(**spec))
+        resolve_elastic_job(resource(**spec))
 
     assert words in str(caught.value)
     assert str(caught.value).startswith("ElasticJob mnist: ")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.ps.optimizer import Optimizer
+from elasticdl.ps.tables.optimizer import Optimizer
 
 Row = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.ps import _native
-from elasticdl.ps.answer import Answer, Mirror
-from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.marks import flags
-from elasticdl.ps.slots import SLOTS, Move, SlotMap
-from elasticdl.ps.wire import NO_ROWS, Kind, Message, Part, Status
+from elasticdl.ps.slots import SLOTS, SlotMap, SlotMove
+from elasticdl.ps.tables.applied_pushes import slot_mask
+from elasticdl.ps.tables.state import BackupHolder, PsState, ServeResult
+from elasticdl.ps.wire.messages import NO_ROWS, MessageKind, PsMessage, ReplyStatus, TablePart
 from elasticdl.spec import PsId
 
 ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
@@ -35,7 +34,7 @@ class Waiting(NamedTuple):
     """A push that is applied, but not answered before the copy has it, too."""
 
     owner: PsId
-    answer: Answer
+    answer: ServeResult
     push: Push
 
 
@@ -43,9 +42,9 @@ class World:
     """Three ps and a network that delivers when and as often as the test says."""
 
     def __init__(self, is_mirrored: bool) -> None:
-        self.ps = {name: Holdings(name, seed=1) for name in NAMES}
+        self.ps = {name: PsState(name, seed=1) for name in NAMES}
         self.maps = [SlotMap.first(NAMES)]
-        self.network: list[tuple[PsId, Message, Push]] = []
+        self.network: list[tuple[PsId, PsMessage, Push]] = []
         self.waiting: list[Waiting] = []
         self.pushes: list[Push] = []
         self.acknowledged: set[tuple[int, int, int]] = set()
@@ -62,8 +61,10 @@ class World:
         for name in slot_map.members:
             ids = np.array([one for one in push.ids if slot_map.owner[SLOT[one]] == name], np.int64)
             if len(ids):
-                part = Part(0, ids, np.ones((len(ids), 1), np.float32))
-                message = Message(Kind.PUSH, 1, slot_map.version, sender=push.sender, batch=push.number, rate=1.0)
+                part = TablePart(0, ids, np.ones((len(ids), 1), np.float32))
+                message = PsMessage(
+                    MessageKind.PUSH, 1, slot_map.version, sender=push.sender, batch=push.number, rate=1.0
+                )
                 self.network.append((name, message._replace(parts=(part,)), push))
 
     def deliver(self, at: int, *, keep: bool) -> None:
@@ -79,14 +80,14 @@ class World:
         else:
             self.hear(message, answer.reply, push)
 
-    def hear(self, message: Message, reply: Message, push: Push) -> None:
-        if reply.status is Status.MOVED:
+    def hear(self, message: PsMessage, reply: PsMessage, push: Push) -> None:
+        if reply.status is ReplyStatus.MOVED:
             self.again(message, push)
         else:
-            assert reply.status is Status.OK
+            assert reply.status is ReplyStatus.OK
             self.acknowledged |= {(push.sender, push.number, int(one)) for one in message.parts[0].ids}
 
-    def again(self, message: Message, push: Push) -> None:
+    def again(self, message: PsMessage, push: Push) -> None:
         self.send(push._replace(ids=tuple(message.parts[0].ids.tolist())), self.maps[-1])
 
     # ---- the ps
@@ -97,18 +98,18 @@ class World:
         assert mirror is not None and message is not None
         if mirror.target in self.ps:
             told = self.ask(mirror.target, message).reply
-            if owner in self.ps and told.status is Status.MOVED:
+            if owner in self.ps and told.status is ReplyStatus.MOVED:
                 self.ps[owner].set_map(SlotMap.load(json.loads(told.text)))
-                reply = reply._replace(status=Status.MOVED)
+                reply = reply._replace(status=ReplyStatus.MOVED)
             else:
-                assert told.status in {Status.OK, Status.MOVED}
+                assert told.status in {ReplyStatus.OK, ReplyStatus.MOVED}
         if owner in self.ps:
             self.ps[owner].done()
             self.hear(message, reply, push)
         else:
             self.again(message, push)  # nobody answers the worker: it asks whoever holds the slots now
 
-    def ask(self, name: PsId, message: Message) -> Answer:
+    def ask(self, name: PsId, message: PsMessage) -> ServeResult:
         answer = self.ps[name].serve(message)
         assert answer is not None
         return answer
@@ -118,12 +119,12 @@ class World:
         while any(one.owner == name for one in self.waiting):
             self.forward(next(at for at, one in enumerate(self.waiting) if one.owner == name))
 
-    def tell(self, name: PsId, message: Message) -> None:
+    def tell(self, name: PsId, message: PsMessage) -> None:
         """As over a line: the answer comes when the copy has it."""
         answer = self.ask(name, message)
-        assert answer.reply.status is Status.OK
+        assert answer.reply.status is ReplyStatus.OK
         if answer.mirror and answer.forward:
-            assert self.ask(answer.mirror.target, answer.forward).reply.status is Status.OK
+            assert self.ask(answer.mirror.target, answer.forward).reply.status is ReplyStatus.OK
             self.ps[name].done()
 
     def move(self, slots: list[int], target: PsId) -> None:
@@ -133,17 +134,19 @@ class World:
                 self.give(mine, source, target)
 
     def give(self, slots: list[int], source: PsId, target: PsId) -> None:
-        holdings, slot_map = self.ps[source], self.maps[-1].moved(Move(slot, source, target) for slot in slots)
-        forget = Message(Kind.FORGET, 0, parts=(Part(0, np.array(slots, np.int64), NO_ROWS),))
+        holdings, slot_map = self.ps[source], self.maps[-1].moved(SlotMove(slot, source, target) for slot in slots)
+        forget = PsMessage(MessageKind.FORGET, 0, parts=(TablePart(0, np.array(slots, np.int64), NO_ROWS),))
         self.settle(source)
         self.tell(target, forget)
         with holdings.closed():
-            for _, parts in holdings.changed(flags(slots), 0):
-                self.tell(target, Message(Kind.LOAD, 0, parts=parts))
-            marks = Part(0, holdings.marks(flags(slots)), NO_ROWS)
-            self.tell(target, Message(Kind.TAKE, 0, parts=(marks,), text=json.dumps(slot_map.document()).encode()))
+            for _, parts in holdings.changed(slot_mask(slots), 0):
+                self.tell(target, PsMessage(MessageKind.LOAD, 0, parts=parts))
+            marks = TablePart(0, holdings.marks(slot_mask(slots)), NO_ROWS)
+            self.tell(
+                target, PsMessage(MessageKind.TAKE, 0, parts=(marks,), text=json.dumps(slot_map.document()).encode())
+            )
             holdings.set_map(slot_map)
-        holdings.forget(flags(slots))
+        holdings.forget(slot_mask(slots))
         if holdings.mirror:
             self.ask(holdings.mirror.target, forget._replace(copy_of=1 + NAMES.index(source)))
         self.maps.append(slot_map)
@@ -152,14 +155,14 @@ class World:
         holdings, copy_of = self.ps[name], 1 + NAMES.index(name)
         self.settle(name)
         with holdings.closed():
-            everything = Part(0, np.arange(SLOTS), NO_ROWS)
-            self.ask(target, Message(Kind.DECLARE, 0, copy_of=copy_of, text=holdings.declared()))
-            self.ask(target, Message(Kind.FORGET, 0, copy_of=copy_of, parts=(everything,)))
+            everything = TablePart(0, np.arange(SLOTS), NO_ROWS)
+            self.ask(target, PsMessage(MessageKind.DECLARE, 0, copy_of=copy_of, text=holdings.declared()))
+            self.ask(target, PsMessage(MessageKind.FORGET, 0, copy_of=copy_of, parts=(everything,)))
             for _, parts in holdings.changed(holdings.held, 0):
-                self.ask(target, Message(Kind.LOAD, 0, copy_of=copy_of, parts=parts))
-            marks = Part(0, holdings.marks(holdings.held), NO_ROWS)
-            self.ask(target, Message(Kind.TAKE, 0, copy_of=copy_of, parts=(marks,)))
-            holdings.set_mirror(Mirror(target, ""))
+                self.ask(target, PsMessage(MessageKind.LOAD, 0, copy_of=copy_of, parts=parts))
+            marks = TablePart(0, holdings.marks(holdings.held), NO_ROWS)
+            self.ask(target, PsMessage(MessageKind.TAKE, 0, copy_of=copy_of, parts=(marks,)))
+            holdings.set_mirror(BackupHolder(target, ""))
 
     def kill(self, name: PsId) -> None:
         """A ps is gone; whoever holds its copies owns them, and those that had theirs there look for another."""
@@ -170,7 +173,7 @@ class World:
         assert replica is not None
         heir = replica.target
         self.settle(heir)
-        slot_map = self.maps[-1].moved(Move(slot, name, heir) for slot in self.maps[-1].slots_of(name))
+        slot_map = self.maps[-1].moved(SlotMove(slot, name, heir) for slot in self.maps[-1].slots_of(name))
         self.ps[heir].promote(name, slot_map)
         self.maps.append(slot_map)
         for one in self.ps:
@@ -180,7 +183,9 @@ class World:
         found = {}
         for one in IDS:
             holdings = self.ps[self.maps[-1].owner[SLOT[one]]]
-            look = Message(Kind.LOOK, 0, self.maps[-1].version, parts=(Part(0, np.array([one]), NO_ROWS),))
+            look = PsMessage(
+                MessageKind.LOOK, 0, self.maps[-1].version, parts=(TablePart(0, np.array([one]), NO_ROWS),)
+            )
             found[one] = float(self.ask(holdings.name, look).reply.parts[0].rows[0, 0])
         return found
 

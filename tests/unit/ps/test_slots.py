@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.ps.fleet import Fleet
-from elasticdl.ps.slots import SLOTS, SlotMap, balance
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.slots import SLOTS, SlotMap, balance_slots
 from elasticdl.spec import PsId
 
 MEMBERS = st.sets(st.integers(0, 40), min_size=1, max_size=20).map(
@@ -34,7 +34,7 @@ def test_the_first_map_is_even(members: list[PsId]) -> None:
 def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsId]]) -> None:
     slot_map = SlotMap.first(history[0])
     for members in history[1:]:
-        moves = balance(slot_map, members)
+        moves = balance_slots(slot_map, members)
         counts = Counter(slot_map.owner)
         after = slot_map.moved(moves)
 
@@ -56,13 +56,13 @@ def test_balancing_is_even_and_moves_no_more_than_it_must(history: list[list[PsI
 def test_a_fleet_travels_as_it_is() -> None:
     slot_map = SlotMap.first([PsId("ps-0"), PsId("ps-2")])
     addresses = {PsId("ps-0"): "host:1", PsId("ps-2"): "host:2", PsId("ps-3"): "host:3"}
-    fleet = Fleet(
+    fleet = FleetView(
         slot_map, addresses, {PsId("ps-0"): PsId("ps-2"), PsId("ps-1"): PsId("ps-0")}, frozenset({PsId("ps-1")})
     )
 
-    assert Fleet.of(fleet.message()) == fleet
+    assert FleetView.of(fleet.message()) == fleet
 
 
 def test_nothing_moves_where_nothing_changed() -> None:
     members = [PsId("a"), PsId("b"), PsId("c")]
-    assert balance(SlotMap.first(members), members) == []
+    assert balance_slots(SlotMap.first(members), members) == []

@@ -33,7 +33,7 @@ class FailedCall:
     ],
 )
 def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: type[ElasticDLError]) -> None:
-    error = channel.translate(FailedCall(code), "127.0.0.1:1")
+    error = channel.error_from_grpc(FailedCall(code), "127.0.0.1:1")
 
     assert type(error) is expected
     assert "why" in str(error)
@@ -52,14 +52,14 @@ def test_an_error_of_grpc_becomes_one_of_ours(code: grpc.StatusCode, expected: t
 def test_a_connection_cut_within_the_handshake_is_no_matter_of_certificates(
     details: str, expected: type[ElasticDLError]
 ) -> None:
-    error = channel.translate(FailedCall(grpc.StatusCode.UNAVAILABLE, details), "127.0.0.1:1")
+    error = channel.error_from_grpc(FailedCall(grpc.StatusCode.UNAVAILABLE, details), "127.0.0.1:1")
 
     assert type(error) is expected
 
 
 def test_a_master_that_never_started_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(MasterUnreachable, match=r"master\.json does not exist"):
-        channel.address(JobDirectory(tmp_path))
+        channel.master_address(JobDirectory(tmp_path))
 
 
 def test_the_method_table_says_what_the_proto_says() -> None:

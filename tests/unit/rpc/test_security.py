@@ -6,11 +6,11 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.rpc import security
-from elasticdl.tls import Identity
+from elasticdl.tls import TlsCredentials
 
 
 def test_the_token_of_the_job_opens_the_door() -> None:
-    assert security.is_authorized(security.metadata("secret"), "secret")
+    assert security.is_authorized(security.call_metadata("secret"), "secret")
 
 
 @pytest.mark.parametrize("received", [(), (("authorization", "Bearer other"),), (("authorization", "secret"),)])
@@ -19,9 +19,9 @@ def test_anything_else_does_not(received: tuple[tuple[str, str], ...]) -> None:
 
 
 def test_a_call_says_of_which_run_it_is() -> None:
-    assert security.is_of_run(security.metadata("secret", 3), 3)
-    assert not security.is_of_run(security.metadata("secret", 3), 2)
-    assert not security.is_of_run(security.metadata("secret"), 3)
+    assert security.is_same_run(security.call_metadata("secret", 3), 3)
+    assert not security.is_same_run(security.call_metadata("secret", 3), 2)
+    assert not security.is_same_run(security.call_metadata("secret"), 3)
 
 
 def test_a_job_without_certificates_has_no_tls() -> None:
@@ -33,4 +33,4 @@ def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "none.pem"
 
     with pytest.raises(SpecError, match=r"security\.authority: expected a readable PEM file, received .*none\.pem"):
-        security.channel_credentials(Identity(missing, missing, missing))
+        security.channel_credentials(TlsCredentials(missing, missing, missing))

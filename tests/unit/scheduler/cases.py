@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from elasticdl.scheduler.interface import Batch, Decision, Floats, Policy
-from elasticdl.scheduler.invariants import violations
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot, Workers
+from elasticdl.scheduler.interface import BatchConfig, Decision, Floats, Policy
+from elasticdl.scheduler.invariants import find_violations
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -30,36 +30,38 @@ class Concave:
         found: Floats = speed * alone * np.where(many > 1, self.apart, 1.0)
         return found
 
-    def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         return None
 
 
-def nodes(*devices: int, kind: str = "", rack: str = "") -> tuple[Node, ...]:
+def nodes(*devices: int, kind: str = "", rack: str = "") -> tuple[NodeInfo, ...]:
     """n0, n1, … with so many devices each."""
-    return tuple(Node(f"n{index}", count, kind, rack) for index, count in enumerate(devices))
+    return tuple(NodeInfo(f"n{index}", count, kind, rack) for index, count in enumerate(devices))
 
 
-def job(name: str, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any) -> Job:
-    return Job(name, at, minimum, maximum or minimum, **more)
+def job(name: str, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any) -> JobInfo:
+    return JobInfo(name, at, minimum, maximum or minimum, **more)
 
 
-def running(name: str, workers: Workers, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any) -> Job:
+def running(
+    name: str, workers: WorkersByNode, minimum: int = 1, maximum: int = 0, at: float = 0.0, **more: Any
+) -> JobInfo:
     count = sum(workers.values())
     return job(name, minimum, maximum or max(minimum, count), at, workers=workers, started_at=at, **more)
 
 
-def counts(decision: Decision | Plan) -> dict[str, int]:
+def counts(decision: Decision | AllocationPlan) -> dict[str, int]:
     return {name: sum(workers.values()) for name, workers in workers_of(decision).items()}
 
 
-def applied(snapshot: Snapshot, plan: Plan, later_s: float = 0.0) -> Snapshot:
+def applied(snapshot: Snapshot, plan: AllocationPlan, later_s: float = 0.0) -> Snapshot:
     """The same jobs after the plan was carried out, and so many seconds later."""
     now = snapshot.now + later_s
     jobs = tuple(_after(one, plan, snapshot.now, later_s) for one in snapshot.jobs)
     return Snapshot(now, snapshot.nodes, jobs)
 
 
-def _after(one: Job, plan: Plan, now: float, later_s: float) -> Job:
+def _after(one: JobInfo, plan: AllocationPlan, now: float, later_s: float) -> JobInfo:
     given = plan.allocations[one.name]
     is_changed = dict(given.workers) != dict(one.workers)
     return replace(
@@ -75,14 +77,16 @@ def _after(one: Job, plan: Plan, now: float, later_s: float) -> Job:
     )
 
 
-def decided(policy: Policy, cluster: tuple[Node, ...], *jobs: Job, memory: Any = None, now: float = 100.0) -> Decision:
+def decided(
+    policy: Policy, cluster: tuple[NodeInfo, ...], *jobs: JobInfo, memory: Any = None, now: float = 100.0
+) -> Decision:
     """What it decides, which breaks no rule."""
     snapshot = Snapshot(now, cluster, jobs)
     decision = policy.decide(snapshot, memory)
-    assert violations(policy, snapshot, decision.plan) == []
+    assert find_violations(policy, snapshot, decision.plan) == []
     return decision
 
 
-def workers_of(decision: Decision | Plan) -> Mapping[str, Workers]:
+def workers_of(decision: Decision | AllocationPlan) -> Mapping[str, WorkersByNode]:
     plan = decision.plan if isinstance(decision, Decision) else decision
     return {name: dict(given.workers) for name, given in plan.allocations.items()}

@@ -10,33 +10,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.scheduler import tiers
+from elasticdl.scheduler import priorities
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.invariants import violations
-from elasticdl.scheduler.placement import meets_demands
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.policies import KNOWN, named
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.snapshot import Demand, Job, Node, Snapshot
+from elasticdl.scheduler.invariants import find_violations
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import meets_constraints
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.policies import POLICY_REGISTRY, load_policy
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, PlacementConstraint, Snapshot
 from tests.unit.scheduler.cases import Concave, applied
 from tests.unit.scheduler.policies.rules import QUICK
 
 KINDS = ("", "t4", "a100")
 EXAMPLES = settings(max_examples=20, deadline=None)
-POLICIES = pytest.mark.parametrize("name", sorted(KNOWN))
+POLICIES = pytest.mark.parametrize("name", sorted(POLICY_REGISTRY))
 
 
-def cluster_of(chance: Random, size: int) -> tuple[Node, ...]:
+def cluster_of(chance: Random, size: int) -> tuple[NodeInfo, ...]:
     return tuple(
-        Node(f"n{index}", chance.randint(1, 8), chance.choice(KINDS), chance.choice(("", "r1")), {"memory": 8.0})
+        NodeInfo(f"n{index}", chance.randint(1, 8), chance.choice(KINDS), chance.choice(("", "r1")), {"memory": 8.0})
         for index in range(size)
     )
 
 
-def job_of(chance: Random, index: int) -> Job:
+def job_of(chance: Random, index: int) -> JobInfo:
     minimum, more = chance.randint(1, 6), chance.randint(0, 8)
     is_known, is_odd = chance.random() < 0.5, chance.random() < 0.25  # most are plain
-    return Job(
+    return JobInfo(
         name=f"j{index}",
         submitted_at=chance.randint(0, 5) * 100.0,
         minimum=minimum,
@@ -48,7 +48,9 @@ def job_of(chance: Random, index: int) -> Job:
         devices=chance.choice((1, 2, 3)) if is_odd else 1,
         request={"memory": chance.choice((1.0, 3.0))} if is_odd and chance.random() < 0.5 else {},
         kinds=chance.choice(((), ("t4",), ("t4", "a100"))) if is_odd else (),
-        demands=(Demand(min(minimum, 2), chance.choice(KINDS), one_rack=True),) if chance.random() < 0.05 else (),
+        demands=(PlacementConstraint(min(minimum, 2), chance.choice(KINDS), one_rack=True),)
+        if chance.random() < 0.05
+        else (),
         is_guaranteed=chance.random() < 0.5,
         may_share=chance.random() < 0.5,
         device_use=chance.choice((0.2, 0.5, 0.9, 1.0)),
@@ -66,7 +68,7 @@ def snapshot_of(seed: int, nodes: int, jobs: int) -> Snapshot:
     """Hypothesis finds the smallest numbers that fail; what they are like is by chance, which is much faster."""
     chance = Random(seed)
     cluster = cluster_of(chance, nodes)
-    room = Room(cluster)
+    room = FreeResources(cluster)
     found = [_started(job_of(chance, index), room, chance.random() < 0.5, chance) for index in range(jobs)]
     return Snapshot(600.0, cluster, tuple(found))
 
@@ -75,7 +77,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
     return st.builds(snapshot_of, st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 12))
 
 
-def _started(one: Job, room: Room, does_run: bool, chance: Random) -> Job:
+def _started(one: JobInfo, room: FreeResources, does_run: bool, chance: Random) -> JobInfo:
     """Somewhere, not where a good policy would have put it."""
     names = [name for name in room.nodes for _ in range(room.fits(one, name))]
     size = chance.choice([0, *one.allowed(len(names))])
@@ -84,29 +86,29 @@ def _started(one: Job, room: Room, does_run: bool, chance: Random) -> Job:
     chosen: dict[str, int] = {}
     for name in chance.sample(names, size):
         chosen[name] = chosen.get(name, 0) + 1
-    if not meets_demands(room, one, chosen):
+    if not meets_constraints(room, one, chosen):
         return one
     room.take(one, chosen)
     return replace(one, workers=chosen, started_at=one.submitted_at, changed_at=550.0, most_workers=size)
 
 
-def _changed(cluster: tuple[Node, ...], turn: int) -> tuple[Node, ...]:
+def _changed(cluster: tuple[NodeInfo, ...], turn: int) -> tuple[NodeInfo, ...]:
     """First a node is lost, then one has fewer devices, then a new one comes."""
     if turn == 0 and len(cluster) > 1:
         return cluster[1:]
     if turn == 1:
         return (replace(cluster[0], devices=max(cluster[0].devices - 2, 0)), *cluster[1:])
-    return (*cluster, Node(f"more{turn}", 4)) if turn == 2 else cluster
+    return (*cluster, NodeInfo(f"more{turn}", 4)) if turn == 2 else cluster
 
 
-def shown(plan: Plan) -> dict[str, tuple[dict[str, int], float]]:
+def shown(plan: AllocationPlan) -> dict[str, tuple[dict[str, int], float]]:
     return {name: (dict(given.workers), given.share) for name, given in plan.allocations.items()}
 
 
 def checked(name: str, snapshot: Snapshot, memory: Any) -> Decision:
-    policy = named(QUICK.get(name, name))
-    decision = tiers.decide(policy, snapshot, memory)
-    assert violations(policy, snapshot, decision.plan) == []
+    policy = load_policy(QUICK.get(name, name))
+    decision = priorities.decide_by_priority(policy, snapshot, memory)
+    assert find_violations(policy, snapshot, decision.plan) == []
     assert all(given.reason for given in decision.plan.allocations.values())
     return decision
 
@@ -151,15 +153,15 @@ def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
         memory = decision.memory
         snapshot = applied(snapshot, decision.plan, wait_s)
         left = [one for index, one in enumerate(snapshot.jobs) if index != turn]
-        newcomer = Job(f"new{turn}", snapshot.now, 1 + turn % 3, 4)
+        newcomer = JobInfo(f"new{turn}", snapshot.now, 1 + turn % 3, 4)
         snapshot = Snapshot(snapshot.now, _changed(snapshot.nodes, turn), (*left, newcomer))
 
 
 @POLICIES
 def test_no_jobs_and_no_nodes_are_no_trouble(name: str) -> None:
-    policy = named(QUICK.get(name, name))
-    cluster = (Node("n0", 4),)
-    one = Job("a", 0.0)
+    policy = load_policy(QUICK.get(name, name))
+    cluster = (NodeInfo("n0", 4),)
+    one = JobInfo("a", 0.0)
 
     assert policy.decide(Snapshot(0.0, cluster, ()), None).plan.allocations == {}
     assert policy.decide(Snapshot(0.0, (), ()), None).plan.allocations == {}

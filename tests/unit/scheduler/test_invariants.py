@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.scheduler.invariants import violations
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.snapshot import Demand, Job, Node, Snapshot
+from elasticdl.scheduler.invariants import find_violations
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, PlacementConstraint, Snapshot
 from tests.unit.scheduler.cases import job
 from tests.unit.scheduler.test_tiers import Seen
 
-CLUSTER = (Node("n0", 4, "a", resources={"memory": 8.0}), Node("n1", 4, "b", resources={"memory": 8.0}))
+CLUSTER = (NodeInfo("n0", 4, "a", resources={"memory": 8.0}), NodeInfo("n1", 4, "b", resources={"memory": 8.0}))
 
 
-def broken(*given: tuple[Job, Allocation], is_rigid: bool = False) -> list[str]:
+def broken(*given: tuple[JobInfo, Allocation], is_rigid: bool = False) -> list[str]:
     snapshot = Snapshot(0.0, CLUSTER, tuple(one for one, _ in given))
-    plan = Plan({one.name: allocation for one, allocation in given})
-    return violations(Seen([], is_rigid=is_rigid), snapshot, plan)
+    plan = AllocationPlan({one.name: allocation for one, allocation in given})
+    return find_violations(Seen([], is_rigid=is_rigid), snapshot, plan)
 
 
 def test_a_plan_for_a_job_that_is_not_there() -> None:
-    plan = Plan({"ghost": Allocation({}, "boo")})
+    plan = AllocationPlan({"ghost": Allocation({}, "boo")})
 
-    assert violations(Seen([]), Snapshot(0.0, CLUSTER, ()), plan) == ["allocates to jobs that are not there: ['ghost']"]
+    assert find_violations(Seen([]), Snapshot(0.0, CLUSTER, ()), plan) == [
+        "allocates to jobs that are not there: ['ghost']"
+    ]
 
 
 def test_a_plan_that_forgets_a_job() -> None:
-    assert violations(Seen([]), Snapshot(0.0, CLUSTER, (job("a"),)), Plan()) == ["says nothing about ['a']"]
+    assert find_violations(Seen([]), Snapshot(0.0, CLUSTER, (job("a"),)), AllocationPlan()) == [
+        "says nothing about ['a']"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -41,14 +45,14 @@ def test_a_plan_that_forgets_a_job() -> None:
         (job("j", may_share=True), Allocation({"n0": 1}, "x", share=1.5), "a share of 1.5"),
         (job("j", may_share=True), Allocation({"n0": 1}, "x", share=0.0), "a share of 0.0"),
         (job("j", kinds=("b",)), Allocation({"n0": 1}, "x"), "which are of another kind than ('b',)"),
-        (job("j", demands=(Demand(1, "b"),)), Allocation({"n0": 1}, "x"), "is not what its demands ask"),
+        (job("j", demands=(PlacementConstraint(1, "b"),)), Allocation({"n0": 1}, "x"), "is not what its demands ask"),
         (job("j", 5), Allocation({"n0": 5}, "x"), "n0: 1 devices more than it has"),
         (job("j", 2, devices=3), Allocation({"n0": 2}, "x"), "n0: 2 devices more than it has"),
         (job("j", 2, request={"memory": 5.0}), Allocation({"n0": 2}, "x"), "n0: more memory than it has"),
         (job("j"), Allocation({"n0": 1}, "x", is_rejected=True), "is rejected and has workers"),
     ],
 )
-def test_a_plan_that_breaks_one_rule_is_told_so_and_nothing_else(one: Job, given: Allocation, why: str) -> None:
+def test_a_plan_that_breaks_one_rule_is_told_so_and_nothing_else(one: JobInfo, given: Allocation, why: str) -> None:
     found = broken((one, given))
 
     assert len(found) == 1 and why in found[0]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.loop import Loop, still_true
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.scheduler.loop import SchedulingLoop, keep_current_plan
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from tests.unit.scheduler.cases import counts, job, nodes, running
 
 
@@ -33,14 +33,14 @@ class Scripted:
 class Machines:
     """Carries out what it is told, at once."""
 
-    cluster: tuple[Node, ...]
-    jobs: tuple[Job, ...]
-    plans: list[Plan] = field(default_factory=list)
+    cluster: tuple[NodeInfo, ...]
+    jobs: tuple[JobInfo, ...]
+    plans: list[AllocationPlan] = field(default_factory=list)
 
     def snapshot(self, now: float) -> Snapshot:
         return Snapshot(now, self.cluster, self.jobs)
 
-    def apply(self, plan: Plan, now: float) -> None:
+    def apply(self, plan: AllocationPlan, now: float) -> None:
         self.plans.append(plan)
         self.jobs = tuple(replace(one, workers=plan.workers(one.name)) for one in self.jobs)
 
@@ -48,7 +48,7 @@ class Machines:
 def gives(count: int) -> Callable[[Snapshot, Any], Decision]:
     def answer(snapshot: Snapshot, memory: Any) -> Decision:
         given = {one.name: Allocation({"n0": count}, "as told") for one in snapshot.jobs}
-        return Decision(Plan(given), (memory or 0) + count)
+        return Decision(AllocationPlan(given), (memory or 0) + count)
 
     return answer
 
@@ -60,7 +60,9 @@ def fails(snapshot: Snapshot, memory: Any) -> Decision:
 def test_a_plan_is_carried_out_and_remembered() -> None:
     machines = Machines(nodes(4), (job("a", 1, 4),))
     ticks = iter([0.0, 2.0, 10.0, 11.0])
-    loop = Loop(Scripted([gives(2), lambda _, memory: gives(memory)(_, memory)]), machines, lambda: next(ticks))
+    loop = SchedulingLoop(
+        Scripted([gives(2), lambda _, memory: gives(memory)(_, memory)]), machines, lambda: next(ticks)
+    )
 
     assert counts(loop.turn(0.0)) == {"a": 2}
     assert counts(loop.turn(1.0)) == {"a": 2}
@@ -74,7 +76,7 @@ def test_when_a_policy_fails_the_last_plan_stays_and_it_is_said(
     answer: Callable[[Snapshot, Any], Decision], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     machines = Machines(nodes(4), (job("a", 1, 2),))
-    loop = Loop(Scripted([gives(2), answer, gives(1)]), machines)
+    loop = SchedulingLoop(Scripted([gives(2), answer, gives(1)]), machines)
     loop.turn(0.0)
 
     assert counts(loop.turn(1.0)) == {"a": 2}
@@ -87,7 +89,7 @@ def test_when_a_policy_fails_the_last_plan_stays_and_it_is_said(
 def test_a_newcomer_waits_when_the_policy_fails() -> None:
     machines = Machines(nodes(4), (running("old", {"n0": 1}), job("new")))
 
-    assert counts(Loop(Scripted([fails]), machines).turn(0.0)) == {"old": 1, "new": 0}
+    assert counts(SchedulingLoop(Scripted([fails]), machines).turn(0.0)) == {"old": 1, "new": 0}
 
 
 def test_what_stays_is_what_is_still_there() -> None:
@@ -99,6 +101,6 @@ def test_what_stays_is_what_is_still_there() -> None:
         running("small", {"n1": 4}, 1, 4, at=1.0),
     )
 
-    plan = still_true(Snapshot(10.0, nodes(4, 4), jobs), "oh")
+    plan = keep_current_plan(Snapshot(10.0, nodes(4, 4), jobs), "oh")
 
     assert counts(plan) == {"half": 1, "short": 0, "later": 3, "great": 4, "small": 0}

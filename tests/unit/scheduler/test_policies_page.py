@@ -11,10 +11,10 @@ from elasticdl.scheduler import policies
 PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
 
 
-@pytest.mark.parametrize("name", policies.KNOWN)
+@pytest.mark.parametrize("name", policies.POLICY_REGISTRY)
 def test_every_policy_stands_on_the_page_with_its_sizes_and_its_batch(name: str) -> None:
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|") and f"`{name}`" in line]
-    policy = policies.named(name)
+    policy = policies.load_policy(name)
 
     assert len(lines) == 1
     _, _, _, jobs, asked, batch, _ = (cell.strip() for cell in lines[0].split("|"))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.snapshot import Job, Node
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,18 @@ from elasticdl.scheduler.snapshot import Job, Node
 )
 def test_a_job_that_cannot_be_is_refused_in_a_sentence(given: dict[str, float], why: str) -> None:
     with pytest.raises(SpecError, match="job a: ") as refused:
-        Job(**{"name": "a", "submitted_at": 0.0, **given})  # type: ignore[arg-type]
+        JobInfo(**{"name": "a", "submitted_at": 0.0, **given})  # type: ignore[arg-type]
 
     assert why in str(refused.value)
 
 
 def test_a_node_has_no_less_than_no_devices() -> None:
     with pytest.raises(SpecError, match="node n: expected 0 devices or more, received -1"):
-        Node("n", -1)
+        NodeInfo("n", -1)
 
 
 def test_sizes_are_those_between_minimum_and_maximum() -> None:
-    job = Job("a", 0.0, minimum=2, maximum=8, sizes=(8, 1, 4, 16))
+    job = JobInfo("a", 0.0, minimum=2, maximum=8, sizes=(8, 1, 4, 16))
 
     assert job.least == 4
     assert job.allowed(100) == (4, 8)
@@ -45,12 +45,12 @@ def test_sizes_are_those_between_minimum_and_maximum() -> None:
 
 
 def test_without_sizes_all_between_are_allowed() -> None:
-    job = Job("a", 0.0, minimum=2, maximum=4)
+    job = JobInfo("a", 0.0, minimum=2, maximum=4)
 
     assert (job.least, job.allowed(3), job.largest(1), job.largest(9)) == (2, (2, 3), 0, 4)
 
 
 def test_a_rigid_job_has_the_size_its_owner_asked_for() -> None:
-    job = Job("a", 0.0, minimum=1, maximum=8, requested=4).rigid()
+    job = JobInfo("a", 0.0, minimum=1, maximum=8, requested=4).rigid()
 
     assert (job.minimum, job.maximum, job.wish) == (4, 4, 4)

@@ -12,13 +12,21 @@ import pytest
 
 from elasticdl.errors import DataError
 from elasticdl.scheduler import snapshot_file
-from elasticdl.scheduler.rate_table import RateTable
-from elasticdl.scheduler.snapshot import Demand, Job, Node, Noise, Snapshot, SpeedSample, Utility
-from elasticdl.scheduler.snapshot_file import Pictured
-from elasticdl.sim.plain import Curve
+from elasticdl.scheduler.models.rate_table import RateTable
+from elasticdl.scheduler.snapshot import (
+    GradientNoise,
+    JobInfo,
+    NodeInfo,
+    PlacementConstraint,
+    Snapshot,
+    SpeedSample,
+    UtilityFunction,
+)
+from elasticdl.scheduler.snapshot_file import SnapshotWithUnits
+from elasticdl.sim.traces.recorded import AssumedScalingModel
 
-NODES = (Node("n0", 4, "a100", "r0", {"memory": 64e9}), Node("n1", 8, "t4"))
-FULL = Job(
+NODES = (NodeInfo("n0", 4, "a100", "r0", {"memory": 64e9}), NodeInfo("n1", 8, "t4"))
+FULL = JobInfo(
     "full",
     5.0,
     2,
@@ -30,37 +38,37 @@ FULL = Job(
     1,
     {"memory": 1e9},
     ("a100", "t4"),
-    (Demand(2, "a100", True),),
+    (PlacementConstraint(2, "a100", True),),
     workers={"n0": 2},
     started_at=6.0,
     attained_s=12.0,
     speeds=(SpeedSample(1, 2, 32, 0.1, 0.08, "a100"),),
-    noise=Noise(1.0, 2.0),
+    noise=GradientNoise(1.0, 2.0),
     losses=((1.0, 0.5),),
     work_left=50.0,
-    utility=Utility(2.0),
+    utility=UtilityFunction(2.0),
 )
 
 
 def test_all_of_it_comes_back(tmp_path: Path) -> None:
-    given = Pictured(Snapshot(10.0, NODES, (FULL, Job("plain", 7.0)), is_shared=True), "cpu", 0.1)
-    snapshot_file.write(tmp_path / "s.json", given)
+    given = SnapshotWithUnits(Snapshot(10.0, NODES, (FULL, JobInfo("plain", 7.0)), is_shared=True), "cpu", 0.1)
+    snapshot_file.write_snapshot(tmp_path / "s.json", given)
 
-    assert snapshot_file.read(tmp_path / "s.json") == given
+    assert snapshot_file.read_snapshot(tmp_path / "s.json") == given
 
 
 def test_rates_become_a_table_of_sizes(tmp_path: Path) -> None:
-    job = replace(FULL, rates=Curve(4, 0.5), sizes=())
-    snapshot_file.write(tmp_path / "s.json", Pictured(Snapshot(10.0, NODES, (job,))))
-    rates = snapshot_file.read(tmp_path / "s.json").snapshot.jobs[0].rates
+    job = replace(FULL, rates=AssumedScalingModel(4, 0.5), sizes=())
+    snapshot_file.write_snapshot(tmp_path / "s.json", SnapshotWithUnits(Snapshot(10.0, NODES, (job,))))
+    rates = snapshot_file.read_snapshot(tmp_path / "s.json").snapshot.jobs[0].rates
 
     assert isinstance(rates, RateTable)
     sizes = np.arange(0, 9)
-    assert rates.at(sizes, sizes, "t4") == pytest.approx(Curve(4, 0.5).at(sizes, sizes))
+    assert rates.at(sizes, sizes, "t4") == pytest.approx(AssumedScalingModel(4, 0.5).at(sizes, sizes))
 
 
 def changed(**values: Any) -> dict[str, Any]:
-    document = snapshot_file.to_document(Pictured(Snapshot(10.0, NODES, (FULL,))))
+    document = snapshot_file.to_document(SnapshotWithUnits(Snapshot(10.0, NODES, (FULL,))))
     document["jobs"][0] |= values
     return document
 
@@ -87,4 +95,4 @@ def test_what_is_no_snapshot_is_refused_with_what_is_wrong(tmp_path: Path, docum
     path.write_text(json.dumps(document))
 
     with pytest.raises(DataError, match=rf"s.json: .*{complaint}"):
-        snapshot_file.read(path)
+        snapshot_file.read_snapshot(path)

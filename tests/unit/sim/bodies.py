@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elasticdl.scheduler.interface import Batch, Rates
-from elasticdl.scheduler.snapshot import Node
-from elasticdl.sim.interface import Cost, Knowledge, Placement
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler.interface import BatchConfig, RateModel
+from elasticdl.scheduler.snapshot import NodeInfo
+from elasticdl.sim.interface import ChangeCost, JobReport, WorkersPerNode
+from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.scheduler.cases import Concave
 
-FREE = Cost.alike(0.0)
+FREE = ChangeCost.alike(0.0)
 
 
 @dataclass
@@ -23,18 +23,18 @@ class Work:
     is_known: bool = True
     name: str = "work"
     done: float = 0.0
-    placement: Placement = ()
-    placements: list[Placement] = field(default_factory=list)
+    placement: WorkersPerNode = ()
+    placements: list[WorkersPerNode] = field(default_factory=list)
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> RateModel:
         return Concave(self.power, self.apart)
 
     @property
     def is_done(self) -> bool:
         return self.done >= self.total
 
-    def place(self, placement: Placement, kind: str, batch: Batch | None) -> None:
+    def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
         self.placement = placement
         self.placements.append(placement)
 
@@ -48,10 +48,10 @@ class Work:
         self.done += work
         return False
 
-    def known(self) -> Knowledge:
+    def known(self) -> JobReport:
         if not self.is_known:
-            return Knowledge(work_done=self.done)
-        return Knowledge(rates=self.rates, work_left=self.total - self.done, work_done=self.done)
+            return JobReport(work_done=self.done)
+        return JobReport(rates=self.rates, work_left=self.total - self.done, work_done=self.done)
 
     def alone_s(self, workers: float) -> float:
         return self.total / max(workers, 1e-9) ** self.power
@@ -61,5 +61,5 @@ def told(name: str, work: float, at: float = 0.0, maximum: int = 1, minimum: int
     return TraceJob(name, at, Work(work), maximum, minimum, maximum, **more)  # type: ignore[arg-type]
 
 
-def nodes(*devices: int) -> tuple[Node, ...]:
-    return tuple(Node(f"n{index}", count) for index, count in enumerate(devices))
+def nodes(*devices: int) -> tuple[NodeInfo, ...]:
+    return tuple(NodeInfo(f"n{index}", count) for index, count in enumerate(devices))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from elasticdl.scheduler.models.goodput import BatchLimits
-from elasticdl.sim.application import Application
+from elasticdl.sim.traces.pollux import MeasuredApplication
 
 LIMITS = BatchLimits(initial=10, maximum=80, local_minimum=5, local_maximum=40)
 
 
-def application(epochs: int = 3) -> Application:
+def application(epochs: int = 3) -> MeasuredApplication:
     """A step takes 0.1 s and 0.01 s a record; on one node 0.1 s more, on two 0.3 s, of waiting for others.
 
     Half of a gradient's square is noise at the initial batch of 10. An epoch is 100 steps of it.
@@ -32,4 +32,4 @@ def application(epochs: int = 3) -> Application:
         10: np.array([(100.0 * epoch, 1.0, 1.0, 100.0 * epoch) for epoch in (1, 2, 3)]),
         80: np.array([(120.0 * epoch, 1.0, 3.0, 20.0 * epoch) for epoch in (1, 2, 3)]),
     }
-    return Application("small", LIMITS, epochs, placements, points, validation)
+    return MeasuredApplication("small", LIMITS, epochs, placements, points, validation)

@@ -11,7 +11,7 @@ from elasticdl.sim import cluster
 
 
 def test_nodes_have_kinds_and_racks_one_after_another() -> None:
-    found = cluster.nodes(0, 4, "a100:1x8,t4:3", 2)
+    found = cluster.parse_nodes(0, 4, "a100:1x8,t4:3", 2)
 
     assert [(node.name, node.devices, node.kind, node.rack) for node in found] == [
         ("node-00", 8, "a100", "rack-0"),
@@ -33,15 +33,15 @@ def test_nodes_have_kinds_and_racks_one_after_another() -> None:
 )
 def test_clusters_that_cannot_be_are_refused(count: int, kinds: str, racks: int, complaint: str) -> None:
     with pytest.raises(SpecError, match=complaint):
-        cluster.nodes(count, 4, kinds, racks)
+        cluster.parse_nodes(count, 4, kinds, racks)
 
 
 def test_failures_are_in_order_and_the_same_for_the_same_seed() -> None:
     names = ("node-00", "node-01")
-    first = list(islice(cluster.failures("MTBF=1000,repair=50", names, 1), 100))
+    first = list(islice(cluster.parse_failures("MTBF=1000,repair=50", names, 1), 100))
 
-    assert first == list(islice(cluster.failures("mtbf=1000,repair=50", names, 1), 100))
-    assert first != list(islice(cluster.failures("mtbf=1000,repair=50", names, 2), 100))
+    assert first == list(islice(cluster.parse_failures("mtbf=1000,repair=50", names, 1), 100))
+    assert first != list(islice(cluster.parse_failures("mtbf=1000,repair=50", names, 2), 100))
     assert [one.start_s for one in first] == sorted(one.start_s for one in first)
     assert {round(one.end_s - one.start_s, 6) for one in first} == {50}
     mine = [one for one in first if one.node == "node-00"]
@@ -51,7 +51,7 @@ def test_failures_are_in_order_and_the_same_for_the_same_seed() -> None:
 @pytest.mark.parametrize("text", ["MTBF=1", "MTBF=0,repair=1", "MTBF=x,repair=1", "repair=nan,MTBF=5", "5"])
 def test_failures_without_times_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match="--failures"):
-        cluster.failures(text, ("node-00",), 0)
+        cluster.parse_failures(text, ("node-00",), 0)
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_failures_without_times_are_refused(text: str) -> None:
 )
 def test_stragglers_must_be_nodes_and_slow(text: str, complaint: str) -> None:
     with pytest.raises(SpecError, match=complaint):
-        cluster.stragglers(text, ("node-00",))
+        cluster.parse_stragglers(text, ("node-00",))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.scheduler.policies import named
-from elasticdl.sim.engine import Engine, Outage, Setting
-from elasticdl.sim.interface import Cost, Record
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler.policies import load_policy
+from elasticdl.sim.engine import NodeOutage, SimulationConfig, SimulationEngine
+from elasticdl.sim.interface import ChangeCost, JobRecord
+from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.sim.bodies import Work, nodes
 
 POLICIES = pytest.mark.parametrize("name", ["elastic-first-come", "goodput", "fifo-gang"])
@@ -35,19 +35,21 @@ def trace_of(seed: int, jobs: int) -> list[TraceJob]:
     return found
 
 
-def setting_of(seed: int) -> Setting:
+def setting_of(seed: int) -> SimulationConfig:
     chance = Random(seed)
-    cost = chance.choice((Cost.alike(0.0), Cost.alike(30.0), Cost(10.0, 0.5, 5.0)))
+    cost = chance.choice((ChangeCost.alike(0.0), ChangeCost.alike(30.0), ChangeCost(10.0, 0.5, 5.0)))
     cluster = nodes(8, *(chance.choice((1, 4)) for _ in range(chance.randint(0, 2))))
     outages = (
-        (Outage("n1", 20.0, 400.0), Outage("n1", 600.0, 601.0)) if chance.random() < 0.5 and len(cluster) > 1 else ()
+        (NodeOutage("n1", 20.0, 400.0), NodeOutage("n1", 600.0, 601.0))
+        if chance.random() < 0.5 and len(cluster) > 1
+        else ()
     )
-    return Setting(cluster, cost, outages, interval_s=chance.choice((0.0, 60.0)))
+    return SimulationConfig(cluster, cost, outages, interval_s=chance.choice((0.0, 60.0)))
 
 
-def ran(name: str, seed: int, jobs: int) -> tuple[Engine, dict[str, Record], list[TraceJob]]:
+def ran(name: str, seed: int, jobs: int) -> tuple[SimulationEngine, dict[str, JobRecord], list[TraceJob]]:
     trace = trace_of(seed, jobs)
-    engine = Engine(named(name), trace, setting_of(seed))
+    engine = SimulationEngine(load_policy(name), trace, setting_of(seed))
     return engine, {record.name: record for record in engine.run()}, trace
 
 

@@ -6,35 +6,35 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.scheduler import policies
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
-from elasticdl.sim.forecast import Change, Forecast, forecast
-from elasticdl.sim.interface import Cost
-from elasticdl.sim.plain import Curve
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
+from elasticdl.sim.forecast import AllocationChange, Forecast, forecast_job
+from elasticdl.sim.interface import ChangeCost
+from elasticdl.sim.traces.recorded import AssumedScalingModel
 
-NODES = (Node("n0", 4), Node("n1", 4))
+NODES = (NodeInfo("n0", 4), NodeInfo("n1", 4))
 
 
-def running(name: str, workers: dict[str, int], left_s: float | None = None, **more: int) -> Job:
+def running(name: str, workers: dict[str, int], left_s: float | None = None, **more: int) -> JobInfo:
     """That is over in so many seconds with what it has."""
     count = sum(workers.values())
     given = {"minimum": count, "maximum": count} | more
-    known = {"rates": Curve(count, 1.0), "work_left": left_s} if left_s is not None else {}
-    return Job(name, 1.0, requested=count, workers=workers, started_at=1.0, **given, **known)  # type: ignore[arg-type]
+    known = {"rates": AssumedScalingModel(count, 1.0), "work_left": left_s} if left_s is not None else {}
+    return JobInfo(name, 1.0, requested=count, workers=workers, started_at=1.0, **given, **known)  # type: ignore[arg-type]
 
 
-def asked(policy: str, job: Job, *others: Job) -> Forecast:
-    return forecast(policies.named(policy), Snapshot(100.0, NODES, others), job, Cost(0.0, 0.0, 0.0))
+def asked(policy: str, job: JobInfo, *others: JobInfo) -> Forecast:
+    return forecast_job(policies.load_policy(policy), Snapshot(100.0, NODES, others), job, ChangeCost(0.0, 0.0, 0.0))
 
 
 def test_a_job_that_fits_starts_at_once_and_takes_nothing() -> None:
-    found = asked("fifo-gang", Job("mine", 100.0, 2, 2), running("other", {"n0": 4}, 50.0))
+    found = asked("fifo-gang", JobInfo("mine", 100.0, 2, 2), running("other", {"n0": 4}, 50.0))
 
     assert (found.wait_s, found.workers, found.nodes, found.changes) == (0.0, 2, {"n1": 2}, ())
 
 
 def test_a_gang_waits_until_the_first_that_makes_room_is_over() -> None:
     others = running("short", {"n0": 4}, 30.0), running("long", {"n1": 4}, 500.0)
-    found = asked("fifo-gang", Job("mine", 100.0, 4, 4), *others)
+    found = asked("fifo-gang", JobInfo("mine", 100.0, 4, 4), *others)
 
     assert (found.wait_s, found.workers, found.nodes) == (pytest.approx(30.0), 4, {"n0": 4})
     assert "wait" in found.reason or found.reason
@@ -43,41 +43,53 @@ def test_a_gang_waits_until_the_first_that_makes_room_is_over() -> None:
 
 def test_an_elastic_job_takes_from_others_what_they_can_spare() -> None:
     other = running("wide", {"n0": 4, "n1": 4}, 500.0, minimum=1)
-    found = asked("courteous", Job("mine", 100.0, 1, 4), other)
+    found = asked("courteous", JobInfo("mine", 100.0, 1, 4), other)
 
     assert found.wait_s == 0.0 and found.workers >= 1
     (change,) = found.changes
     assert (change.job, change.without, change.with_it) == ("wide", 8, 8 - found.workers)
-    assert isinstance(change, Change) and change.reason
+    assert isinstance(change, AllocationChange) and change.reason
 
 
 def test_a_job_of_greater_priority_goes_first() -> None:
-    found = asked("fifo-gang", Job("mine", 100.0, 8, 8, priority=9), running("wide", {"n0": 4, "n1": 4}, 500.0))
+    found = asked("fifo-gang", JobInfo("mine", 100.0, 8, 8, priority=9), running("wide", {"n0": 4, "n1": 4}, 500.0))
 
     assert (found.wait_s, found.workers) == (0.0, 8)
     assert [(one.job, one.with_it) for one in found.changes] == [("wide", 0)]
 
 
 def test_lengths_that_nobody_knows_are_said_to_be_guessed() -> None:
-    found = asked("fifo-gang", Job("mine", 100.0, 8, 8), running("riddle", {"n0": 4}))
+    found = asked("fifo-gang", JobInfo("mine", 100.0, 8, 8), running("riddle", {"n0": 4}))
 
     assert found.wait_s is not None and found.wait_s > 0
     assert found.guessed == ("riddle",)
 
 
 def test_a_job_that_never_fits_is_told_so() -> None:
-    found = asked("fifo-gang", Job("mine", 100.0, 9, 9))
+    found = asked("fifo-gang", JobInfo("mine", 100.0, 9, 9))
 
     assert found.is_rejected and found.wait_s is None
     assert "can never run here" in found.reason
 
 
 def test_what_other_resources_it_needs_counts_later_too() -> None:
-    nodes = (Node("n0", 4, resources={"memory": 4.0}),)
-    other = Job("other", 1.0, 1, 1, workers={"n0": 1}, request={"memory": 3.0}, rates=Curve(1, 1.0), work_left=40.0)
+    nodes = (NodeInfo("n0", 4, resources={"memory": 4.0}),)
+    other = JobInfo(
+        "other",
+        1.0,
+        1,
+        1,
+        workers={"n0": 1},
+        request={"memory": 3.0},
+        rates=AssumedScalingModel(1, 1.0),
+        work_left=40.0,
+    )
     snapshot = Snapshot(100.0, nodes, (other,))
-    found = forecast(
-        policies.named("fifo-gang"), snapshot, Job("mine", 100.0, request={"memory": 2.0}), Cost(0.0, 0.0, 0.0)
+    found = forecast_job(
+        policies.load_policy("fifo-gang"),
+        snapshot,
+        JobInfo("mine", 100.0, request={"memory": 2.0}),
+        ChangeCost(0.0, 0.0, 0.0),
     )
 
     assert found.wait_s == pytest.approx(40.0)
@@ -85,4 +97,4 @@ def test_what_other_resources_it_needs_counts_later_too() -> None:
 
 def test_a_name_that_is_taken_is_refused() -> None:
     with pytest.raises(SpecError, match="give the new one another name"):
-        asked("fifo-gang", Job("same", 100.0), running("same", {"n0": 1}))
+        asked("fifo-gang", JobInfo("same", 100.0), running("same", {"n0": 1}))

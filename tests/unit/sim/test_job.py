@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.scheduler.snapshot import Workers
-from elasticdl.sim.interface import Cost, Span
-from elasticdl.sim.job import SimJob
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler.snapshot import WorkersByNode
+from elasticdl.sim.interface import AllocationSpan, ChangeCost
+from elasticdl.sim.job import SimulatedJob
+from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.sim.bodies import Work
 
 
-def sim_job(work: float = 100.0, cost: Cost = Cost(10.0, 5.0, 0.0), at: float = 0.0, devices: int = 1) -> SimJob:  # noqa: B008
-    return SimJob(TraceJob("a", at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
+def sim_job(
+    work: float = 100.0, cost: ChangeCost = ChangeCost(10.0, 5.0, 0.0), at: float = 0.0, devices: int = 1
+) -> SimulatedJob:
+    return SimulatedJob(TraceJob("a", at, Work(work), 1, 1, 8, devices=devices), cost, 0.0)
 
 
-def give(job: SimJob, workers: Workers, now: float) -> None:
+def give(job: SimulatedJob, workers: WorkersByNode, now: float) -> None:
     job.advance(now)
     job.allocate(workers, "", 1.0, None, now)
 
 
-def done(job: SimJob) -> float:
+def done(job: SimulatedJob) -> float:
     return job.body.known().work_done
 
 
@@ -86,7 +88,7 @@ def test_who_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
 
 def test_others_go_on_while_newcomers_join() -> None:
     """Two of four workers are there already: they work for the 20 s that the others need."""
-    job = sim_job(cost=Cost(10.0, 1.0, 20.0))
+    job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)
 
@@ -97,7 +99,7 @@ def test_others_go_on_while_newcomers_join() -> None:
 
 
 def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
-    job = sim_job(cost=Cost(10.0, 1.0, 20.0))
+    job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n1": 2}, 10.0)
 
@@ -105,7 +107,7 @@ def test_a_job_that_moves_away_altogether_waits_for_its_newcomers() -> None:
 
 
 def test_those_who_leave_make_nobody_wait_to_join() -> None:
-    job = sim_job(cost=Cost(10.0, 1.0, 20.0))
+    job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 4}, 0.0)
     give(job, {"n0": 2}, 15.0)  # 20 are done
 
@@ -113,7 +115,7 @@ def test_those_who_leave_make_nobody_wait_to_join() -> None:
 
 
 def test_a_job_that_ends_while_newcomers_join_ends_then() -> None:
-    job = sim_job(work=30.0, cost=Cost(0.0, 1.0, 20.0))
+    job = sim_job(work=30.0, cost=ChangeCost(0.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)  # 10 are left: 5 s with two
 
@@ -122,7 +124,7 @@ def test_a_job_that_ends_while_newcomers_join_ends_then() -> None:
 
 def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
     """Nobody has begun yet: there is nobody who could go on while others join."""
-    job = sim_job(cost=Cost(30.0, 1.0, 5.0))
+    job = sim_job(cost=ChangeCost(30.0, 1.0, 5.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)
 
@@ -132,7 +134,7 @@ def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
 
 @pytest.mark.parametrize(("share", "slowness", "ends"), [(0.5, 1.0, 200.0), (1.0, 2.0, 200.0), (0.5, 2.0, 400.0)])
 def test_a_share_of_a_device_and_a_slow_node_take_longer(share: float, slowness: float, ends: float) -> None:
-    job = sim_job(cost=Cost.alike(0.0))
+    job = sim_job(cost=ChangeCost.alike(0.0))
     job.slowness = slowness
     job.allocate({"n0": 1}, "", share, None, 0.0)
 
@@ -162,5 +164,5 @@ def test_spans_are_what_it_had_from_when_to_when() -> None:
     give(job, {"n0": 1, "n1": 1}, 20.0)
     job.end(30.0)
 
-    assert job.record.spans == [Span("a", 5.0, 10.0, 2, 1), Span("a", 20.0, 30.0, 2, 2)]
+    assert job.record.spans == [AllocationSpan("a", 5.0, 10.0, 2, 1), AllocationSpan("a", 20.0, 30.0, 2, 2)]
     assert job.record.jct_s == 30.0

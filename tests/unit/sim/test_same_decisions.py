@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from elasticdl.scheduler.interface import Decision, Policy
-from elasticdl.scheduler.loop import Loop
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.policies import KNOWN, named
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
-from elasticdl.sim.engine import Engine, Outage, Setting
-from elasticdl.sim.trace import TraceJob
+from elasticdl.scheduler.loop import SchedulingLoop
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.policies import POLICY_REGISTRY, load_policy
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
+from elasticdl.sim.engine import NodeOutage, SimulationConfig, SimulationEngine
+from elasticdl.sim.traces.trace import TraceJob
 from tests.unit.scheduler.cases import Concave
 from tests.unit.scheduler.policies.rules import QUICK
 from tests.unit.sim.bodies import FREE, Work, nodes
 
 NODES = nodes(4, 2)
-OUTAGE = Outage("n1", 100.0, 200.0)
+OUTAGE = NodeOutage("n1", 100.0, 200.0)
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Heard:
 
     policy: Policy
     times: list[float] = field(default_factory=list)
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[AllocationPlan] = field(default_factory=list)
     seen: list[Snapshot] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
@@ -52,12 +52,12 @@ class Heard:
 class Books:
     """Is a Cluster: jobs that do a unit of work a second with each worker, and changes that cost nothing."""
 
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, JobInfo] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
     at: float = 0.0
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[NodeInfo, ...]:
         return tuple(node for node in NODES if node.name not in self.away)
 
     def pass_until(self, now: float) -> None:
@@ -84,7 +84,7 @@ class Books:
     def snapshot(self, now: float) -> Snapshot:
         return Snapshot(now, self.nodes, tuple(self.jobs.values()))
 
-    def apply(self, plan: Plan, now: float) -> None:
+    def apply(self, plan: AllocationPlan, now: float) -> None:
         for name, given in plan.allocations.items():
             assert given.share == 1.0
             if dict(given.workers) != dict(self.jobs[name].workers):
@@ -115,10 +115,10 @@ def trace_of(seed: int) -> list[TraceJob]:
     return found
 
 
-def as_told(told: TraceJob) -> Job:
+def as_told(told: TraceJob) -> JobInfo:
     body = told.body
     assert isinstance(body, Work)
-    return Job(
+    return JobInfo(
         told.name,
         told.submitted_at,
         told.minimum,
@@ -133,7 +133,7 @@ def as_told(told: TraceJob) -> Job:
 def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], asked: list[float]) -> None:
     """The same events into the books, and a turn of the loop whenever the engine had one."""
     books = Books()
-    loop = Loop(policy, books)
+    loop = SchedulingLoop(policy, books)
     moments = {*asked, *ends.values(), *(told.submitted_at for told in trace), OUTAGE.start_s, OUTAGE.end_s}
     for now in sorted(moments):
         books.pass_until(now)
@@ -148,11 +148,11 @@ def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], aske
             assert loop.trouble == ""
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(POLICY_REGISTRY))
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_events_give_the_same_plans(name: str, seed: int) -> None:
-    simulated, plain = Heard(named(QUICK.get(name, name))), Heard(named(QUICK.get(name, name)))
-    engine = Engine(simulated, trace_of(seed), Setting(NODES, FREE, (OUTAGE,)))
+    simulated, plain = Heard(load_policy(QUICK.get(name, name))), Heard(load_policy(QUICK.get(name, name)))
+    engine = SimulationEngine(simulated, trace_of(seed), SimulationConfig(NODES, FREE, (OUTAGE,)))
     records = list(engine.run())
     ends = {record.name: record.finished_at for record in records if record.finished_at is not None}
     assert len(ends) == 6 and engine.loop.refused == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import DataError, SpecError
-from elasticdl.sim.source import opened
+from elasticdl.sim.traces.source import open_trace
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
 TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
@@ -26,8 +26,8 @@ def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None
     lines = "2017-10-09 07:00:10,60,2,120,a\n2017-10-09 07:00:00,30.5,1,30.5,b\n\n2017-10-09 08:00:00,5,4,20,a\n"
     path = written(tmp_path, PHILLY + lines)
 
-    jobs = list(opened(path).jobs())
-    of_a = list(opened(f"{path}:cluster=a,stretch=1").jobs())
+    jobs = list(open_trace(path).jobs())
+    of_a = list(open_trace(f"{path}:cluster=a,stretch=1").jobs())
 
     assert [(job.submitted_at, job.requested, job.maximum) for job in jobs] == [(0, 1, 2), (10, 2, 4), (3600, 4, 8)]
     assert [(job.submitted_at, job.maximum) for job in of_a] == [(0, 2), (3590, 4)]
@@ -35,7 +35,7 @@ def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None
 
 
 def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
-    jobs = list(opened(written(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs())
+    jobs = list(open_trace(written(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs())
 
     assert [(job.name, job.submitted_at, job.requested, job.body.name) for job in jobs] == [
         ("job-0", 0, 1, "vgg19"),
@@ -44,7 +44,7 @@ def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
-    (job,) = opened(written(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
+    (job,) = open_trace(written(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
 
     assert (job.minimum, job.requested, job.maximum, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
     assert job.body.alone_s(2) == 200
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, complai
     path = written(tmp_path, text)
 
     with pytest.raises(DataError, match=complaint):
-        list(opened(path).jobs())
+        list(open_trace(path).jobs())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, complai
 )
 def test_wrong_parameters_of_a_trace_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(SpecError, match=complaint):
-        opened(text)
+        open_trace(text)
 
 
 def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) 
         tmp_path / "workloads", "name,time,application,num_replicas,batch_size\na,0,tiny,1,8\nb,1,huge,1,8\n"
     )
 
-    jobs = opened(path).jobs()
+    jobs = open_trace(path).jobs()
 
     assert next(jobs).body.name == "tiny"
     with pytest.raises(DataError, match=r"trace.csv:3: application: expected one that was measured \(tiny\).*'huge'"):
@@ -126,7 +126,7 @@ def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) 
 
 def test_the_same_seed_makes_the_same_jobs() -> None:
     def told(text: str) -> list[tuple[float, int, float]]:
-        return [(job.submitted_at, job.requested, job.body.to_mark()) for job in opened(text).jobs()]
+        return [(job.submitted_at, job.requested, job.body.to_mark()) for job in open_trace(text).jobs()]
 
     assert told("synthetic:jobs=200,seed=3") == told("synthetic:jobs=200,seed=3")
     assert told("synthetic:jobs=200,seed=3") != told("synthetic:jobs=200,seed=4")
@@ -135,7 +135,7 @@ def test_the_same_seed_makes_the_same_jobs() -> None:
 
 
 def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_path: Path) -> None:
-    from elasticdl.sim import gavel_table
+    from elasticdl.sim.traces import gavel
 
     one = "('a', 1)"
     document = {"fast": {one: {"null": 4.0, one: [3.0, 3.0]}}, "slow": {one: {"null": 1.0, one: [0.5, 0.5]}}}
@@ -144,14 +144,14 @@ def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_p
     for size in (4, 8):
         document["fast"][f"('a', {size})"] = document["slow"][f"('a', {size})"] = {"null": 8.0}
     path = written(tmp_path, json.dumps(document), "throughputs.json")
-    job = next(opened(f"{path}:jobs=1").jobs())
+    job = next(open_trace(f"{path}:jobs=1").jobs())
     rates = job.body.known().rates
 
     assert rates is not None
     assert [float(rates.at(1, 1, kind)) for kind in ("fast", "slow")] == [4, 1]
     assert [float(rates.at(2, nodes, "slow")) for nodes in (1, 2)] == [6, 2]
     assert job.sizes == (1, 2, 4, 8)
-    assert gavel_table.load(Path(path)).slowdown(("a", 1), ("a", 1), "fast") == 0.75
+    assert gavel.load_throughputs(Path(path)).slowdown(("a", 1), ("a", 1), "fast") == 0.75
 
 
 @pytest.mark.skipif(not REAL.exists(), reason=f"the published traces are not in {REAL}")
@@ -165,7 +165,7 @@ def test_what_a_job_of_gavel_does_depends_on_the_kind_and_on_its_neighbour(tmp_p
     ],
 )
 def test_the_published_traces_are_read_whole(name: str, count: int) -> None:
-    times = [job.submitted_at for job in opened(str(REAL / name)).jobs()]
+    times = [job.submitted_at for job in open_trace(str(REAL / name)).jobs()]
 
     assert len(times) == count
     assert times == sorted(times)

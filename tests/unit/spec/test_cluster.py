@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from elasticdl.errors import SpecError
 from elasticdl.spec import ClusterSpec, RoleSpec, VolumeSpec, load
-from elasticdl.spec.cluster import NAME_LETTERS, amount
+from elasticdl.spec.cluster import MAX_NAME_LENGTH, parse_quantity
 
 GOOD = {"name": "digits", "model": {"definition": "digits.forward"}, "cluster": {"image": "elasticdl:ci"}}
 
 
 def complaint(cluster: dict[str, Any], **other: Any) -> str:
     with pytest.raises(SpecError) as caught:
-        load.resolve(load.merge(GOOD, {"cluster": cluster} | other))
+        load.resolve_job(load.merge_documents(GOOD, {"cluster": cluster} | other))
     return str(caught.value)
 
 
@@ -49,13 +49,13 @@ def complaint(cluster: dict[str, Any], **other: Any) -> str:
     ],
 )
 def test_a_quantity_is_read_with_every_suffix(quantity: str, expected: float) -> None:
-    assert amount(quantity) == pytest.approx(expected, rel=1e-12)
+    assert parse_quantity(quantity) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("quantity", ["", "4K", "-1", "4 Gi", "Gi", "much", "4e", "0x4", "4Gi\n", "1,5"])
 def test_what_is_no_quantity_is_refused(quantity: str) -> None:
     with pytest.raises(ValueError, match="is no quantity of Kubernetes"):
-        amount(quantity)
+        parse_quantity(quantity)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_bytes_written_as_elsewhere_are_refused_with_the_fix(quantity: str, fix:
 
 @given(st.integers(0, 10**6), st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti"]))
 def test_more_of_a_unit_is_more(number: int, unit: str) -> None:
-    assert amount(f"{number}{unit}") < amount(f"{number + 1}{unit}")
+    assert parse_quantity(f"{number}{unit}") < parse_quantity(f"{number + 1}{unit}")
 
 
 def test_a_gpu_is_one_of_nvidia_and_devices_of_others_have_their_vendor() -> None:
@@ -162,11 +162,11 @@ def test_places_of_the_job_itself_are_refused(place: str) -> None:
 
 
 def test_a_name_that_leaves_no_room_for_its_pods_is_refused_on_a_cluster_only() -> None:
-    name = "a" * (NAME_LETTERS + 1)
+    name = "a" * (MAX_NAME_LENGTH + 1)
 
-    assert f"use at most {NAME_LETTERS} letters on Kubernetes" in complaint({}, name=name)
-    assert load.resolve({"name": name, "model": {"definition": "m.f"}}).name == name
-    assert len(load.resolve(load.merge(GOOD, {"name": name[1:]})).name) == NAME_LETTERS
+    assert f"use at most {MAX_NAME_LENGTH} letters on Kubernetes" in complaint({}, name=name)
+    assert load.resolve_job({"name": name, "model": {"definition": "m.f"}}).name == name
+    assert len(load.resolve_job(load.merge_documents(GOOD, {"name": name[1:]})).name) == MAX_NAME_LENGTH
 
 
 @pytest.mark.parametrize("adjust", [{"pods": {}}, {"pod": []}, {"worker_pod": "x"}])
@@ -194,12 +194,14 @@ def test_what_is_wrong_is_named_with_its_option(cluster: dict[str, Any], expecte
 
 def test_an_image_is_needed_for_a_job_of_pods() -> None:
     with pytest.raises(SpecError, match=r"cluster\.image \(--image_name\): is missing"):
-        load.resolve({"name": "a", "model": {"definition": "m.f"}, "cluster": {"namespace": "b"}})
+        load.resolve_job({"name": "a", "model": {"definition": "m.f"}, "cluster": {"namespace": "b"}})
 
 
 def test_workers_compute_with_the_cores_they_ask_for() -> None:
     def threads(cpu: str) -> int:
-        return load.resolve(load.merge(GOOD, {"cluster": {"worker": {"requests": {"cpu": cpu}}}})).workers.threads
+        return load.resolve_job(
+            load.merge_documents(GOOD, {"cluster": {"worker": {"requests": {"cpu": cpu}}}})
+        ).workers.threads
 
     assert [threads(cpu) for cpu in ("500m", "1", "3500m", "8")] == [1, 1, 3, 8]
 
@@ -212,4 +214,4 @@ def test_every_default_of_a_cluster_is_valid_when_written_down() -> None:
 
 def test_a_quantity_beyond_all_nodes_is_refused() -> None:
     with pytest.raises(ValueError, match="more than any node has"):
-        amount("9" * 400)
+        parse_quantity("9" * 400)

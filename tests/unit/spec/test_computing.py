@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from elasticdl.spec import JobKind, JobSpec, ModelSpec, PlanSpec, Precision, PsSpec, ScriptSpec
+from elasticdl.spec import ComputePrecision, JobKind, JobSpec, ModelSpec, PlanSpec, PsSpec, ScriptSpec
 
 
 def job(kind: JobKind = JobKind.TRAINING, ps: dict[str, Any] | None = None, **plan: Any) -> JobSpec:
@@ -19,7 +19,7 @@ def job(kind: JobKind = JobKind.TRAINING, ps: dict[str, Any] | None = None, **pl
 def test_whole_slices_are_computed_in_float32_where_nothing_is_said() -> None:
     plan = job().plan
 
-    assert (plan.precision, plan.micro_batch_size) == (Precision.FP32, 0)
+    assert (plan.precision, plan.micro_batch_size) == (ComputePrecision.FP32, 0)
 
 
 @pytest.mark.parametrize(

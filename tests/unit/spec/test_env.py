@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.launcher.child import inherited
+from elasticdl.launcher.local.watched_process import inherited_environ
 from elasticdl.spec import PsId, WorkerId
 from elasticdl.spec.env import PsEnv, WorkerEnv
 
@@ -32,4 +32,4 @@ def test_the_run_of_a_worker_is_a_number() -> None:
 def test_who_a_ps_is_is_never_inherited() -> None:
     env = PsEnv(Path("/jobs/ctr"), PsId("ps-3"), "127.0.0.1", 2)
 
-    assert inherited({**env.to_environ(), "HOME": "/root"}) == {"HOME": "/root"}
+    assert inherited_environ({**env.to_environ(), "HOME": "/root"}) == {"HOME": "/root"}

@@ -18,7 +18,7 @@ GOOD = {"name": "digits", "model": {"definition": "digits.forward", "zoo": "/zoo
 
 def complaint(document: dict[str, object], where: str = "") -> str:
     with pytest.raises(SpecError) as caught:
-        load.resolve(load.merge(GOOD, document), where)
+        load.resolve_job(load.merge_documents(GOOD, document), where)
     return str(caught.value)
 
 
@@ -76,7 +76,7 @@ def test_wrong_workers_are_not_blamed_on_the_plan_too() -> None:
 
 def test_a_job_without_a_model_names_the_option() -> None:
     with pytest.raises(SpecError, match=r"model: a training job needs model.definition \(--model_def\)"):
-        load.resolve({"name": "digits"})
+        load.resolve_job({"name": "digits"})
 
 
 def test_a_bad_name_says_which_names_are_good() -> None:
@@ -88,7 +88,7 @@ def test_a_yaml_error_has_file_and_line(tmp_path: Path) -> None:
     file.write_text("name: digits\nplan: {epochs: 3]\n")
 
     with pytest.raises(SpecError, match=r"job\.yaml:2:17: not valid YAML"):
-        load.load_file(file)
+        load.load_job_file(file)
 
 
 @pytest.mark.parametrize(("text", "received"), [("", "nothing"), ("- a\n", "list"), ("hello", "str")])
@@ -97,7 +97,7 @@ def test_a_file_that_holds_no_mapping_is_refused(tmp_path: Path, text: str, rece
     file.write_text(text)
 
     with pytest.raises(SpecError, match=rf"expected a mapping .* received {received}"):
-        load.load_file(file)
+        load.load_job_file(file)
 
 
 def test_yaml_never_builds_objects(tmp_path: Path) -> None:
@@ -105,16 +105,16 @@ def test_yaml_never_builds_objects(tmp_path: Path) -> None:
     file.write_text("name: !!python/object/apply:os.getcwd []\n")
 
     with pytest.raises(SpecError, match="not valid YAML"):
-        load.load_file(file)
+        load.load_job_file(file)
 
 
 def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.yaml").write_bytes(b"\xff\xfe\x00")
 
     with pytest.raises(SpecError, match="no such job file"):
-        load.load_file(tmp_path / "job.yaml")
+        load.load_job_file(tmp_path / "job.yaml")
     with pytest.raises(SpecError, match="cannot be read as text"):
-        load.load_file(tmp_path / "model.yaml")
+        load.load_job_file(tmp_path / "model.yaml")
 
 
 def test_paths_in_a_file_are_meant_from_the_file(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_paths_in_a_file_are_meant_from_the_file(tmp_path: Path) -> None:
         "model: {zoo: ., definition: a.b}\ndata: {training: ../x.csv, validation: 's3://b/c'}\noutput: /o\n"
     )
 
-    document = load.load_file(file)
+    document = load.load_job_file(file)
 
     assert document["model"]["zoo"] == str(tmp_path)
     assert document["data"] == {"training": str(tmp_path.parent / "x.csv"), "validation": "s3://b/c"}
@@ -133,14 +133,18 @@ def test_paths_in_a_file_are_meant_from_the_file(tmp_path: Path) -> None:
 def test_several_data_paths_are_each_meant_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "c,d.csv").touch()
 
-    document = load.anchor({"data": {"training": "a.csv, s3://x/b.csv", "validation": "c,d.csv"}}, tmp_path)
+    document = load.make_paths_absolute(
+        {"data": {"training": "a.csv, s3://x/b.csv", "validation": "c,d.csv"}}, tmp_path
+    )
 
     assert document["data"]["training"] == f"{tmp_path}/a.csv,s3://x/b.csv"
     assert document["data"]["validation"] == f"{tmp_path}/c,d.csv"
 
 
 def test_later_layers_win_place_by_place() -> None:
-    assert load.merge({"plan": {"epochs": 1, "seed": 2}}, {"plan": {"epochs": 3}}) == {"plan": {"epochs": 3, "seed": 2}}
+    assert load.merge_documents({"plan": {"epochs": 1, "seed": 2}}, {"plan": {"epochs": 3}}) == {
+        "plan": {"epochs": 3, "seed": 2}
+    }
 
 
 @given(
@@ -149,11 +153,11 @@ def test_later_layers_win_place_by_place() -> None:
     params=st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.one_of(st.booleans(), st.floats(-9, 9))),
 )
 def test_a_dumped_job_loads_as_itself(wish: int, epochs: int, params: dict[str, object]) -> None:
-    spec = load.resolve(
-        load.merge(GOOD, {"workers": {"wish": wish}, "plan": {"epochs": epochs}, "model": {"params": params}})
+    spec = load.resolve_job(
+        load.merge_documents(GOOD, {"workers": {"wish": wish}, "plan": {"epochs": epochs}, "model": {"params": params}})
     )
 
-    assert load.resolve(yaml.safe_load(yaml.safe_dump(spec.model_dump(mode="json")))) == spec
+    assert load.resolve_job(yaml.safe_load(yaml.safe_dump(spec.model_dump(mode="json")))) == spec
 
 
 @pytest.mark.parametrize(
@@ -168,21 +172,23 @@ def test_what_an_unmodified_script_would_never_hear_of_is_refused(given: dict[st
     script = {"path": "train.py", "compat": "ddp"}
 
     with pytest.raises(SpecError, match=f"{place}.*script.compat=ddp"):
-        load.resolve({"name": "job", "kind": "script", "script": script, **given})
+        load.resolve_job({"name": "job", "kind": "script", "script": script, **given})
 
 
 @pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "x" * 5000, "a,b" * 2000])
 def test_a_path_that_cannot_exist_is_anchored_all_the_same(path: str) -> None:
-    assert load.anchor({"data": {"training": path}, "output": path}, Path("/here"))["output"].startswith("/here/")
+    assert load.make_paths_absolute({"data": {"training": path}, "output": path}, Path("/here"))["output"].startswith(
+        "/here/"
+    )
 
 
 def test_a_path_with_a_nul_is_refused() -> None:
     with pytest.raises(SpecError, match="NUL"):
-        load.anchor({"output": "~\0/x"}, Path("/here"))
+        load.make_paths_absolute({"output": "~\0/x"}, Path("/here"))
 
 
 def test_an_infinite_parameter_reaches_the_worker_as_it_is() -> None:
-    job = load.resolve({"name": "a", "model": {"definition": "m.m.f", "params": {"clip": math.inf}}})
+    job = load.resolve_job({"name": "a", "model": {"definition": "m.m.f", "params": {"clip": math.inf}}})
 
     assert job.model is not None
     again = type(job).model_validate_json(job.model_dump_json())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.spec import JobSpec, load, options
-from elasticdl.spec.refused import REFUSED
+from elasticdl.spec.unsupported_options import UNSUPPORTED
 
 
 def leaves(prefix: str, schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> set[str]:
@@ -35,11 +35,11 @@ def test_names_are_unique_and_none_is_both_available_and_not() -> None:
     names = [name for option in options.OPTIONS for name in (option.name, option.alias) if name]
 
     assert len(names) == len(set(names))
-    assert not set(names) & set(REFUSED)
+    assert not set(names) & set(UNSUPPORTED)
 
 
 def test_given_options_become_a_nested_document_and_others_do_not_appear() -> None:
-    document = options.document({"job_name": "a", "num_workers": "3", "shuffle": False, "seed": None})
+    document = options.options_document({"job_name": "a", "num_workers": "3", "shuffle": False, "seed": None})
 
     assert document == {"name": "a", "workers": {"wish": "3"}, "plan": {"shuffle": False}}
 
@@ -47,10 +47,12 @@ def test_given_options_become_a_nested_document_and_others_do_not_appear() -> No
 def test_words_become_numbers_in_the_job() -> None:
     values = {"job_name": "a", "model_def": "a.b", "num_workers": "3", "learning_rate": "1e-3"}
 
-    spec = load.resolve(options.document(values))
+    spec = load.resolve_job(options.options_document(values))
 
     assert (spec.workers.wish, spec.plan.learning_rate) == (3, 1e-3)
 
 
 def test_an_option_is_found_in_both_spellings_and_by_its_alias() -> None:
-    assert options.named("max-step") is options.named("max_steps") is options.at("plan.max_steps")
+    assert (
+        options.find_option("max-step") is options.find_option("max_steps") is options.find_option_for("plan.max_steps")
+    )

@@ -12,7 +12,7 @@ FILES = {"certificate": "c.pem", "key": "k.pem", "authority": "a.pem"}
 
 def job(address: str = "127.0.0.1", **security: Any) -> JobSpec:
     script = {"name": "train", "kind": "script", "script": {"path": "train.py"}}
-    return load.resolve(script | {"workers": {"address": address}, "security": security})
+    return load.resolve_job(script | {"workers": {"address": address}, "security": security})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.errors import MasterUnreachable, SpecError, StateDamaged
-from elasticdl.launcher.interface import Running
-from elasticdl.launcher.record import Record, hold, is_kept
+from elasticdl.launcher.interface import RunningProcess
+from elasticdl.launcher.local.record import LauncherRecord, is_running, lock_job
 from elasticdl.rpc import channel
-from elasticdl.scheduler.local.standing import Report
+from elasticdl.scheduler.accounts.report import SchedulerReport
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 from tests.unit.master.driver import job_spec
 
@@ -75,24 +75,24 @@ def test_a_damaged_address_is_that_of_a_master_that_is_away(tmp_path: Path) -> N
     damage(directory.master)
 
     with pytest.raises(MasterUnreachable, match="the next master of the job writes it anew"):
-        channel.address(directory)
+        channel.master_address(directory)
 
 
 def test_of_a_job_with_a_damaged_record_the_lock_tells_whether_it_is_kept(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
-    Record(Running("launcher", 10, 1.0, 100)).save(directory.launcher)
+    LauncherRecord(RunningProcess("launcher", 10, 1.0, 100)).save(directory.launcher)
     damage(directory.launcher)
 
-    assert Record.load(directory.launcher) is None
-    assert not is_kept(directory)
-    with hold(directory, wait=False):
-        assert is_kept(directory)
+    assert LauncherRecord.load(directory.launcher) is None
+    assert not is_running(directory)
+    with lock_job(directory, wait=False):
+        assert is_running(directory)
 
 
 def test_a_damaged_report_of_the_scheduler_is_as_none(tmp_path: Path) -> None:
-    report = Report(1.0, "afs", {"here": 4})
+    report = SchedulerReport(1.0, "afs", {"here": 4})
     report.save(tmp_path / "plan.json")
-    assert Report.load(tmp_path / "plan.json") == report
+    assert SchedulerReport.load(tmp_path / "plan.json") == report
     damage(tmp_path / "plan.json")
 
-    assert Report.load(tmp_path / "plan.json") is None
+    assert SchedulerReport.load(tmp_path / "plan.json") is None

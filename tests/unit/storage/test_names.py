@@ -16,8 +16,8 @@ from elasticdl.checkpoint import manifest
 from elasticdl.checkpoint.manifest import FileEntry, Manifest
 from elasticdl.errors import CheckpointCorrupt
 from elasticdl.storage import scratch
-from elasticdl.storage.names import UnsafeName, check_name, check_relative, inside
-from elasticdl.storage.place import StorePath
+from elasticdl.storage.names import UnsafeName, check_file_name, check_relative_path, safe_join
+from elasticdl.storage.paths import StorePath
 
 HOSTILE = (
     "", ".", "..", "/", "/etc/passwd", "../x", "a/../../x", "a/..", "./a", "a//b", "a/", "/a", "a\0b", "\0", "a\nb",
@@ -33,14 +33,14 @@ paths = st.lists(pieces | st.text(max_size=4), min_size=1, max_size=6).map("/".j
 @pytest.mark.parametrize("path", HOSTILE)
 def test_a_name_that_leads_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(UnsafeName):
-        check_relative(path)
+        check_relative_path(path)
     with pytest.raises(UnsafeName):
-        check_name(path)
+        check_file_name(path)
 
 
 @pytest.mark.parametrize("path", USUAL)
 def test_usual_names_are_taken(path: str) -> None:
-    assert check_relative(path) == path
+    assert check_relative_path(path) == path
 
 
 @given(paths)
@@ -48,7 +48,7 @@ def test_what_is_taken_stays_below_its_directory_on_every_system(path: str) -> N
     from pathlib import PurePosixPath, PureWindowsPath
 
     try:
-        check_relative(path)
+        check_relative_path(path)
     except UnsafeName:
         return
     for kind in (PurePosixPath, PureWindowsPath):
@@ -69,8 +69,8 @@ def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
 
     for path in ("out", "above/secret"):
         with pytest.raises(UnsafeName, match="leads out"):
-            inside(directory, path)
-    assert inside(directory, "in").read_text() == "y"
+            safe_join(directory, path)
+    assert safe_join(directory, "in").read_text() == "y"
 
 
 def signed(files: dict[str, Any]) -> str:
@@ -88,10 +88,10 @@ def test_no_manifest_names_a_file_elsewhere(path: str, tmp_path_factory: pytest.
     file = tmp_path_factory.getbasetemp() / "manifest.json"
     file.write_text(signed({path: {"bytes": 1, "sha256": "ab"}}))
     try:
-        found = manifest.read(file)
+        found = manifest.read_manifest(file)
     except CheckpointCorrupt:
         return
-    assert list(found.files) == [check_relative(path)]
+    assert list(found.files) == [check_relative_path(path)]
 
 
 def test_a_file_of_a_checkpoint_that_is_a_link_elsewhere_does_not_count(tmp_path: Path) -> None:
@@ -102,26 +102,26 @@ def test_a_file_of_a_checkpoint_that_is_a_link_elsewhere_does_not_count(tmp_path
     entry = FileEntry(1, hashlib.sha256(b"x").hexdigest())
 
     with pytest.raises(CheckpointCorrupt, match="leads out"):
-        manifest.verify(directory, Manifest("checkpoint", 3, 30, {"model.safetensors": entry}, {}, {}))
+        manifest.verify_files(directory, Manifest("checkpoint", 3, 30, {"model.safetensors": entry}, {}, {}))
 
 
 def test_nothing_is_downloaded_to_elsewhere() -> None:
     with pytest.raises(UnsafeName):
-        scratch.fetch(StorePath("s3", "bucket/checkpoint"), ["../../planted"], "1")
+        scratch.download_files(StorePath("s3", "bucket/checkpoint"), ["../../planted"], "1")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_index_of_rows_and_no_message_to_a_ps_names_a_file_elsewhere(name: str) -> None:
     native = pytest.importorskip("elasticdl.ps._native")
     assert native
-    from elasticdl.ps.chain import CutFile
-    from elasticdl.ps.keeper import Keep
-    from elasticdl.ps.row_files import ExportedTable
+    from elasticdl.ps.snapshots.chain import SnapshotFile
+    from elasticdl.ps.snapshots.exported_tables import ExportedTable
+    from elasticdl.ps.snapshots.writer import WriteRequest
 
     fields = {"ps": "ps-0", "number": 1, "step": 1, "owned": "00" * 128, "whole": "00" * 128, "rows": 0, "applied": 0}
     for model, document in (
-        (CutFile, {"name": name, **fields}),
-        (Keep, {"cut": "a", "directory": "/tmp", "name": name}),
+        (SnapshotFile, {"name": name, **fields}),
+        (WriteRequest, {"cut": "a", "directory": "/tmp", "name": name}),
         (ExportedTable, {"spec": {"name": "t", "columns": 2}, "seed": 0, "rows": 0, "shards": [name]}),
     ):
         with pytest.raises(ValidationError) as raised:

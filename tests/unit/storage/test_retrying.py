@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from elasticdl.errors import SpecError, StoreUnavailable
-from elasticdl.storage.retrying import is_transient, retry
+from elasticdl.storage.retrying import is_transient, retry_request
 
 
 class Clock:
@@ -39,7 +39,7 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
 
 
 def ask(attempt: Callable[[], str], clock: Clock, retry_s: float = 60.0) -> str:
-    return retry(attempt, "s3://bucket/x", "s3", retry_s, clock=clock, wait=clock.wait)
+    return retry_request(attempt, "s3://bucket/x", "s3", retry_s, clock=clock, wait=clock.wait)
 
 
 class HttpError(Exception):

@@ -8,14 +8,14 @@ import pytest
 
 from elasticdl.errors import SpecError
 from elasticdl.spec import JobSpec
-from elasticdl.spec.load import resolve
+from elasticdl.spec.load import resolve_job
 from elasticdl.storage import schemes
-from elasticdl.storage.place import StorePath, open_place
+from elasticdl.storage.paths import StorePath, parse_path
 
 
 @pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/a/b", "gs://bucket/a", "az://container/a", "S3://b/c"])
 def test_an_address_of_a_store_is_a_place_in_it(address: str) -> None:
-    place = open_place(address)
+    place = parse_path(address)
 
     assert isinstance(place, StorePath)
     assert str(place / "c") == f"{address[:2].lower()}{address[2:]}/c"
@@ -25,7 +25,7 @@ def test_an_address_of_a_store_is_a_place_in_it(address: str) -> None:
     ("address", "path"), [("/x/y", "/x/y"), ("x", "x"), ("file:///x/y", "/x/y"), ("file:///a%20b", "/a b")]
 )
 def test_a_path_and_a_file_url_are_places_of_this_machine(address: str, path: str) -> None:
-    assert open_place(address) == Path(path)
+    assert parse_path(address) == Path(path)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_path_and_a_file_url_are_places_of_this_machine(address: str, path: st
 )
 def test_what_is_no_place_is_refused_with_the_fix(address: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        open_place(address)
+        parse_path(address)
 
 
 @pytest.mark.parametrize("path", ["output", "checkpoint.directory", "checkpoint.initial"])
@@ -51,19 +51,19 @@ def test_a_job_with_an_unknown_scheme_is_refused_with_those_that_are_known(path:
     given = {section: {leaf: "foo://x"}} if section else {leaf: "foo://x"}
 
     with pytest.raises(SpecError, match=rf"{path}.*s3://, gs://, az://, file://"):
-        resolve({"name": "job", "model": {"definition": "m.f"}, **given})
+        resolve_job({"name": "job", "model": {"definition": "m.f"}, **given})
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:
     with pytest.raises(SpecError) as refused:
-        resolve({"name": "job", "model": {"definition": "m.f"}, "output": "s3://key:geheim@bucket/x"})
+        resolve_job({"name": "job", "model": {"definition": "m.f"}, "output": "s3://key:geheim@bucket/x"})
 
     assert "output: the address holds a password" in str(refused.value)
     assert "geheim" not in str(refused.value)
 
 
 def test_a_file_url_in_a_job_becomes_a_path() -> None:
-    job = resolve({"name": "job", "model": {"definition": "m.f"}, "output": "file:///a/b"})
+    job = resolve_job({"name": "job", "model": {"definition": "m.f"}, "output": "file:///a/b"})
 
     assert isinstance(job, JobSpec) and job.output == "/a/b"
 

@@ -43,4 +43,4 @@ def test_it_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared.chmod(0o777)
 
     with pytest.raises(SpecError, match="only you can use"):
-        scratch.scratch()
+        scratch.scratch_directory()

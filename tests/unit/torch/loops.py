@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import elasticdl.torch as elastic
-from elasticdl.data.plan import Plan
+from elasticdl.data.plan import TrainingPlan
 
 RECORDS, BATCH, EPOCHS, SEED = 40, 8, 3, 5
 STEPS = EPOCHS * RECORDS // BATCH
@@ -30,7 +30,7 @@ def small_model(seed: int = 2) -> nn.Sequential:
 
 def join(
     model: Any, optimizer: Any, *, logical_ranks: int = 1, dataset: Any = None, epochs: int = EPOCHS, **keywords: Any
-) -> elastic.Job:
+) -> elastic.JoinedJob:
     return elastic.join(
         model, optimizer, dataset or digits(), global_batch_size=BATCH, epochs=epochs, seed=SEED,
         logical_ranks=logical_ranks, **keywords,
@@ -40,7 +40,7 @@ def join(
 def plain_batches(dataset: TensorDataset | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The batches of `join`, as a loop in plain PyTorch would read them."""
     features, labels = (dataset or digits()).tensors
-    plan = Plan(
+    plan = TrainingPlan(
         records=RECORDS, global_batch=BATCH, logical_ranks=1, epochs=EPOCHS, seed=SEED, shuffle=True, drop_last=False
     )
     for step in range(plan.total_steps):

@@ -26,8 +26,7 @@ from torch.utils.data import (
 
 import elasticdl.torch as elastic
 from elasticdl.errors import DataError, SpecError
-from elasticdl.torch.data import describe_reading, tensor_fetcher
-from elasticdl.torch.sampling import draw_order
+from elasticdl.torch.data import describe_data, draw_order, make_tensor_fetcher
 
 
 class Items(Dataset[dict[str, Any]]):
@@ -159,14 +158,14 @@ def test_a_batch_sampler_of_equal_batches_is_flattened() -> None:
 
 def test_what_the_loader_decides_is_refused_beside_it() -> None:
     with pytest.raises(SpecError, match="join: shuffle is the DataLoader's; set it there"):
-        describe_reading(DataLoader(Items()), shuffle=True)
+        describe_data(DataLoader(Items()), shuffle=True)
     with pytest.raises(SpecError, match="join: num_workers is the DataLoader's"):
-        describe_reading(DataLoader(Items()), num_workers=0)
+        describe_data(DataLoader(Items()), num_workers=0)
 
 
 def test_what_cannot_be_counted_is_refused() -> None:
     with pytest.raises(SpecError, match="batch_size=None, so its dataset gives whole batches"):
-        describe_reading(DataLoader(Items(), batch_size=None))
+        describe_data(DataLoader(Items(), batch_size=None))
     with pytest.raises(SpecError, match="give global_batch_size"):
         train(Items())
     with pytest.raises(SpecError, match="the DataLoader's batch_size=2 is smaller than the 4 logical ranks"):
@@ -182,7 +181,7 @@ def test_the_options_of_a_loader_are_used() -> None:
         Items(), num_workers=1, prefetch_factor=3, timeout=7, worker_init_fn=print, multiprocessing_context="spawn",
         persistent_workers=True,
     )  # fmt: skip
-    options = describe_reading(loader).options
+    options = describe_data(loader).options
     assert (options.num_workers, options.prefetch_factor, options.timeout_s) == (1, 3, 7)
     assert options.worker_init_fn is print and options.multiprocessing_context.get_start_method() == "spawn"
 
@@ -232,9 +231,9 @@ def test_rows_of_a_tensor_dataset_are_those_of_its_items_read_at_once(num_worker
 def test_only_plain_tensors_with_a_collation_that_stacks_are_read_at_once() -> None:
     plain = TensorDataset(torch.zeros(4, 2))
 
-    assert tensor_fetcher(describe_reading(plain)) is not None
-    assert tensor_fetcher(describe_reading(DataLoader(plain, batch_size=2))) is not None
-    assert tensor_fetcher(describe_reading(plain, collate_fn=list)) is None
-    assert tensor_fetcher(describe_reading(SlowTensors(torch.zeros(4, 2)))) is None
+    assert make_tensor_fetcher(describe_data(plain)) is not None
+    assert make_tensor_fetcher(describe_data(DataLoader(plain, batch_size=2))) is not None
+    assert make_tensor_fetcher(describe_data(plain, collate_fn=list)) is None
+    assert make_tensor_fetcher(describe_data(SlowTensors(torch.zeros(4, 2)))) is None
     for other in (torch.zeros(2, 4).t(), torch.zeros(4, 2, requires_grad=True), nn.Parameter(torch.zeros(4))):
-        assert tensor_fetcher(describe_reading(TensorDataset(other))) is None
+        assert make_tensor_fetcher(describe_data(TensorDataset(other))) is None

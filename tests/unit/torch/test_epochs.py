@@ -6,7 +6,7 @@ from torch.utils.data import TensorDataset
 
 from elasticdl.torch.epochs import EpochLoader, LoopState
 from elasticdl.torch.join import join
-from elasticdl.worker.step import Step
+from elasticdl.worker.training.step import Step
 
 
 def open_loader(state: LoopState, place: list[int], epochs: int = 2) -> tuple[EpochLoader, nn.Module]:

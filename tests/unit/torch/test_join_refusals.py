@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from elasticdl.errors import ElasticDLError, SpecError
-from elasticdl.torch.join import Job
+from elasticdl.torch.join import JoinedJob
 from tests.unit.torch.loops import cross_entropy, join, small_model
 
 
@@ -19,7 +19,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def train(job: Job, model: nn.Module, after: Callable[[], Any] = lambda: None) -> None:
+def train(job: JoinedJob, model: nn.Module, after: Callable[[], Any] = lambda: None) -> None:
     for step in job:
         for features, labels in step:
             step.backward(cross_entropy(model, features, labels))

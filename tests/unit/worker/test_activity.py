@@ -10,7 +10,7 @@ import pytest
 
 from elasticdl import watchdog
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.worker.activity import Activity
+from elasticdl.worker.activity import ActivityTracker
 
 
 class Hands:
@@ -28,14 +28,14 @@ def clock() -> Hands:
     return Hands()
 
 
-def pass_time(activity: Activity, clock: Hands, seconds: float, every_s: float = 0.25) -> None:
+def pass_time(activity: ActivityTracker, clock: Hands, seconds: float, every_s: float = 0.25) -> None:
     for _ in range(round(seconds / every_s)):
         clock.now += every_s
         activity.sample()
 
 
 @contextmanager
-def standing_still(activity: Activity, kind: pb.Activity.ValueType) -> Iterator[None]:
+def standing_still(activity: ActivityTracker, kind: pb.Activity.ValueType) -> Iterator[None]:
     """A training thread that waits for a lock."""
     begun, done = threading.Event(), threading.Event()
 
@@ -55,7 +55,7 @@ def standing_still(activity: Activity, kind: pb.Activity.ValueType) -> Iterator[
 
 
 def test_a_thread_that_waits_for_a_lock_stands_still(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     with standing_still(activity, pb.COMPUTING):
         pass_time(activity, clock, 10.0)
         sample = activity.sample()
@@ -65,7 +65,7 @@ def test_a_thread_that_waits_for_a_lock_stands_still(clock: Hands) -> None:
 
 
 def test_whoever_goes_on_begins_at_zero(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     activity.begin(pb.COMPUTING)
     pass_time(activity, clock, 5.0)
     activity.begin(pb.EXCHANGING)
@@ -76,7 +76,7 @@ def test_whoever_goes_on_begins_at_zero(clock: Hands) -> None:
 
 
 def test_a_thread_whose_stack_changes_does_not_stand_still(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     activity.begin(pb.COMPUTING)  # by this thread, which is elsewhere each time
     activity.sample()
     clock.now += 0.25
@@ -86,7 +86,7 @@ def test_a_thread_whose_stack_changes_does_not_stand_still(clock: Hands) -> None
 
 
 def test_time_in_which_the_process_was_stopped_does_not_count(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     with standing_still(activity, pb.COMPUTING):
         activity.sample()
         clock.now += 3600.0
@@ -94,10 +94,10 @@ def test_time_in_which_the_process_was_stopped_does_not_count(clock: Hands) -> N
 
 
 def test_a_pause_is_a_reason_and_the_time_begins_anew_after_it(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     with standing_still(activity, pb.COMPUTING):
         pass_time(activity, clock, 50.0)
-        with watchdog.paused("evaluates"), watchdog.paused("writes"):
+        with watchdog.pause_watchdog("evaluates"), watchdog.pause_watchdog("writes"):
             assert activity.sample()[1:] == (0.0, 0.0, "writes")
         pass_time(activity, clock, 1.0)
         assert activity.sample().since_s <= 1.25
@@ -105,18 +105,18 @@ def test_a_pause_is_a_reason_and_the_time_begins_anew_after_it(clock: Hands) -> 
 
 
 def test_waiting_for_records_is_told_as_that(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     activity.begin(pb.COMPUTING)
-    with watchdog.reading():
+    with watchdog.reading_records():
         assert activity.sample().activity == pb.READING
     assert activity.sample().activity == pb.COMPUTING
     activity.begin(pb.EXCHANGING)
-    with watchdog.reading():  # reading ahead: nobody waits for it
+    with watchdog.reading_records():  # reading ahead: nobody waits for it
         assert activity.sample().activity == pb.EXCHANGING
 
 
 def test_a_compiler_on_the_stack_is_a_reason_to_wait(clock: Hands) -> None:
-    activity = Activity(clock)
+    activity = ActivityTracker(clock)
     names: dict[str, object] = {"wait": None}
     code = compile("def compile_model(wait):\n    wait()\n", "/site/torch/_dynamo/convert_frame.py", "exec")
     exec(code, names)

@@ -12,7 +12,7 @@ import pytest
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.spec import JobKind, JobSpec, ScriptSpec, WorkersSpec
 from elasticdl.worker.agent import ReservedPort
-from elasticdl.worker.script_process import exit_reason, script_environ, telling_line
+from elasticdl.worker.script_process import exit_reason, more_telling_line, script_environ
 
 SPEC = JobSpec(
     name="ddp",
@@ -82,8 +82,8 @@ def test_the_exception_says_more_than_what_libraries_say_after_it() -> None:
         "",
     ]
 
-    assert reduce(telling_line, lines, "") == "ValueError: boom"
-    assert reduce(telling_line, ["one", "usage: two", ""], "") == "usage: two"
+    assert reduce(more_telling_line, lines, "") == "ValueError: boom"
+    assert reduce(more_telling_line, ["one", "usage: two", ""], "") == "usage: two"
 
 
 def test_a_reserved_port_can_be_listened_on_by_a_socket_that_reuses_addresses() -> None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.data.plan import Plan
+from elasticdl.data.plan import TrainingPlan
 from elasticdl.spec import EvaluationSpec
-from elasticdl.worker.evaluator import is_due
+from elasticdl.worker.evaluator import is_evaluation_due
 
 
 @pytest.mark.parametrize(
@@ -17,19 +17,19 @@ from elasticdl.worker.evaluator import is_due
     ],
 )
 def test_evaluations_are_due_as_the_job_says(steps: int, epochs: int, expected: list[int]) -> None:
-    plan = Plan(
+    plan = TrainingPlan(
         records=10, global_batch=2, logical_ranks=1, epochs=3, seed=0, shuffle=False, drop_last=False, max_steps=0
     )
     when = EvaluationSpec(steps=steps, epochs=epochs)
 
-    assert [step for step in range(1, plan.total_steps + 1) if is_due(step, plan, when)] == expected
+    assert [step for step in range(1, plan.total_steps + 1) if is_evaluation_due(step, plan, when)] == expected
 
 
 def test_an_update_of_several_steps_is_evaluated_where_it_passes_a_multiple() -> None:
-    plan = Plan(records=40, global_batch=2, logical_ranks=1, epochs=1)
+    plan = TrainingPlan(records=40, global_batch=2, logical_ranks=1, epochs=1)
     when = EvaluationSpec(steps=4)
     ends = [3, 6, 9, 12, 15, 18, 20]  # of updates of three steps
 
-    assert [end for before, end in zip([0, *ends], ends, strict=False) if is_due(end, plan, when, before)] == [
+    assert [end for before, end in zip([0, *ends], ends, strict=False) if is_evaluation_due(end, plan, when, before)] == [
         6, 9, 12, 18, 20
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.testing.faults import Fault, Faults, InjectedFault, Moment
+from elasticdl.faults import Fault, Faults, InjectedFault, Moment
 
 
 def test_a_worker_gets_its_own_faults_only() -> None:

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.data.dataset import Dataset
-from elasticdl.data.mapped import MappedSource
-from elasticdl.data.plan import Plan
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.readers.mapped import MappedSource
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.worker.lease_feed import LeaseFeed, Work
-from elasticdl.worker.progress import Progress
+from elasticdl.worker.leases.batches import LeaseBatch, LeaseFeed, LeaseProgress
 
 
-def works_of(feed: LeaseFeed, lease: pb.Lease) -> list[Work]:
+def works_of(feed: LeaseFeed, lease: pb.Lease) -> list[LeaseBatch]:
     feed.open(lease)
     found = []
     while (work := feed.next()) is not None:
@@ -26,7 +25,7 @@ def works_of(feed: LeaseFeed, lease: pb.Lease) -> list[Work]:
 
 def feed_of(records: int, minibatch: int) -> LeaseFeed:
     items = [(np.float32(number), np.float32(0)) for number in range(records)]
-    plan = Plan(records, minibatch, 1, epochs=2, shuffle=True, seed=3)
+    plan = TrainingPlan(records, minibatch, 1, epochs=2, shuffle=True, seed=3)
     return LeaseFeed(Dataset(MappedSource(items, "items")), plan, minibatch)
 
 
@@ -37,7 +36,7 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
     done = min(skipped * minibatch, size - 1) // minibatch * minibatch
     lease = pb.Lease(id=7, start=100, stop=100 + size, done=done, lane=5, number=11)
     works = works_of(feed_of(300, minibatch), lease)
-    progress, known, reported = Progress(minibatch), done, list[int]()
+    progress, known, reported = LeaseProgress(minibatch), done, list[int]()
     for work in works:
         progress.begun(work)
     order = list(works)

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from elasticdl.data.dataset import Dataset
-from elasticdl.data.mapped import MappedSource
-from elasticdl.data.plan import Plan
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.readers.mapped import MappedSource
 from elasticdl.errors import SpecError
 from elasticdl.model import tensors
 from elasticdl.model.callbacks import Callback
 from elasticdl.spec import PlanSpec
-from elasticdl.worker.alone import Alone
-from elasticdl.worker.model_loop import ModelLoop
-from elasticdl.worker.tables import NoTables
-from elasticdl.worker.warm_up import warm_up_model
+from elasticdl.worker.embeddings.tables import EmbeddingTables
+from elasticdl.worker.local import LocalTraining
+from elasticdl.worker.train import ModelLoop
+from elasticdl.worker.training.warm_up import warm_up_model
 
 CPU = torch.device("cpu")
 RECORDS, BATCH, RANKS = 22, 8, 2
@@ -74,7 +74,7 @@ def dataset(scale: float = 1.0) -> Dataset:
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(RECORDS, 3, generator=generator)
     items = [({"x": row}, (int(row.sum() > 0), scale)) for row in features]
-    return Dataset(MappedSource(items, "made up"), stack=tensors.stack)
+    return Dataset(MappedSource(items, "made up"), stack=tensors.stack_values)
 
 
 class Run:
@@ -84,12 +84,12 @@ class Run:
         self.model, self.watch = Plain() if compiles else Net(), Watch()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.data = data or dataset()
-        self.plan = Plan(RECORDS, BATCH, ranks, epochs=2)
+        self.plan = TrainingPlan(RECORDS, BATCH, ranks, epochs=2)
         model = torch.compile(self.model, backend="aot_eager") if compiles else self.model
         self.loop = ModelLoop(Losses(), model, PlanSpec(**plan), CPU)  # type: ignore[arg-type]
         self.loop.check(self.optimizer)
-        self.alone = Alone(
-            self.model, [self.optimizer], self.data, self.plan, [self.watch], lambda step: None, CPU, NoTables(),
+        self.alone = LocalTraining(
+            self.model, [self.optimizer], self.data, self.plan, [self.watch], lambda step: None, CPU, EmbeddingTables(),
             self.loop.user_state,
         )  # fmt: skip
 

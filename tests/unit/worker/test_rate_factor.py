@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.tree import Tree
+from elasticdl.collective.gradients import GradientBuffers
+from elasticdl.collective.tree import ReductionTree
 from elasticdl.model.callbacks import Callback
 from elasticdl.spec import BatchRule
 from elasticdl.torch import Embedding, join
-from elasticdl.worker.batch import Batch, Update
-from elasticdl.worker.tail import Tail
-from elasticdl.worker.training import Training
+from elasticdl.worker.rounds.step_report import StepReportLayout
+from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
+from elasticdl.worker.training.state import TrainingState
 
 
 class Halve(Callback):
@@ -67,13 +67,13 @@ def test_whoever_loads_a_state_goes_on_with_the_reduced_rate() -> None:
     assert second.learning_rate == 1.0
 
 
-def training() -> Training:
+def training() -> TrainingState:
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
-    gradients = Gradients(model.parameters(), Tree(1), Tail(1).length, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), StepReportLayout(1).length, ordered=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Training(model, [optimizer], gradients, (), lambda step: None, Batch(BatchRule.NONE, 1))
+    return TrainingState(model, [optimizer], gradients, (), lambda step: None, AdaptiveBatch(BatchRule.NONE, 1))
 
 
-def update(one: Training, what: Update) -> None:
+def update(one: TrainingState, what: Update) -> None:
     one.apply(torch.ones(one.gradients.length), what, {})

@@ -15,11 +15,11 @@ from torch.optim.swa_utils import AveragedModel
 
 from elasticdl.errors import ElasticDLError
 from elasticdl.model.callbacks import ClipGradientNorm
-from elasticdl.worker.batch import Update
-from elasticdl.worker.donor import SKIPPED
-from elasticdl.worker.guard import Guard
-from elasticdl.worker.training import OptimizerStep, Training
-from elasticdl.worker.user_state import UserState
+from elasticdl.worker.rounds.donor import SKIPPED_STEP
+from elasticdl.worker.training.adaptive_batch import Update
+from elasticdl.worker.training.consistency import ConsistencyGuard
+from elasticdl.worker.training.state import OptimizerStep, TrainingState
+from elasticdl.worker.training.user_state import UserState
 from tests.unit.worker.trainings import new_training, reduced_gradient
 
 UPDATE = Update(8)
@@ -55,7 +55,7 @@ def average_and_schedule(model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     return UserState([scheduler], {"average": average}, update)
 
 
-def trained_by_script(training: Training, move: Move, number: int) -> list[OptimizerStep]:
+def trained_by_script(training: TrainingState, move: Move, number: int) -> list[OptimizerStep]:
     """One update as a script makes it; returns the optimizers' steps, as a donor hands them on."""
     touched = [index not in move.untouched for index in range(len(training.gradients.parameters))]
     training.open(reduced_gradient(training, number), UPDATE, {}, touched)
@@ -66,9 +66,9 @@ def trained_by_script(training: Training, move: Move, number: int) -> list[Optim
     return training.close(is_last=move.ends_step)
 
 
-def repeat(training: Training, calls: list[OptimizerStep], *, ends_step: bool, is_explicit: bool) -> None:
+def repeat(training: TrainingState, calls: list[OptimizerStep], *, ends_step: bool, is_explicit: bool) -> None:
     """One update as a newcomer repeats it, from the headers and gradients of a donor."""
-    for number, call in enumerate(calls or [SKIPPED]):
+    for number, call in enumerate(calls or [SKIPPED_STEP]):
         buffer = training.gradients.buffer()
         if call.gradient is not None:
             training.gradients.flat(buffer).copy_(call.gradient)
@@ -98,7 +98,7 @@ def test_a_newcomer_that_repeats_updates_from_any_point_holds_the_same_state(his
 
     assert newcomer.position == member.position and newcomer.records == member.records
     assert newcomer.is_explicit == member.is_explicit
-    assert Guard(1).digest(newcomer, is_whole=True) == Guard(1).digest(member, is_whole=True)
+    assert ConsistencyGuard(1).digest(newcomer, is_whole=True) == ConsistencyGuard(1).digest(member, is_whole=True)
 
 
 @given(st.integers(1, 6), st.integers(0, 5))
@@ -117,19 +117,19 @@ def test_updates_left_to_the_job_are_repeated_alike(steps: int, point: int) -> N
             repeat(newcomer, calls, ends_step=True, is_explicit=member.is_explicit)
 
     assert not newcomer.is_explicit
-    assert Guard(1).digest(newcomer, is_whole=True) == Guard(1).digest(member, is_whole=True)
+    assert ConsistencyGuard(1).digest(newcomer, is_whole=True) == ConsistencyGuard(1).digest(member, is_whole=True)
 
 
 def test_a_void_update_leaves_the_optimizer_alone() -> None:
     training = new_training()
     training.begin()
-    before = Guard(1).digest(training, is_whole=True)
+    before = ConsistencyGuard(1).digest(training, is_whole=True)
 
     training.open_void(training.gradients.buffer())
     training.optimizer.step()
     training.close_void()
 
-    assert Guard(1).digest(training, is_whole=True) == before
+    assert ConsistencyGuard(1).digest(training, is_whole=True) == before
 
 
 def test_a_step_may_end_after_any_of_its_updates() -> None:

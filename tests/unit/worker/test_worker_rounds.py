@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from elasticdl.collective.group import Group
-from elasticdl.collective.mesh import Peer
-from elasticdl.collective.tree import Share
+from elasticdl.collective.mesh import RoundMember
+from elasticdl.collective.tree import RankRange
 from elasticdl.errors import RoundBroken
 from elasticdl.rpc import elasticdl_pb2 as pb
-from elasticdl.worker.rounds import Rounds
+from elasticdl.worker.rounds.membership import RoundMembership
 
 ME = "worker-0"
 PATIENCE_S = 5.0
@@ -38,13 +38,13 @@ class Builder:
     def __init__(self) -> None:
         self._outcomes: dict[int, Future[FakeGroup | str]] = {}
         self._lock = threading.Lock()
-        self.asked: dict[int, tuple[int, list[Peer]]] = {}
+        self.asked: dict[int, tuple[int, list[RoundMember]]] = {}
 
     def _outcome(self, round_id: int) -> Future[FakeGroup | str]:
         with self._lock:
             return self._outcomes.setdefault(round_id, Future())
 
-    def build(self, round_id: int, rank: int, peers: Sequence[Peer]) -> Group:
+    def build(self, round_id: int, rank: int, peers: Sequence[RoundMember]) -> Group:
         self.asked[round_id] = (rank, list(peers))
         outcome = self._outcome(round_id).result()
         if isinstance(outcome, str):
@@ -75,8 +75,8 @@ def builder() -> Iterator[Builder]:
 
 
 @pytest.fixture
-def rounds(builder: Builder) -> Rounds:
-    return Rounds(ME, builder.build)
+def rounds(builder: Builder) -> RoundMembership:
+    return RoundMembership(ME, builder.build)
 
 
 def message(round_id: int, *workers: str, forced: bool = False, donors: dict[str, str] | None = None) -> pb.Round:
@@ -96,7 +96,7 @@ def message(round_id: int, *workers: str, forced: bool = False, donors: dict[str
     return pb.Round(id=round_id, members=members, forced=forced)
 
 
-def until_prepared(rounds: Rounds, round_id: int) -> None:
+def until_prepared(rounds: RoundMembership, round_id: int) -> None:
     pause = threading.Event()
     for _ in range(500):
         if rounds.prepared() == round_id:
@@ -105,11 +105,11 @@ def until_prepared(rounds: Rounds, round_id: int) -> None:
     raise AssertionError(f"round {round_id} was never prepared")
 
 
-def wait(rounds: Rounds, *, holds_state: bool = True) -> pb.Round:
+def wait(rounds: RoundMembership, *, holds_state: bool = True) -> pb.Round:
     return rounds.wait(holds_state=holds_state, is_dismissed=lambda: False)
 
 
-def seated(rounds: Rounds, builder: Builder, round_id: int, *workers: str) -> FakeGroup:
+def seated(rounds: RoundMembership, builder: Builder, round_id: int, *workers: str) -> FakeGroup:
     """In a forced round."""
     rounds.receive(message(round_id, *workers, forced=True))
     group = builder.succeed(round_id)
@@ -117,7 +117,7 @@ def seated(rounds: Rounds, builder: Builder, round_id: int, *workers: str) -> Fa
     return group
 
 
-def test_a_forced_round_is_waited_for_and_entered(rounds: Rounds, builder: Builder) -> None:
+def test_a_forced_round_is_waited_for_and_entered(rounds: RoundMembership, builder: Builder) -> None:
     rounds.receive(message(1, ME, "worker-1", forced=True))
     group = builder.succeed(1)
 
@@ -125,13 +125,13 @@ def test_a_forced_round_is_waited_for_and_entered(rounds: Rounds, builder: Build
     seat = rounds.enter(1)
 
     assert seat is not None
-    assert (seat.round, seat.workers, seat.share) == (1, (ME, "worker-1"), Share(0, 2))
+    assert (seat.round, seat.workers, seat.share) == (1, (ME, "worker-1"), RankRange(0, 2))
     assert seat.group is cast(Any, group)
     rank, peers = builder.asked[1]
-    assert (rank, len(peers), peers[0]) == (0, 2, Peer(ME, f"{ME}:1"))
+    assert (rank, len(peers), peers[0]) == (0, 2, RoundMember(ME, f"{ME}:1"))
 
 
-def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: Rounds, builder: Builder) -> None:
+def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME)
     rounds.receive(message(2, ME, "worker-1"))
     assert rounds.prepared() == 0
@@ -147,7 +147,7 @@ def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: Rounds, buil
     assert rounds.prepared() == 0
 
 
-def test_a_newer_planned_round_supersedes_an_older_one(rounds: Rounds, builder: Builder) -> None:
+def test_a_newer_planned_round_supersedes_an_older_one(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME)
     rounds.receive(message(2, ME, "worker-1"))
     unused = builder.succeed(2)
@@ -163,7 +163,7 @@ def test_a_newer_planned_round_supersedes_an_older_one(rounds: Rounds, builder: 
     assert unused.is_closed
 
 
-def test_all_may_still_enter_the_superseded_round_they_voted_for(rounds: Rounds, builder: Builder) -> None:
+def test_all_may_still_enter_the_superseded_round_they_voted_for(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME)
     rounds.receive(message(2, ME, "worker-1"))
     builder.succeed(2)
@@ -177,7 +177,7 @@ def test_all_may_still_enter_the_superseded_round_they_voted_for(rounds: Rounds,
     until_prepared(rounds, 3)
 
 
-def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: Rounds, builder: Builder) -> None:
+def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME, "worker-1")
     rounds.receive(message(2, ME, "worker-1", "worker-2"))
     prepared = builder.succeed(2)
@@ -193,7 +193,7 @@ def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: Rounds, builder
     assert wait(rounds).id == 3
 
 
-def test_a_worker_without_a_place_votes_at_once_and_leaves(rounds: Rounds, builder: Builder) -> None:
+def test_a_worker_without_a_place_votes_at_once_and_leaves(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME, "worker-1")
     rounds.receive(message(2, "worker-1"))
 
@@ -203,7 +203,7 @@ def test_a_worker_without_a_place_votes_at_once_and_leaves(rounds: Rounds, build
     assert 2 not in builder.asked
 
 
-def test_a_round_told_again_after_a_reconnect_is_built_once(rounds: Rounds, builder: Builder) -> None:
+def test_a_round_told_again_after_a_reconnect_is_built_once(rounds: RoundMembership, builder: Builder) -> None:
     group = seated(rounds, builder, 4, ME)
     rounds.receive(message(4, ME, forced=True))
     rounds.receive(message(3, ME, forced=True))
@@ -212,7 +212,9 @@ def test_a_round_told_again_after_a_reconnect_is_built_once(rounds: Rounds, buil
     assert set(builder.asked) == {4}
 
 
-def test_a_group_that_cannot_be_built_breaks_the_round_that_waits_for_it(rounds: Rounds, builder: Builder) -> None:
+def test_a_group_that_cannot_be_built_breaks_the_round_that_waits_for_it(
+    rounds: RoundMembership, builder: Builder
+) -> None:
     rounds.receive(message(1, ME, "worker-1", forced=True))
     builder.fail(1, "the other never came")
 
@@ -220,7 +222,7 @@ def test_a_group_that_cannot_be_built_breaks_the_round_that_waits_for_it(rounds:
         rounds.enter(1)
 
 
-def test_a_dropped_round_is_not_waited_for_again(rounds: Rounds, builder: Builder) -> None:
+def test_a_dropped_round_is_not_waited_for_again(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME, "worker-1")
     rounds.drop(1)
     with ThreadPoolExecutor(1) as pool:
@@ -230,7 +232,7 @@ def test_a_dropped_round_is_not_waited_for_again(rounds: Rounds, builder: Builde
         assert waiting.result(PATIENCE_S).id == 2
 
 
-def test_a_group_built_too_late_is_closed(rounds: Rounds, builder: Builder) -> None:
+def test_a_group_built_too_late_is_closed(rounds: RoundMembership, builder: Builder) -> None:
     rounds.receive(message(1, ME, "worker-1", forced=True))
     rounds.drop(1)
     late = builder.succeed(1)
@@ -243,7 +245,7 @@ def test_a_group_built_too_late_is_closed(rounds: Rounds, builder: Builder) -> N
     assert late.is_closed
 
 
-def test_a_newcomer_waits_for_a_round_that_brings_the_state(rounds: Rounds) -> None:
+def test_a_newcomer_waits_for_a_round_that_brings_the_state(rounds: RoundMembership) -> None:
     rounds.receive(message(2, "worker-1", ME, donors={ME: "worker-1"}))
 
     newest = wait(rounds, holds_state=False)
@@ -252,7 +254,7 @@ def test_a_newcomer_waits_for_a_round_that_brings_the_state(rounds: Rounds) -> N
     assert rounds.donor_of(newest) == ("worker-1", "worker-1:2")
 
 
-def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: Rounds, builder: Builder) -> None:
+def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME, "worker-1")
     rounds.drop(1)
     with ThreadPoolExecutor(1) as pool:
@@ -263,7 +265,7 @@ def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: Rounds, build
         assert waiting.result(PATIENCE_S).id == 3
 
 
-def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: Rounds, builder: Builder) -> None:
+def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: RoundMembership, builder: Builder) -> None:
     group = seated(rounds, builder, 1, ME, "worker-1")
     rounds.interrupt("expelled")
     assert group.is_aborted
@@ -276,12 +278,12 @@ def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: Rounds, builder
     assert wait(rounds).id == 2
 
 
-def test_an_orphan_does_not_wait_for_ever(rounds: Rounds) -> None:
+def test_an_orphan_does_not_wait_for_ever(rounds: RoundMembership) -> None:
     with pytest.raises(RoundBroken, match="dismissed"):
         rounds.wait(holds_state=True, is_dismissed=lambda: True)
 
 
-def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: Rounds, builder: Builder) -> None:
+def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: RoundMembership, builder: Builder) -> None:
     seated(rounds, builder, 1, ME, "worker-1")
     donors = {"worker-2": ME, "worker-3": "worker-1"}
     planned = message(2, ME, "worker-1", "worker-2", "worker-3", donors=donors)
@@ -289,7 +291,7 @@ def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: Round
     assert rounds.newcomers_to(planned) == ["worker-2"]
 
 
-def test_another_donor_ends_the_hand_over_that_runs(rounds: Rounds) -> None:
+def test_another_donor_ends_the_hand_over_that_runs(rounds: RoundMembership) -> None:
     rounds.receive(message(2, "worker-1", ME, donors={ME: "worker-1"}))
     ended: list[str] = []
     rounds.follow("worker-1:2", lambda: ended.append("ended"))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from elasticdl.collective.gradients import Gradients
-from elasticdl.collective.tree import Tree
+from elasticdl.collective.gradients import GradientBuffers
+from elasticdl.collective.tree import ReductionTree
 from elasticdl.model.callbacks import Callback
 from elasticdl.spec import BatchRule
-from elasticdl.worker.batch import Batch, Update
-from elasticdl.worker.training import Training
-from elasticdl.worker.user_state import UserState
+from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
+from elasticdl.worker.training.state import TrainingState
+from elasticdl.worker.training.user_state import UserState
 
 MakeState = Callable[[nn.Module, torch.optim.Optimizer], UserState]
 TAIL = 4
@@ -21,7 +21,7 @@ TAIL = 4
 
 def new_training(
     make_state: MakeState | None = None, *, optimizers: int = 1, callbacks: Sequence[Callback] = ()
-) -> Training:
+) -> TrainingState:
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     if optimizers == 1:
@@ -31,12 +31,14 @@ def new_training(
             torch.optim.AdamW(model[0].parameters(), lr=0.1),
             torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9),
         ]
-    gradients = Gradients(model.parameters(), Tree(1), TAIL, ordered=True)
+    gradients = GradientBuffers(model.parameters(), ReductionTree(1), TAIL, ordered=True)
     state = make_state(model, made[0]) if make_state is not None else None
-    return Training(model, made, gradients, callbacks, lambda step: None, Batch(BatchRule.NONE, 8), state, seed=6)
+    return TrainingState(
+        model, made, gradients, callbacks, lambda step: None, AdaptiveBatch(BatchRule.NONE, 8), state, seed=6
+    )
 
 
-def reduced_gradient(training: Training, *key: int) -> torch.Tensor:
+def reduced_gradient(training: TrainingState, *key: int) -> torch.Tensor:
     """Made up by `key`, in a buffer as an exchange leaves it."""
     buffer = training.gradients.buffer()
     flat = training.gradients.flat(buffer)
@@ -45,7 +47,7 @@ def reduced_gradient(training: Training, *key: int) -> torch.Tensor:
     return buffer
 
 
-def train_steps(training: Training, steps: int) -> None:
+def train_steps(training: TrainingState, steps: int) -> None:
     """So many updates that are left to the job."""
     if not training.holds_state:
         training.begin()

@@ -8,27 +8,27 @@ import numpy as np
 import torch
 
 from elasticdl.data.interface import RecordSource
-from elasticdl.data.plan import Plan
-from elasticdl.keras import contract as contracts
-from elasticdl.keras.contract import KerasContract
-from elasticdl.keras.module import KerasModule
-from elasticdl.keras.placing import IN_MODEL
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.keras.adapter import contract as contracts
+from elasticdl.keras.adapter.contract import KerasContract
+from elasticdl.keras.adapter.module import KerasModule
+from elasticdl.keras.embeddings.placement import IN_MODEL
 from elasticdl.keras.runtime import keras
 from elasticdl.model import reduction
-from elasticdl.model.check import check
+from elasticdl.model.check import check_contract
 from elasticdl.model.evaluation import evaluate_records
 from elasticdl.model.mode import Mode
 from elasticdl.spec import JobKind, JobSpec, ModelSpec
-from elasticdl.zoo.catalog import KNOWN, ZOO
+from elasticdl.zoo.catalog import MODELS_BY_NAME, ZOO_DIRECTORY
 
 
 def load(name: str, **params: Any) -> KerasContract:
     """The contract of a model of the catalog."""
-    model = KNOWN[name]
+    model = MODELS_BY_NAME[name]
     definition = f"{model.file.removesuffix('.py').replace('/', '.')}.{model.function}"
-    spec = ModelSpec(zoo=str(ZOO), definition=definition, params=params)
-    assert check(JobSpec(name="job", model=spec)) == []
-    return contracts.load(spec, JobKind.TRAINING, IN_MODEL)
+    spec = ModelSpec(zoo=str(ZOO_DIRECTORY), definition=definition, params=params)
+    assert check_contract(JobSpec(name="job", model=spec)) == []
+    return contracts.load_keras_contract(spec, JobKind.TRAINING, IN_MODEL)
 
 
 def train(contract: KerasContract, training: RecordSource, steps: int, batch: int) -> tuple[KerasModule, list[float]]:
@@ -37,7 +37,7 @@ def train(contract: KerasContract, training: RecordSource, steps: int, batch: in
     dataset = contract.dataset(training, Mode.TRAINING)
     model = contract.build_model()
     optimizer = contract.build_optimizer(model)
-    plan = Plan(len(training), batch, 1, epochs=1000, max_steps=steps)
+    plan = TrainingPlan(len(training), batch, 1, epochs=1000, max_steps=steps)
     losses = []
     for step in range(plan.total_steps):
         found = dataset.batch(plan.batch(step))
@@ -54,4 +54,4 @@ def train(contract: KerasContract, training: RecordSource, steps: int, batch: in
 def evaluate(contract: KerasContract, model: KerasModule, test: RecordSource) -> dict[str, float]:
     dataset = contract.dataset(test, Mode.EVALUATION)
     parts = evaluate_records(model, contract, dataset, 0, len(test), 256, torch.device("cpu"))
-    return reduction.results(parts)
+    return reduction.compute_results(parts)

@@ -11,30 +11,30 @@ import pyarrow as pa
 import pytest
 import torch
 
-from elasticdl.checkpoint import image as images
+from elasticdl.checkpoint import captured_state as images
 from elasticdl.checkpoint.export import load_weights
-from elasticdl.ctr import building, config
-from elasticdl.data.open import open_source
-from elasticdl.data.plan import Plan
-from elasticdl.model.check import check
+from elasticdl.ctr import build, config
+from elasticdl.ctr.models import catalog, dcn, xdeepfm
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.sources import open_source
+from elasticdl.model.check import check_contract
 from elasticdl.model.mode import Mode
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec, PlanSpec
-from elasticdl.zoo.ctr import dcn, models, xdeepfm
 from tests import native
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("duckdb")
 native.require()
 
-from elasticdl.keras import contract as contracts  # noqa: E402
-from elasticdl.keras.placing import IN_MODEL, Placing  # noqa: E402
-from elasticdl.keras.runtime import tf  # noqa: E402
-from elasticdl.ps.local import Local  # noqa: E402
-from elasticdl.worker.alone import Alone  # noqa: E402
-from elasticdl.worker.hybrid import Here, HybridTables  # noqa: E402
-from elasticdl.worker.training import seed_everything  # noqa: E402
-from elasticdl.zoo.ctr_keras import dcn as keras_dcn  # noqa: E402
-from elasticdl.zoo.ctr_keras import xdeepfm as keras_xdeepfm  # noqa: E402
+from elasticdl.ctr.models.keras import dcn as keras_dcn
+from elasticdl.ctr.models.keras import xdeepfm as keras_xdeepfm
+from elasticdl.keras.adapter import contract as contracts
+from elasticdl.keras.embeddings.placement import IN_MODEL, EmbeddingPlacement
+from elasticdl.keras.runtime import tf
+from elasticdl.ps.client.local_tables import LocalTables
+from elasticdl.worker.embeddings.hybrid import HybridEmbeddingTables, LocalTableStore
+from elasticdl.worker.local import LocalTraining
+from elasticdl.worker.training.state import seed_everything
 
 NAMES = ["keras/wide_deep", "keras/deepfm", "keras/xdeepfm", "keras/dcn"]
 FEATURES = {
@@ -72,19 +72,23 @@ def write_clicks(path: Path, rows: int = 400) -> Path:
 def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str, tmp_path: Path) -> None:
     data = write_clicks(tmp_path / "clicks.csv")
     asked = {"data": str(data), "label": "label", "model": name, "features": FEATURES, "split": [100, 0, 0]}
-    built = building.build(config.parse(asked, "ctr.yaml"), tmp_path / "ctr", "ctr.yaml", print, lambda *_: None)
+    built = build.build_directory(
+        config.parse_config(asked, "ctr.yaml"), tmp_path / "ctr", "ctr.yaml", print, lambda *_: None
+    )
     spec = ModelSpec(zoo=str(tmp_path / "ctr"), definition=f"{name.replace('/', '_')}.forward", params={"dropout": 0.0})
-    assert check(JobSpec(name="job", model=spec, plan=PlanSpec(learning_rate=0.01))) == []
-    contract = contracts.load(spec, JobKind.TRAINING, Placing(on_ps=True, which="all", least_bytes=0))
+    assert check_contract(JobSpec(name="job", model=spec, plan=PlanSpec(learning_rate=0.01))) == []
+    contract = contracts.load_keras_contract(
+        spec, JobKind.TRAINING, EmbeddingPlacement(on_ps=True, which="all", least_bytes=0)
+    )
     source = open_source(str(data), DataSpec())
 
     seed_everything(3)
     dataset = contract.dataset(source, Mode.TRAINING)
     module = contract.build_model()
     optimizer = contract.build_optimizer(module, 0.01)
-    tables = HybridTables(module.attached(optimizer), Here(Local(seed=0)), 2)
-    plan = Plan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
-    alone = Alone(module, [optimizer], dataset, plan, [], contract.learning_rate, torch.device("cpu"), tables)
+    tables = HybridEmbeddingTables(module.attached(optimizer), LocalTableStore(LocalTables(seed=0)), 2)
+    plan = TrainingPlan(records=len(source), global_batch=50, logical_ranks=1, epochs=3, seed=0, shuffle=True)
+    alone = LocalTraining(module, [optimizer], dataset, plan, [], contract.learning_rate, torch.device("cpu"), tables)
     losses = []
     for step in alone.steps():
         for features, labels in step:
@@ -99,10 +103,10 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     new = never_seen(300)
     found = program.serve(raw(new))
 
-    again = contracts.load(spec, JobKind.TRAINING, IN_MODEL)
+    again = contracts.load_keras_contract(spec, JobKind.TRAINING, IN_MODEL)
     again.dataset(source, Mode.TRAINING)
     restored = again.build_model()
-    images.restore(load_weights(tmp_path / "out"), restored, None)
+    images.restore_state(load_weights(tmp_path / "out"), restored, None)
     columns = pa.RecordBatch.from_pydict(new)
     encoded = {key: tf.constant(array) for key, array in built.front.encode(columns).items()}
     expected = restored.eval()(encoded)
@@ -122,12 +126,12 @@ def raw(columns: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def test_a_parameter_that_is_not_known_is_answered_with_those_that_are() -> None:
-    assert models.KNOWN["keras/deepfm"].params == {"columns": 8, "hidden": (128, 64), "dropout": 0.2}
+    assert catalog.MODELS_BY_NAME["keras/deepfm"].params == {"columns": 8, "hidden": (128, 64), "dropout": 0.2}
 
 
 def test_cross_networks_of_both_frameworks_are_one() -> None:
     torch.manual_seed(0)
-    ours, theirs = keras_dcn.Cross(2), dcn.Cross(6, 2)
+    ours, theirs = keras_dcn.CrossNetwork(2), dcn.CrossNetwork(6, 2)
     x = torch.randn(5, 6)
     ours.build((None, 6))
     for mine, yours in zip([*ours.kernels, *ours.biases], [*theirs.weights, *theirs.biases], strict=True):

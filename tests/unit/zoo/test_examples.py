@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from elasticdl.data.interface import RecordSource
-from elasticdl.data.open import open_source
-from elasticdl.model import contract, terms
-from elasticdl.model.check import check
+from elasticdl.data.sources import open_source
+from elasticdl.model import contract, functions
+from elasticdl.model.check import check_contract
 from elasticdl.spec import DataSpec, JobKind, JobSpec, ModelSpec
-from elasticdl.spec.load import load_file
+from elasticdl.spec.load import load_job_file
 from elasticdl.zoo.digits import data as digits_data
 from elasticdl.zoo.text import data as text_data
 from tests.unit.zoo.training import train
@@ -23,11 +23,11 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def sources(example: str, found: contract.Contract, tmp_path: Path) -> tuple[RecordSource, RecordSource]:
-    if found.has(terms.READER):
+    if found.has(functions.READER):
         training, test = found.reader("training", {"records": 3000}), found.reader("validation", {"records": 200})
         assert training is not None and test is not None
         return training, test
-    write = text_data.write if "transformer" in example else digits_data.write
+    write = text_data.write_data if "transformer" in example else digits_data.write_data
     first, second = write(tmp_path)
     return open_source(str(first), DataSpec()), open_source(str(second), DataSpec())
 
@@ -45,8 +45,8 @@ def test_an_example_keeps_the_contract_and_learns(
     example: str, steps: int, batch: int, chance: int, tmp_path: Path
 ) -> None:
     model = ModelSpec(zoo=str(EXAMPLES / example), definition="model.forward")
-    assert check(JobSpec(name="job", model=model)) == []
-    found = contract.load(model, JobKind.TRAINING)
+    assert check_contract(JobSpec(name="job", model=model)) == []
+    found = contract.load_contract(model, JobKind.TRAINING)
     training, test = sources(example, found, tmp_path)
 
     metrics = train(found, training, test, steps, batch)
@@ -56,9 +56,9 @@ def test_an_example_keeps_the_contract_and_learns(
 
 
 def test_the_job_file_of_the_transformer_is_a_whole_job() -> None:
-    spec = JobSpec.model_validate({"name": "text", **load_file(EXAMPLES / "05-transformer" / "job.yaml")})
+    spec = JobSpec.model_validate({"name": "text", **load_job_file(EXAMPLES / "05-transformer" / "job.yaml")})
 
-    assert check(spec) == []
+    assert check_contract(spec) == []
 
 
 def test_each_readme_leads_to_the_next_and_shows_commands() -> None:

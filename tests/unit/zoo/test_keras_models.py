@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.data.mapped import MappedSource, as_source
-from elasticdl.data.open import open_source
+from elasticdl.data.readers.mapped import MappedSource, as_source
+from elasticdl.data.sources import open_source
 from elasticdl.errors import DataError
 from elasticdl.model.mode import Mode
 from elasticdl.spec import DataSpec
 from elasticdl.zoo.census import data as census_data
 from elasticdl.zoo.cifar10 import data as cifar_data
-from elasticdl.zoo.cifar10.data import Pictures
+from elasticdl.zoo.cifar10.data import CifarImages
 
 pytest.importorskip("tensorflow")
 
@@ -67,7 +67,7 @@ def test_both_ways_to_write_the_net_of_digits_have_the_same_weights() -> None:
 
 
 def test_a_resnet_learns_the_direction_of_stripes(tmp_path: Path) -> None:
-    source = as_source(Pictures.open(str(cifar_data.write(tmp_path, 320, 40)[0])), "stripes")
+    source = as_source(CifarImages.open(str(cifar_data.write_data(tmp_path, 320, 40)[0])), "stripes")
     contract = load("cifar10", blocks=1, width=8)
 
     model, losses = train(contract, source, steps=25, batch=32)
@@ -85,10 +85,10 @@ def test_the_whole_resnet_has_the_layers_of_the_paper() -> None:
 
 
 def test_pictures_are_read_as_cifar_has_them(tmp_path: Path) -> None:
-    first = cifar_data.make(3, seed=1)
+    first = cifar_data.make_records(3, seed=1)
     (tmp_path / "data_batch_1.bin").write_bytes(first.tobytes())
-    (tmp_path / "data_batch_2.bin").write_bytes(cifar_data.make(2, seed=2).tobytes())
-    found = Pictures.open(str(tmp_path))
+    (tmp_path / "data_batch_2.bin").write_bytes(cifar_data.make_records(2, seed=2).tobytes())
+    found = CifarImages.open(str(tmp_path))
 
     assert len(found) == 5
     picture, label = found[2]
@@ -102,12 +102,12 @@ def test_a_file_that_has_no_pictures_is_named(content: bytes, tmp_path: Path) ->
     (tmp_path / "other.bin").write_bytes(content)
 
     with pytest.raises(DataError, match=r"other\.bin: expected"):
-        Pictures.open(str(tmp_path / "other.bin"))
+        CifarImages.open(str(tmp_path / "other.bin"))
 
 
 def test_a_census_is_learned_from_raw_columns(tmp_path: Path) -> None:
     (tmp_path / "adult").write_text(PEOPLE * 16)
-    training, _, statistics = census_data.write(tmp_path / "adult", tmp_path / "adult", tmp_path / "data")
+    training, _, statistics = census_data.write_data(tmp_path / "adult", tmp_path / "adult", tmp_path / "data")
     source = open_source(str(training), DataSpec())
     contract = load("census", statistics=str(statistics))
 
@@ -123,13 +123,13 @@ def test_a_line_of_the_census_that_is_cut_short_is_named(tmp_path: Path) -> None
     (tmp_path / "adult").write_text("|1x3 Cross validator\n39, State-gov\n")
 
     with pytest.raises(DataError, match="line 2: expected 15 fields"):
-        list(census_data.rows(tmp_path / "adult"))
+        list(census_data.read_rows(tmp_path / "adult"))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ADULT / "adult.data.xz").exists(), reason="UCI's Adult data set is not on this machine")
 def test_wide_and_deep_is_right_on_the_census_as_often_as_it_should(tmp_path: Path) -> None:
-    training, test, statistics = census_data.write(ADULT / "adult.data.xz", ADULT / "adult.test.xz", tmp_path)
+    training, test, statistics = census_data.write_data(ADULT / "adult.data.xz", ADULT / "adult.test.xz", tmp_path)
     source = open_source(str(training), DataSpec())
     contract = load("census", statistics=str(statistics))
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import elasticdl.zoo
-from elasticdl.checkpoint.export import export
-from elasticdl.data.mapped import as_source
-from elasticdl.data.open import open_source
+from elasticdl.checkpoint.export import export_model
+from elasticdl.data.readers.mapped import as_source
+from elasticdl.data.sources import open_source
 from elasticdl.errors import DataError
 from elasticdl.model import contract
-from elasticdl.model.check import check
+from elasticdl.model.check import check_contract
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import predict_records
 from elasticdl.model.mode import Mode
@@ -31,12 +31,12 @@ MNIST = Path(__file__).parents[4] / "shared" / "data" / "images" / "mnist-t10k-i
 
 def load(definition: str) -> Contract:
     model = ModelSpec(zoo=str(ZOO), definition=definition)
-    assert check(JobSpec(name="job", model=model)) == []
-    return contract.load(model, JobKind.TRAINING)
+    assert check_contract(JobSpec(name="job", model=model)) == []
+    return contract.load_contract(model, JobKind.TRAINING)
 
 
 def test_digits_are_read_after_a_few_epochs(tmp_path: Path) -> None:
-    training, test = (open_source(str(path), DataSpec()) for path in digits_data.write(tmp_path))
+    training, test = (open_source(str(path), DataSpec()) for path in digits_data.write_data(tmp_path))
 
     metrics = train(load("digits.digits.forward"), training, test, steps=90, batch=64)
 
@@ -45,19 +45,19 @@ def test_digits_are_read_after_a_few_epochs(tmp_path: Path) -> None:
 
 
 def test_the_transformer_learns_more_than_the_frequency_of_letters(tmp_path: Path) -> None:
-    training, test = (open_source(str(path), DataSpec()) for path in text_data.write(tmp_path))
+    training, test = (open_source(str(path), DataSpec()) for path in text_data.write_data(tmp_path))
 
     metrics = train(load("text.text.forward"), training, test, steps=50, batch=16)
 
-    counts = np.array(list(Counter("".join(text_data.passages()[:: text_data.TEST_SHARE])).values()))
+    counts = np.array(list(Counter("".join(text_data.cut_passages()[:: text_data.TEST_SHARE])).values()))
     shares = counts / counts.sum()
     of_frequencies = float(np.exp(-(shares * np.log(shares)).sum()))  # about 25
     assert metrics["perplexity"] < 0.9 * of_frequencies
 
 
 def test_records_without_labels_can_be_predicted(tmp_path: Path) -> None:
-    _, digits = digits_data.write(tmp_path / "digits")
-    _, text = text_data.write(tmp_path / "text")
+    _, digits = digits_data.write_data(tmp_path / "digits")
+    _, text = text_data.write_data(tmp_path / "text")
     images = write_idx(tmp_path, np.zeros((5, 28, 28)), np.zeros(5))
     expected = {"digits.digits": (4, 10), "text.text": (4, 64, 128), "mnist.mnist": (4, 10)}
     paths = {"digits.digits": digits, "text.text": text, "mnist.mnist": images}
@@ -134,6 +134,6 @@ def test_lenet_learns_mnist() -> None:
     ],
 )
 def test_every_model_exports_a_program(tmp_path: Path, definition: str, features: torch.Tensor) -> None:
-    files = export(load(definition).build_model(), features, tmp_path / "out", {})
+    files = export_model(load(definition).build_model(), features, tmp_path / "out", {})
 
     assert "model.pt2" in [file.name for file in files]

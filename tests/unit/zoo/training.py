@@ -6,7 +6,7 @@ import torch
 
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.interface import RecordSource
-from elasticdl.data.plan import Plan
+from elasticdl.data.plan import TrainingPlan
 from elasticdl.model import reduction, tensors
 from elasticdl.model.contract import Contract
 from elasticdl.model.evaluation import evaluate_records
@@ -22,11 +22,11 @@ def train(contract: Contract, training: RecordSource, test: RecordSource, steps:
     optimizer = contract.build_optimizer(model)
     callbacks = contract.callbacks()
     dataset = contract.dataset(training, Mode.TRAINING)
-    plan = Plan(len(training), batch, 1, epochs=1000, max_steps=steps)
+    plan = TrainingPlan(len(training), batch, 1, epochs=1000, max_steps=steps)
     for step in range(plan.total_steps):
         found = dataset.batch(plan.batch(step))
         assert found is not None
-        ready = tensors.on_device(found, CPU)
+        ready = tensors.move_batch(found, CPU)
         optimizer.zero_grad()
         contract.loss(ready.labels, model(ready.features)).backward()  # type: ignore[no-untyped-call]
         for callback in callbacks:
@@ -40,4 +40,4 @@ def train(contract: Contract, training: RecordSource, test: RecordSource, steps:
 
 def evaluate(contract: Contract, model: torch.nn.Module, dataset: Dataset) -> dict[str, float]:
     records = min(len(dataset.source), 256)
-    return reduction.results(evaluate_records(model, contract, dataset, 0, records, 64, CPU))
+    return reduction.compute_results(evaluate_records(model, contract, dataset, 0, records, 64, CPU))

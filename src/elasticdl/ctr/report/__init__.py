@@ -1,1 +1,1 @@
-"""What a trained model of clicks is worth, as one page: measured by a process of its own, drawn, written."""
+"""The report on a trained CTR model: measured by a separate process, drawn, written as one HTML page."""

@@ -1,4 +1,4 @@
-"""Each column in one row: what it is, what becomes of it and why, and what it is worth to the model. Pure."""
+"""One row for each column: its statistics, its transforms with the reason, and its importance to the model. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.ctr.report.importance import Importance
-from elasticdl.features import commented, file, proposal
-from elasticdl.features.file import FeaturesFile
+from elasticdl.features import features_file, proposal
+from elasticdl.features.features_file import FeaturesFile
 from elasticdl.features.statistics import ColumnStatistics, Statistics
 
-IN_CONFIG, IN_FILE = "chosen in ctr.yaml", "changed in features.yaml"
+CHOSEN_IN_CONFIG, CHANGED_IN_FILE = "chosen in ctr.yaml", "changed in features.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReportColumn:
     name: str
     statistics: ColumnStatistics
     rows: int
@@ -28,26 +28,28 @@ class Column:
         return self.statistics.missing / self.rows if self.rows else 0.0
 
 
-def columns(
+def describe_columns(
     statistics: Statistics,
     written: FeaturesFile,
     chosen: Mapping[str, Any],
     importance: Sequence[Importance],
     where: str,
-) -> tuple[Column, ...]:
+) -> tuple[ReportColumn, ...]:
     """Every column but the label, in the order of the data. `written`: features.yaml; `chosen`: by ctr.yaml."""
-    proposals = proposal.propose(statistics)
-    proposed = file.parse(commented.written(statistics, proposals, written.statistics), "the proposal").columns
+    proposals = proposal.propose_transforms(statistics)
+    proposed = features_file.parse_features_file(
+        features_file.render_features_file(statistics, proposals, written.statistics), "the proposal"
+    ).columns
     final = written.override(chosen, where).columns
     worth = {one.column: one for one in importance}
     found = []
     for name, treatments in final.items():
         if treatments != written.columns[name]:
-            reason = IN_CONFIG
+            reason = CHOSEN_IN_CONFIG
         elif treatments != proposed.get(name):
-            reason = IN_FILE
+            reason = CHANGED_IN_FILE
         else:
             reason = proposals[name].reason
         texts = tuple(str(one) for one in treatments)
-        found.append(Column(name, statistics.of(name), statistics.rows, texts, reason, worth.get(name)))
+        found.append(ReportColumn(name, statistics.of(name), statistics.rows, texts, reason, worth.get(name)))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What a column is worth to a model: how much worse it gets when the column's values change places. Pure."""
+"""Permutation importance: how much worse a model gets when the values of a column are shuffled. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from elasticdl.ctr.report.quality import Floats, auc, logloss
+from elasticdl.ctr.report.metrics import Floats, auc, logloss
 
 
 class Importance(BaseModel):
@@ -28,14 +28,14 @@ class Importance(BaseModel):
     auc_spread: float | None
 
 
-def sample(rows: int, most: int, seed: int) -> NDArray[np.int64]:
+def sample_rows(rows: int, most: int, seed: int) -> NDArray[np.int64]:
     """Numbers of at most `most` of so many rows, in their order; the same for the same seed."""
     if rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
-def importances(
+def permutation_importances(
     score: Callable[[Any], Floats],
     rows: Any,
     labels: Floats,
@@ -55,29 +55,29 @@ def importances(
         rises, drops = [], []
         for repeat in range(repeats):
             random = np.random.default_rng([seed, place, repeat])
-            scores = score(permuted(rows, name, random.permutation(rows.num_rows)))
+            scores = score(permute_column(rows, name, random.permutation(rows.num_rows)))
             rises.append(logloss(scores, labels) - least)
             after = auc(scores, labels)
             if best is not None and after is not None:
                 drops.append(best - after)
             done += 1
             heard(done)
-        found.append(_told(name, rises, drops))
-    return ranked(found)
+        found.append(_summarize(name, rises, drops))
+    return rank_importances(found)
 
 
-def permuted(rows: Any, name: str, order: NDArray[np.int64]) -> Any:
+def permute_column(rows: Any, name: str, order: NDArray[np.int64]) -> Any:
     """The batch with the values of one column in another order."""
     place = rows.schema.get_field_index(name)
     return rows.set_column(place, rows.schema.field(place), rows.column(place).take(pa.array(order)))
 
 
-def ranked(found: Sequence[Importance]) -> tuple[Importance, ...]:
+def rank_importances(found: Sequence[Importance]) -> tuple[Importance, ...]:
     """By the rise in logloss; columns that are equal, as they came."""
     return tuple(sorted(found, key=lambda one: -one.logloss_rise))
 
 
-def _told(name: str, rises: Sequence[float], drops: Sequence[float]) -> Importance:
+def _summarize(name: str, rises: Sequence[float], drops: Sequence[float]) -> Importance:
     return Importance(
         column=name,
         logloss_rise=float(np.mean(rises)),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.features.keras.feature_column import (
+from elasticdl.features.transforms import Transform
+from elasticdl.keras.embeddings.layers import SparseEmbedding
+from elasticdl.keras.features.feature_column import (
     CategoricalColumn,
     categorical_column,
     concatenated_categorical_column,
     embedding_column,
 )
-from elasticdl.features.keras.layer import Layer
-from elasticdl.features.keras.layers import (
+from elasticdl.keras.features.layers import (
     Clip,
     ConcatenateWithOffset,
     Cross,
@@ -29,14 +30,13 @@ from elasticdl.features.keras.layers import (
     ToNumber,
     ToRagged,
     ToSparse,
+    TransformLayer,
 )
-from elasticdl.features.transforms import Transformation
-from elasticdl.keras.embedding import SparseEmbedding
 
-LAYERS: dict[type[Transformation], type[Layer]] = {kind.defined: kind for kind in Layer.__subclasses__()}
+LAYERS: dict[type[Transform], type[TransformLayer]] = {kind.defined: kind for kind in TransformLayer.__subclasses__()}
 
 
-def apply(definition: Transformation, values: Any) -> Any:
+def apply(definition: Transform, values: Any) -> Any:
     """What the layer of `definition` gives. It is made once, since a function may only use a table made before it."""
     layer = definition.__dict__.get("keras_layer")
     if layer is None:

@@ -1,4 +1,4 @@
-"""Statistics by SQL: one generator of text, a dialect for each database, and the engines that run it."""
+"""Statistics by SQL: one query generator, a dialect for each database, and the engines that run the queries."""
 
 from importlib.util import find_spec
 

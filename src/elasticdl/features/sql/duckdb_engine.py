@@ -16,18 +16,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from elasticdl.data.table_uri import DuckdbTable
+from elasticdl.data.tables.table_uri import DuckdbTable
 from elasticdl.errors import DataError
 from elasticdl.extras import install_command
-from elasticdl.features.sql import generate, stream
-from elasticdl.features.sql.dialect import DuckDb
-from elasticdl.features.sql.files import CsvFiles, ParquetFiles, compression, field_name
-from elasticdl.features.sql.interface import Column, Form, Progress, Question, Row
+from elasticdl.features.sql import csv_stream, queries
+from elasticdl.features.sql.dialects import DuckDbDialect
+from elasticdl.features.sql.input_files import CsvFiles, ParquetFiles, compression_suffix, field_name
+from elasticdl.features.sql.interface import AnalysisOptions, AnalysisProgress, ColumnForm, SummaryRow, TableColumn
 
-_DIALECT = DuckDb()
+_DIALECT = DuckDbDialect()
 _POLL_S = 0.1
-_ROWS = 10_000
-_READING = 0.6
+_FETCH_ROWS = 10_000
+_READING_SHARE = 0.6
 """Of all the time, about that much goes into reading CSV."""
 
 
@@ -49,35 +49,37 @@ class DuckdbEngine:
             self.close()
             raise
 
-    def columns(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[TableColumn]:
         if isinstance(self._source, CsvFiles):
-            return stream.columns(self._source)
+            return csv_stream.csv_table_columns(self._source)
         described = self._execute(f"DESCRIBE SELECT * FROM {self._relation}").fetchall()
         if isinstance(self._source, ParquetFiles):
             self._refuse_renamed([str(row[0]) for row in described], self._source)
-        return [Column(str(row[0]), form_of(str(row[1]))) for row in described]
+        return [TableColumn(str(row[0]), column_form(str(row[1]))) for row in described]
 
     def _refuse_renamed(self, names: Sequence[str], source: ParquetFiles) -> None:
         """DuckDB takes A and a for the same name, and gives the second another one."""
         from pyarrow import parquet
 
-        known = {*parquet.read_schema(source.paths[0]).names, *stream.partitions(source.paths)}
+        known = {*parquet.read_schema(source.paths[0]).names, *csv_stream.partition_columns(source.paths)}
         renamed = [name for name in names if name not in known]
         if renamed:
             raise DataError(f"{self.name}: names of columns differ only in case (near {renamed[0]!r}); rename one")
 
-    def summarize(self, columns: Sequence[Column], question: Question, progress: Progress) -> Iterator[Row]:
+    def summarize(
+        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+    ) -> Iterator[SummaryRow]:
         relation, start = self._relation, 0.0
         # A part is chosen once: every column has to be of the same rows.
         if isinstance(self._source, CsvFiles) or question.is_partial:
-            relation, start = self._stage(columns, question, progress), _READING
+            relation, start = self._stage(columns, question, progress), _READING_SHARE
         self._execute("CREATE OR REPLACE TEMP TABLE counted (k INTEGER, v VARCHAR, n BIGINT)")
         for place, column in enumerate(columns):
             progress(f"counting {column.name}", start + (0.9 - start) * place / len(columns))
-            self._run("INSERT INTO counted " + generate.counted_one(relation, place, column, question, _DIALECT))
+            self._run("INSERT INTO counted " + queries.count_column_query(relation, place, column, question, _DIALECT))
         progress("summing up", 0.9)
-        result = self._run(generate.summary("counted", columns, question, _DIALECT))
-        while rows := result.fetchmany(_ROWS):
+        result = self._run(queries.summary_query("counted", columns, question, _DIALECT))
+        while rows := result.fetchmany(_FETCH_ROWS):
             yield from rows
         progress("done", 1.0)
 
@@ -135,9 +137,9 @@ class DuckdbEngine:
         self._execute(f"SET allowed_paths = [{allowed}]")
         self._execute("SET enable_external_access = false")
 
-    def _stage(self, columns: Sequence[Column], question: Question, progress: Progress) -> str:
+    def _stage(self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress) -> str:
         def told(done: float) -> None:
-            progress("reading", _READING * min(done, 1.0))
+            progress("reading", _READING_SHARE * min(done, 1.0))
 
         if question.most_rows is not None:  # else the first rows would be any
             self._execute("SET preserve_insertion_order = true")
@@ -145,12 +147,12 @@ class DuckdbEngine:
         relation, source, read = self._relation, self._source, None
         if isinstance(source, CsvFiles):
             # DuckDB reads .gz itself; what it does not know is decompressed here, a block at a time.
-            if all(compression(path).lower() in ("", ".gz") for path in source.paths):
+            if all(compression_suffix(path).lower() in ("", ".gz") for path in source.paths):
                 relation = _read_csv(source)
             else:
-                relation, read = "streamed", stream.open_stream(source, told)
+                relation, read = "streamed", csv_stream.open_csv_stream(source, told)
                 self._connection.register(relation, read)
-        part = generate.chosen(relation, question, _DIALECT)
+        part = queries.sampled_relation(relation, question, _DIALECT)
         try:
             self._run(f"CREATE OR REPLACE TEMP TABLE staged AS SELECT {wanted} FROM {part}", None if read else told)
         finally:
@@ -178,23 +180,23 @@ class DuckdbEngine:
             raise DataError(f"{self.name}: this needs more memory than it may use; give more with --memory") from exc
         except duckdb.Error as exc:
             fix = "; correct or remove the line, or say another --delimiter" if "CSV Error" in str(exc) else ""
-            raise DataError(f"{self.name}: {_plain(str(exc))}{fix}") from exc
+            raise DataError(f"{self.name}: {_shorten_message(str(exc))}{fix}") from exc
 
 
-def form_of(declared: str) -> Form:
+def column_form(declared: str) -> ColumnForm:
     """Of a type as DuckDB spells it."""
     name = declared.upper()
     if name.endswith("]"):
-        return Form.LIST
+        return ColumnForm.LIST
     if re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?", name):
-        return Form.WHOLE
+        return ColumnForm.WHOLE
     if name in ("FLOAT", "DOUBLE") or name.startswith("DECIMAL"):
-        return Form.REAL
+        return ColumnForm.REAL
     if name == "BOOLEAN":
-        return Form.TRUTH
+        return ColumnForm.TRUTH
     if name == "TIMESTAMP WITH TIME ZONE":
-        return Form.ZONED
-    return Form.DATE if name == "DATE" or name.startswith("TIMESTAMP") else Form.TEXT
+        return ColumnForm.ZONED
+    return ColumnForm.DATE if name == "DATE" or name.startswith("TIMESTAMP") else ColumnForm.TEXT
 
 
 def _read_csv(source: CsvFiles) -> str:
@@ -208,13 +210,13 @@ def _read_csv(source: CsvFiles) -> str:
         "quote": "'\"'",
         "escape": "'\"'",
         "nullstr": "''",
-        "hive_partitioning": str(bool(stream.partitions(source.paths))).lower(),
+        "hive_partitioning": str(bool(csv_stream.partition_columns(source.paths))).lower(),
         "hive_types_autocast": "false",
     }
     return f"read_csv([{listed}], {', '.join(f'{name} = {value}' for name, value in options.items())})"
 
 
-def _plain(message: str) -> str:
+def _shorten_message(message: str) -> str:
     """What DuckDB says, in a line: the rest of its words are about its own options."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     kept = [line for line in lines[:4] if not line.startswith(("Possible", "LINE", "*"))]

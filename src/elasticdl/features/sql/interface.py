@@ -1,4 +1,4 @@
-"""What every engine can do, and what it is asked."""
+"""The interface of analysis engines, and the options of an analysis."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Protocol
 
 Cell = str | int | float | None
-Row = tuple[int, str, str | None, int | None, float | None]
+SummaryRow = tuple[int, str, str | None, int | None, float | None]
 """Of the summary: number of the column, what it tells, and the value, count or number that it tells."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class ColumnVocabulary:
     """All values of a column that are told, at once: most frequent first, ties by value."""
 
     place: int
@@ -21,11 +21,11 @@ class Vocabulary:
     counts: Sequence[int]
 
 
-Progress = Callable[[str, float], None]
+AnalysisProgress = Callable[[str, float], None]
 """What is being done, and how much of all is done, from 0 to 1."""
 
 
-class Form(StrEnum):
+class ColumnForm(StrEnum):
     """How a database holds a column. Text may still be numbers or dates: the values tell."""
 
     TEXT = "text"
@@ -38,9 +38,9 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     name: str
-    form: Form = Form.TEXT
+    form: ColumnForm = ColumnForm.TEXT
     stored: str = ""  # the name under which the engine has it, if that is another
 
     @property
@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AnalysisOptions:
     """What to find out about columns."""
 
     least_count: int = 2  # values that are rarer do not come into a vocabulary
@@ -65,18 +65,18 @@ class Question:
         return self.sample < 1 or self.most_rows is not None
 
 
-class Engine(Protocol):
+class AnalysisEngine(Protocol):
     """A place with one table, open. `close` leaves nothing behind."""
 
     name: str  # the address, without credentials
 
-    def columns(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[TableColumn]:
         """All of the table's, in its order."""
         ...
 
     def summarize(
-        self, columns: Sequence[Column], question: Question, progress: Progress
-    ) -> Iterator[Row | Vocabulary]:
+        self, columns: Sequence[TableColumn], question: AnalysisOptions, progress: AnalysisProgress
+    ) -> Iterator[SummaryRow | ColumnVocabulary]:
         """The rows of `generate.summary`, of one scan of the table; vocabularies may come whole."""
         ...
 

@@ -1,4 +1,4 @@
-"""Transformations as torch modules, and an embedding for what they give."""
+"""Transforms as torch modules, and an embedding of their ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from elasticdl.features.torch.embedding import SparseEmbedding
 from elasticdl.features.torch.modules import (
     Clip,
     ConcatenateWithOffset,
@@ -19,20 +18,23 @@ from elasticdl.features.torch.modules import (
     LogRound,
     LogSquare,
     MissingIndicator,
-    Module,
     Normalizer,
     RoundIdentity,
     Sequence,
+    SparseEmbedding,
     ToNumber,
     ToRagged,
     ToSparse,
+    TransformModule,
 )
-from elasticdl.features.transforms import Transformation
+from elasticdl.features.transforms import Transform
 
-MODULES: dict[type[Transformation], type[Module]] = {kind.defined: kind for kind in Module.__subclasses__()}
+MODULES: dict[type[Transform], type[TransformModule]] = {
+    kind.defined: kind for kind in TransformModule.__subclasses__()
+}
 
 
-def apply(definition: Transformation, values: Any) -> Any:
+def apply(definition: Transform, values: Any) -> Any:
     """What the module of `definition` gives."""
     first = values
     while not isinstance(first, torch.Tensor):

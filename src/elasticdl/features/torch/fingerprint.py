@@ -1,7 +1,7 @@
 """FarmHash's Fingerprint64 of whole numbers as decimal text, in operations of torch: so that it can be exported.
 
 The arithmetic is that of unsigned 64 bits in int64: sums and products wrap alike, shifts to the right are masked.
-`elasticdl.features.fingerprint` is the definition, and says more.
+`elasticdl.features.transforms.fingerprint` is the definition, and says more.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from elasticdl.features import fingerprint as definition
+from elasticdl.features.transforms import fingerprint as definition
 
-DIGITS = 19  # of the longest int64
-WIDTH = DIGITS + 1  # with its sign
-LONGEST = 64  # bytes that are hashed here
+MAX_DIGITS = 19  # of the longest int64
+MAX_LETTERS = MAX_DIGITS + 1  # with its sign
+MAX_HASHED_BYTES = 64  # bytes that are hashed here
 
 
 def _signed(number: int) -> int:
@@ -23,34 +23,34 @@ def _signed(number: int) -> int:
 K0, K1, K2 = (_signed(int(number)) for number in (definition.K0, definition.K1, definition.K2))
 
 
-def buckets(columns: list[Tensor], separator: str, bins: int) -> Tensor:
+def hash_buckets(columns: list[Tensor], separator: str, bins: int) -> Tensor:
     """Of the decimal texts of the columns, joined; int64 in [0, bins)."""
     shape = columns[0].shape
-    letters, lengths = decimal(columns[0].reshape(-1))
+    letters, lengths = decimal_digits(columns[0].reshape(-1))
     for column in columns[1:]:
-        letters, lengths = _joined(letters, lengths, separator, *decimal(column.reshape(-1)))
-    hashed = _hashed(letters, lengths)
+        letters, lengths = _join_texts(letters, lengths, separator, *decimal_digits(column.reshape(-1)))
+    hashed = _hash_texts(letters, lengths)
     half = _shift(hashed, 1)
     return ((half % bins * 2 + (hashed & 1)) % bins).reshape(shape)
 
 
-def decimal(numbers: Tensor) -> tuple[Tensor, Tensor]:
+def decimal_digits(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Letters [numbers, 20] from the left, and how many they are."""
     rest, digits, count = numbers.to(torch.int64), [], torch.ones_like(numbers, dtype=torch.int64)
     is_negative = (rest < 0).to(torch.int64)
-    for place in range(DIGITS):
+    for place in range(MAX_DIGITS):
         if place:
             count = count + (rest != 0).to(torch.int64)
         digits.append(torch.fmod(rest, 10).abs())
         rest = torch.div(rest, 10, rounding_mode="trunc")
     lengths = count + is_negative
-    from_right = lengths[:, None] - 1 - torch.arange(WIDTH, device=numbers.device)
-    letters = torch.gather(torch.stack(digits, 1), 1, from_right.clamp(0, DIGITS - 1)) + ord("0")
-    is_sign = (torch.arange(WIDTH, device=numbers.device) == 0) & (is_negative[:, None] == 1)
+    from_right = lengths[:, None] - 1 - torch.arange(MAX_LETTERS, device=numbers.device)
+    letters = torch.gather(torch.stack(digits, 1), 1, from_right.clamp(0, MAX_DIGITS - 1)) + ord("0")
+    is_sign = (torch.arange(MAX_LETTERS, device=numbers.device) == 0) & (is_negative[:, None] == 1)
     return torch.where(is_sign, ord("-"), letters), lengths
 
 
-def _joined(
+def _join_texts(
     left: Tensor, left_lengths: Tensor, separator: str, right: Tensor, right_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
     between = separator.encode()
@@ -65,15 +65,15 @@ def _joined(
     return torch.where(at >= 0, taken, letters), left_lengths + len(between) + right_lengths
 
 
-def _hashed(letters: Tensor, lengths: Tensor) -> Tensor:
+def _hash_texts(letters: Tensor, lengths: Tensor) -> Tensor:
     """By each class of length; each row keeps that of its own."""
     width = letters.shape[1]
-    hashed = torch.where(lengths < 4, _to_3(letters, lengths), _to_7(letters, lengths))
-    hashed = torch.where(lengths < 8, hashed, _to_16(letters, lengths))
+    hashed = torch.where(lengths < 4, _hash_to_3(letters, lengths), _hash_to_7(letters, lengths))
+    hashed = torch.where(lengths < 8, hashed, _hash_to_16(letters, lengths))
     if width > 16:
-        hashed = torch.where(lengths <= 16, hashed, _to_32(letters, lengths))
+        hashed = torch.where(lengths <= 16, hashed, _hash_to_32(letters, lengths))
     if width > 32:
-        hashed = torch.where(lengths <= 32, hashed, _to_64(letters, lengths))
+        hashed = torch.where(lengths <= 32, hashed, _hash_to_64(letters, lengths))
     return hashed
 
 
@@ -103,30 +103,30 @@ def _pair(u: Tensor, v: Tensor, multiplier: Tensor) -> Tensor:
     return _mix((v ^ _mix((u ^ v) * multiplier)) * multiplier) * multiplier
 
 
-def _to_3(letters: Tensor, lengths: Tensor) -> Tensor:
+def _hash_to_3(letters: Tensor, lengths: Tensor) -> Tensor:
     first, middle, last = (_fetch(letters, at, 1) for at in (lengths * 0, lengths >> 1, lengths - 1))
     return _mix((first + (middle << 8)) * K2 ^ (lengths + (last << 2)) * K0) * K2
 
 
-def _to_7(letters: Tensor, lengths: Tensor) -> Tensor:
+def _hash_to_7(letters: Tensor, lengths: Tensor) -> Tensor:
     head, tail = _fetch(letters, lengths * 0, 4), _fetch(letters, lengths - 4, 4)
     return _pair(lengths + (head << 3), tail, K2 + lengths * 2)
 
 
-def _to_16(letters: Tensor, lengths: Tensor) -> Tensor:
+def _hash_to_16(letters: Tensor, lengths: Tensor) -> Tensor:
     multiplier = K2 + lengths * 2
     a, b = _fetch(letters, lengths * 0) + K2, _fetch(letters, lengths - 8)
     return _pair(_rotate(b, 37) * multiplier + a, (_rotate(a, 25) + b) * multiplier, multiplier)
 
 
-def _to_32(letters: Tensor, lengths: Tensor) -> Tensor:
+def _hash_to_32(letters: Tensor, lengths: Tensor) -> Tensor:
     multiplier, start = K2 + lengths * 2, lengths * 0
     a, b = _fetch(letters, start) * K1, _fetch(letters, start + 8)
     c, d = _fetch(letters, lengths - 8) * multiplier, _fetch(letters, lengths - 16) * K2
     return _pair(_rotate(a + b, 43) + _rotate(c, 30) + d, a + _rotate(b + K2, 18) + c, multiplier)
 
 
-def _to_64(letters: Tensor, lengths: Tensor) -> Tensor:
+def _hash_to_64(letters: Tensor, lengths: Tensor) -> Tensor:
     multiplier, start = K2 + lengths * 2, lengths * 0
     a, b = _fetch(letters, start) * K2, _fetch(letters, start + 8)
     c, d = _fetch(letters, lengths - 8) * multiplier, _fetch(letters, lengths - 16) * K2

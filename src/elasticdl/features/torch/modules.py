@@ -1,26 +1,23 @@
-"""A module of the same name for each transformation: it computes in torch what the definition does, to the bit.
-
-A module takes the arguments of the definition, and columns as tensors (dense, jagged, sparse COO), as `Ragged` or a
-pair (values, splits) of tensors, and, eagerly, as lists, NumPy and Arrow columns; the last are the only way for text.
-"""
+"""A torch module of the same name for each transform, with the same result to the bit, and an embedding of their ids."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elasticdl.errors import DataError
 from elasticdl.features import transforms
-from elasticdl.features.torch import structure
-from elasticdl.features.torch.ops import OPS
-from elasticdl.features.transforms import Transformation, rows
-from elasticdl.features.transforms.cross import expect_columns
+from elasticdl.features.torch import tensor_columns
+from elasticdl.features.torch.ops import TORCH_OPS
+from elasticdl.features.transforms import Transform, array_columns
+from elasticdl.features.transforms.base import check_bins
+from elasticdl.features.transforms.categorical import check_columns
 
 
-class Module(nn.Module):
+class TransformModule(nn.Module):
     """A transformation. It has no parameters; its tables are buffers, and move with it to a device."""
 
     defined: ClassVar[Any]
@@ -33,7 +30,7 @@ class Module(nn.Module):
             self.register_buffer(f"table_{name}", torch.from_numpy(table.copy()), persistent=False)
 
     @classmethod
-    def of(cls, definition: Transformation) -> Self:
+    def of(cls, definition: Transform) -> Self:
         """The module of this definition."""
         return cls(definition)
 
@@ -43,12 +40,12 @@ class Module(nn.Module):
         return cls.of(cls.defined.from_statistics(name, **options))
 
     def forward(self, values: Any) -> Any:
-        if not isinstance(values, torch.Tensor) and not structure.is_pair(values):
-            return structure.from_arrays(self.definition.on_arrays(values))
+        if not isinstance(values, torch.Tensor) and not tensor_columns.is_ragged_pair(values):
+            return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
         return self.on_tensors(values)
 
     def on_tensors(self, values: Any) -> Any:
-        return structure.mapped(partial(self.definition.compute, OPS, tables=self.constants()), values)
+        return tensor_columns.map_values(partial(self.definition.compute, TORCH_OPS, tables=self.constants()), values)
 
     def constants(self) -> dict[str, torch.Tensor]:
         return {name: getattr(self, f"table_{name}") for name in self.definition.tables}
@@ -57,55 +54,55 @@ class Module(nn.Module):
         return ", ".join(f"{name}={getattr(self.definition, name)!r}" for name in self.definition.__dataclass_fields__)
 
 
-class Clip(Module):
+class Clip(TransformModule):
     defined = transforms.Clip
 
 
-class DateParts(Module):
+class DateParts(TransformModule):
     defined = transforms.DateParts
 
 
-class Discretization(Module):
+class Discretization(TransformModule):
     defined = transforms.Discretization
 
 
-class FieldIds(Module):
+class FieldIds(TransformModule):
     defined = transforms.FieldIds
 
 
-class Hashing(Module):
+class Hashing(TransformModule):
     defined = transforms.Hashing
 
 
-class IndexLookup(Module):
+class IndexLookup(TransformModule):
     defined = transforms.IndexLookup
 
 
-class LogRound(Module):
+class LogRound(TransformModule):
     defined = transforms.LogRound
 
 
-class LogSquare(Module):
+class LogSquare(TransformModule):
     defined = transforms.LogSquare
 
 
-class MissingIndicator(Module):
+class MissingIndicator(TransformModule):
     defined = transforms.MissingIndicator
 
 
-class Normalizer(Module):
+class Normalizer(TransformModule):
     defined = transforms.Normalizer
 
 
-class RoundIdentity(Module):
+class RoundIdentity(TransformModule):
     defined = transforms.RoundIdentity
 
 
-class ToNumber(Module):
+class ToNumber(TransformModule):
     defined = transforms.ToNumber
 
 
-class Sequence(Module):
+class Sequence(TransformModule):
     """Of text only, and so eager; gives `Ragged` with Arrow text."""
 
     defined = transforms.Sequence
@@ -114,63 +111,114 @@ class Sequence(Module):
         raise DataError("Sequence: expected a column of text. Received: numbers")
 
 
-class ToRagged(Module):
+class ToRagged(TransformModule):
     """Gives `Ragged`."""
 
     defined = transforms.ToRagged
 
     def on_tensors(self, values: Any) -> Any:
-        found = structure.rows_of(values)
-        kind = OPS.kind(found.values)
-        ignored = rows.default_ignored(kind, self.definition.ignore_value, owner="ToRagged", floats=None)
-        return found if ignored is None else structure.kept(found, found.values != _like(found.values, ignored))
+        found = tensor_columns.as_ragged(values)
+        kind = TORCH_OPS.kind(found.values)
+        ignored = array_columns.resolve_ignore_value(kind, self.definition.ignore_value, owner="ToRagged", floats=None)
+        return (
+            found
+            if ignored is None
+            else tensor_columns.filter_values(found, found.values != _tensor_like(found.values, ignored))
+        )
 
 
-class ToSparse(Module):
+class ToSparse(TransformModule):
     """Gives a sparse tensor (COO)."""
 
     defined = transforms.ToSparse
 
     def on_tensors(self, values: Any) -> Any:
-        if structure.is_pair(values) or values.is_nested:
+        if tensor_columns.is_ragged_pair(values) or values.is_nested:
             raise DataError("ToSparse: expected a dense column. Received: a ragged one")
         if values.layout == torch.sparse_coo:
             return values
-        ignored = rows.default_ignored(OPS.kind(values), self.definition.ignore_value, owner="ToSparse", floats=0.0)
-        return structure.to_sparse(values, values != _like(values, ignored))
+        ignored = array_columns.resolve_ignore_value(
+            TORCH_OPS.kind(values), self.definition.ignore_value, owner="ToSparse", floats=0.0
+        )
+        return tensor_columns.make_sparse(values, values != _tensor_like(values, ignored))
 
 
-class ConcatenateWithOffset(Module):
+class ConcatenateWithOffset(TransformModule):
     defined = transforms.ConcatenateWithOffset
 
     def forward(self, values: Any) -> Any:
         if not isinstance(values, list | tuple) or not _is_tensors(values[0]):
-            return structure.from_arrays(self.definition.on_arrays(values))
-        return structure.concatenated(list(values), self.definition.offsets_of(len(values)))
+            return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
+        return tensor_columns.concatenate_columns(list(values), self.definition.offsets_of(len(values)))
 
 
-class Cross(Module):
+class Cross(TransformModule):
     """Tensors of up to three columns are crossed in torch; more, and text, by the definition."""
 
     defined = transforms.Cross
 
     def forward(self, values: Any) -> Any:
-        expect_columns(values)
+        check_columns(values)
         if not all(_is_tensors(column) for column in values):
-            return structure.from_arrays(self.definition.on_arrays(values))
-        ragged = [structure.is_pair(column) for column in values]
+            return tensor_columns.tensors_from_arrays(self.definition.on_arrays(values))
+        ragged = [tensor_columns.is_ragged_pair(column) for column in values]
         flat = [column[0] if is_ragged else column for column, is_ragged in zip(values, ragged, strict=True)]
         is_alike = all(column.shape == flat[0].shape for column in flat) and len(set(ragged)) == 1
         if not is_alike or (ragged[0] and any(not torch.equal(column[1], values[0][1]) for column in values[1:])):
             raise DataError("Cross: expected columns of the same shape, whose rows have as many values each")
         if any(column.is_nested or column.layout != torch.strided for column in flat):
             raise DataError("Cross: expected dense columns, or pairs (values, splits)")
-        return structure.mapped(lambda _: self.definition.compute(OPS, flat, {}), values[0])
+        return tensor_columns.map_values(lambda _: self.definition.compute(TORCH_OPS, flat, {}), values[0])
 
 
 def _is_tensors(column: Any) -> bool:
-    return isinstance(column, torch.Tensor) or structure.is_pair(column)
+    return isinstance(column, torch.Tensor) or tensor_columns.is_ragged_pair(column)
 
 
-def _like(values: torch.Tensor, number: float) -> torch.Tensor:
+def _tensor_like(values: torch.Tensor, number: float) -> torch.Tensor:
     return torch.tensor(number, dtype=values.dtype, device=values.device)
+
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+
+
+class SparseEmbedding(nn.Module):
+    """One vector for all ids of a row: their sum, mean, or sum over the root of their number.
+
+    Ids below zero are left out, and 0 among dense ones; a row without ids has zeros. As TensorFlow's
+    `safe_embedding_lookup_sparse`, and as `elasticdl.features.keras.SparseEmbedding`. Ids are dense [rows, ids],
+    jagged, sparse (COO), or a pair (values, splits). For rows on ps use `elasticdl.torch.EmbeddingBag`.
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, combiner: Combiner = "mean") -> None:
+        super().__init__()
+        check_bins("SparseEmbedding", "input_dim", input_dim)
+        check_bins("SparseEmbedding", "output_dim", output_dim)
+        if combiner not in get_args(Combiner):
+            raise ValueError(f"SparseEmbedding: expected a combiner of sum, mean, sqrtn. Received: {combiner!r}")
+        self.combiner = combiner
+        self.weight = nn.Parameter(torch.empty(input_dim, output_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform between -0.05 and 0.05, as Keras begins."""
+        nn.init.uniform_(self.weight, -0.05, 0.05)
+
+    def forward(self, ids: Any) -> Tensor:
+        is_dense = isinstance(ids, Tensor) and not ids.is_nested and ids.layout == torch.strided
+        rows = tensor_columns.as_ragged(ids)
+        keep = rows.values > 0 if is_dense else rows.values >= 0
+        # Those left out have weight 0, so that the shapes do not depend on the values.
+        count = rows.splits.shape[0] - 1
+        weights = keep.to(self.weight.dtype)
+        row = torch.searchsorted(rows.splits, torch.arange(len(rows.values), device=keep.device), right=True) - 1
+        vectors = self.weight[torch.where(keep, rows.values, 0)] * weights[:, None]
+        sums: Tensor = vectors.new_zeros(count, self.weight.shape[1]).index_add(0, row, vectors)
+        if self.combiner == "sum":
+            return sums
+        numbers = weights.new_zeros(count).index_add(0, row, weights).clamp(min=1)[:, None]
+        combined: Tensor = sums / (numbers if self.combiner == "mean" else numbers.sqrt())
+        return combined
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, {self.weight.shape[1]}, combiner={self.combiner!r}"

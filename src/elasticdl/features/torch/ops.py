@@ -10,35 +10,35 @@ from torch import Tensor
 
 from elasticdl.errors import DataError
 from elasticdl.features.torch import fingerprint
-from elasticdl.features.transforms.arrays import OPS as ARRAYS
-from elasticdl.features.transforms.interface import Kind, Ops
+from elasticdl.features.transforms.numpy_ops import NUMPY_OPS as ARRAYS
+from elasticdl.features.transforms.ops import Ops, ValueKind
 
 if TYPE_CHECKING:
+    from elasticdl.features.transforms.categorical import IndexLookup
     from elasticdl.features.transforms.date_parts import DateParts
-    from elasticdl.features.transforms.index_lookup import IndexLookup
-    from elasticdl.features.transforms.to_number import ToNumber
+    from elasticdl.features.transforms.numeric import ToNumber
 
-TYPES = {"float32": torch.float32, "float64": torch.float64, "int32": torch.int32, "int64": torch.int64}
+TORCH_TYPES = {"float32": torch.float32, "float64": torch.float64, "int32": torch.int32, "int64": torch.int64}
 
 
-class Torch:
-    def kind(self, values: Tensor) -> Kind:
+class TorchOps:
+    def kind(self, values: Tensor) -> ValueKind:
         if not values.dtype.is_floating_point:
             return "whole"
         return "double" if values.dtype == torch.float64 else "single"
 
     def float32(self, numbers: Tensor) -> Tensor:
-        return _flushed(numbers.to(torch.float32))
+        return _flush_subnormals(numbers.to(torch.float32))
 
     def float64(self, numbers: Tensor) -> Tensor:
         exact = self.float32(numbers) if self.kind(numbers) == "single" else numbers
-        return _flushed(exact.to(torch.float64))
+        return _flush_subnormals(exact.to(torch.float64))
 
     def int64(self, numbers: Tensor) -> Tensor:
         return numbers.to(torch.int64)
 
     def cast(self, numbers: Tensor, name: str) -> Tensor:
-        return numbers.to(TYPES[name])
+        return numbers.to(TORCH_TYPES[name])
 
     def where(self, condition: Tensor, one: Any, other: Any) -> Tensor:
         return torch.where(condition, one, other)
@@ -59,28 +59,28 @@ class Torch:
         return torch.searchsorted(table, numbers.contiguous(), right=True)
 
     def is_text(self, texts: Tensor, text: str) -> Tensor:
-        raise _no_text()
+        raise _no_text_error()
 
     def stack(self, columns: list[Tensor]) -> Tensor:
         return torch.stack(columns, -1)
 
     def buckets(self, values: Tensor, bins: int) -> Tensor:
-        return fingerprint.buckets([_whole(values)], "", bins)
+        return fingerprint.hash_buckets([_as_int64(values)], "", bins)
 
     def joined_buckets(self, columns: list[Tensor], separator: str, bins: int) -> Tensor:
-        whole = [_whole(column) for column in columns]
-        longest = len(columns) * (fingerprint.WIDTH + len(separator.encode())) - len(separator.encode())
-        if longest <= fingerprint.LONGEST:
-            return fingerprint.buckets(whole, separator, bins)
+        whole = [_as_int64(column) for column in columns]
+        longest = len(columns) * (fingerprint.MAX_LETTERS + len(separator.encode())) - len(separator.encode())
+        if longest <= fingerprint.MAX_HASHED_BYTES:
+            return fingerprint.hash_buckets(whole, separator, bins)
         if torch.compiler.is_compiling():
-            most = fingerprint.LONGEST // (fingerprint.WIDTH + 1)
+            most = fingerprint.MAX_HASHED_BYTES // (fingerprint.MAX_LETTERS + 1)
             raise DataError(f"Cross: expected at most {most} columns in a program to export. Received: {len(columns)}")
         flat = [column.reshape(-1).cpu().numpy() for column in whole]
         found = torch.from_numpy(ARRAYS.joined_buckets(flat, separator, bins))
         return found.to(columns[0].device).reshape(columns[0].shape)
 
     def index(self, values: Tensor, lookup: IndexLookup, tables: Mapping[str, Tensor]) -> Tensor:
-        whole = _whole(values)
+        whole = _as_int64(values)
         numbers = tables["numbers"]
         if not len(numbers):
             return torch.full_like(whole, -1)
@@ -88,20 +88,20 @@ class Torch:
         return torch.where(numbers[at] == whole, tables["places"][at], -1)
 
     def parsed(self, texts: Tensor, to: ToNumber) -> Tensor:
-        raise _no_text()
+        raise _no_text_error()
 
     def read_dates(self, texts: Tensor, dates: DateParts) -> list[Tensor]:
-        raise _no_text()
+        raise _no_text_error()
 
 
-OPS: Ops = Torch()
+TORCH_OPS: Ops = TorchOps()
 
 
-def _flushed(floats: Tensor) -> Tensor:
+def _flush_subnormals(floats: Tensor) -> Tensor:
     return torch.where(floats.abs() <= torch.finfo(floats.dtype).tiny, 0.0, floats)
 
 
-def _whole(values: Tensor) -> Tensor:
+def _as_int64(values: Tensor) -> Tensor:
     if values.dtype.is_floating_point:
         raise DataError(
             f"expected text or whole numbers. Received: {values.dtype}; "
@@ -110,5 +110,5 @@ def _whole(values: Tensor) -> Tensor:
     return values.to(torch.int64)
 
 
-def _no_text() -> TypeError:
+def _no_text_error() -> TypeError:
     return TypeError("torch has no tensors of text")

@@ -1,27 +1,16 @@
-"""Transformations: pure functions over the values of a column, defined once, in NumPy and Arrow."""
+"""Transforms: pure functions over the values of a column, defined once, in NumPy and Arrow."""
 
 from __future__ import annotations
 
-from elasticdl.features.transforms.clip import Clip
-from elasticdl.features.transforms.concatenate_with_offset import ConcatenateWithOffset
-from elasticdl.features.transforms.cross import Cross
+from elasticdl.features.transforms.base import Transform
+from elasticdl.features.transforms.binning import Discretization, LogRound, LogSquare, RoundIdentity
+from elasticdl.features.transforms.categorical import Cross, Hashing, IndexLookup
 from elasticdl.features.transforms.date_parts import DateParts
-from elasticdl.features.transforms.discretization import Discretization
-from elasticdl.features.transforms.field_ids import FieldIds
-from elasticdl.features.transforms.hashing import Hashing
-from elasticdl.features.transforms.index_lookup import IndexLookup
-from elasticdl.features.transforms.log_round import LogRound
-from elasticdl.features.transforms.log_square import LogSquare
-from elasticdl.features.transforms.missing_indicator import MissingIndicator
-from elasticdl.features.transforms.normalizer import Normalizer
-from elasticdl.features.transforms.round_identity import RoundIdentity
-from elasticdl.features.transforms.sequence import Sequence
-from elasticdl.features.transforms.to_number import ToNumber
-from elasticdl.features.transforms.to_ragged import ToRagged
-from elasticdl.features.transforms.to_sparse import ToSparse
-from elasticdl.features.transforms.transformation import Transformation
+from elasticdl.features.transforms.numeric import Clip, MissingIndicator, Normalizer, ToNumber
+from elasticdl.features.transforms.sequences import Sequence, ToRagged, ToSparse
+from elasticdl.features.transforms.shared_ids import ConcatenateWithOffset, FieldIds
 
-ALL: tuple[type[Transformation], ...] = (
+ALL_TRANSFORMS: tuple[type[Transform], ...] = (
     Clip,
     ConcatenateWithOffset,
     Cross,
@@ -42,7 +31,7 @@ ALL: tuple[type[Transformation], ...] = (
 )
 
 __all__ = [
-    "ALL",
+    "ALL_TRANSFORMS",
     "Clip",
     "ConcatenateWithOffset",
     "Cross",
@@ -60,5 +49,5 @@ __all__ = [
     "ToNumber",
     "ToRagged",
     "ToSparse",
-    "Transformation",
+    "Transform",
 ]

@@ -12,7 +12,7 @@ _ERA = 146_097  # days of 400 years
 _EPOCH = 719_468  # days from 0000-03-01 to 1970-01-01
 
 
-def days_of(year: Any, month: Any, day: Any) -> Any:
+def days_from_date(year: Any, month: Any, day: Any) -> Any:
     """Since 1970."""
     year = year - (14 - month) // 12  # years begin in March
     era = year // 400
@@ -21,7 +21,7 @@ def days_of(year: Any, month: Any, day: Any) -> Any:
     return era * _ERA + year * 365 + year // 4 - year // 100 + day_of_year - _EPOCH
 
 
-def date_of(days: Any) -> tuple[Any, Any, Any]:
+def date_from_days(days: Any) -> tuple[Any, Any, Any]:
     """Year, month and day of the days since 1970."""
     days = days + _EPOCH
     era = days // _ERA
@@ -38,7 +38,7 @@ def full_year(two_digits: Any) -> Any:
     return two_digits + 1_900 + (168 - two_digits) // 100 * 100
 
 
-def is_date(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any) -> Any:
+def is_valid_date(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any) -> Any:
     """Whether there is such a day and time, a second 60 left out."""
-    _, same_month, same_day = date_of(days_of(year, month, day))
+    _, same_month, same_day = date_from_days(days_from_date(year, month, day))
     return (same_month == month) & (same_day == day) & (hour < 24) & (minute < 60) & (second < 60)

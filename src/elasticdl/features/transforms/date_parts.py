@@ -9,18 +9,18 @@ from functools import cached_property
 from typing import NamedTuple
 
 from elasticdl.features.transforms import calendar
-from elasticdl.features.transforms.interface import Array, Ops
-from elasticdl.features.transforms.transformation import Elementwise
+from elasticdl.features.transforms.base import ElementwiseTransform
+from elasticdl.features.transforms.ops import Array, Ops
 
 PARTS = ("year", "month", "day", "yearday", "weekday", "hour", "minute", "second")
-MISSING = -1
+MISSING_PART = -1
 
 _WIDTHS = {"%Y": 4, "%y": 2, "%m": 2, "%d": 2, "%H": 2, "%M": 2, "%S": 2}
 _ISO = "%Y-%m-%dT%H:%M:%S"
 _ISO_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?"
 
 
-class Piece(NamedTuple):
+class DirectiveSpan(NamedTuple):
     """Of a text: the digits of one directive."""
 
     directive: str
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DateParts(Elementwise):
+class DateParts(ElementwiseTransform):
     """Parts of a date, int64 with a last axis of one number for each: -1 where there is no date.
 
     Dates come as text, as dates of NumPy or Arrow, or as seconds since 1970. They are taken as they stand: zones are
@@ -61,7 +61,7 @@ class DateParts(Elementwise):
             raise ValueError(f"DateParts: expected a form with one year, %m and %d, each once. Received: {self.form!r}")
 
     @cached_property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[DirectiveSpan]:
         """Where the digits of each directive stand."""
         found, at = [], 0
         for token in re.findall(r"%.|[^%]|%$", self.form or _ISO):
@@ -70,7 +70,7 @@ class DateParts(Elementwise):
                     f"DateParts: expected directives of {' '.join(_WIDTHS)}. Received: {token} in {self.form!r}"
                 )
             if token in _WIDTHS:
-                found.append(Piece(token, at, _WIDTHS[token]))
+                found.append(DirectiveSpan(token, at, _WIDTHS[token]))
             elif not token.isascii():
                 raise ValueError(f"DateParts: expected a form of ASCII. Received: {self.form!r}")
             at += _WIDTHS.get(token, 1)
@@ -106,22 +106,22 @@ class DateParts(Elementwise):
         kind = ops.kind(values)
         if kind == "text":
             is_there, year, month, day, hour, minute, second = ops.read_dates(values, self)
-            days = calendar.days_of(year, month, day)
+            days = calendar.days_from_date(year, month, day)
         elif kind == "whole" and self.is_digits:
             number = ops.int64(values)
             year, month, day, hour, minute, second = self.digits_of(number)
             is_there = (number >= 0) & (number < 10 ** len(self.template))
-            is_there = is_there & calendar.is_date(year, month, day, hour, minute, second)
-            days = calendar.days_of(year, month, day)
+            is_there = is_there & calendar.is_valid_date(year, month, day, hour, minute, second)
+            days = calendar.days_from_date(year, month, day)
         else:
             seconds, is_there = _seconds(ops, values, kind)
             days = seconds // calendar.DAY_S
             rest = seconds - days * calendar.DAY_S
             hour, minute, second = rest // 3_600, rest // 60 % 60, rest % 60
-            year, month, day = calendar.date_of(days)
+            year, month, day = calendar.date_from_days(days)
         found = {"year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second}
-        found |= {"yearday": days - calendar.days_of(year, days * 0 + 1, 1), "weekday": (days + 3) % 7}
-        return ops.stack([ops.where(is_there, found[part], MISSING) for part in self.parts])
+        found |= {"yearday": days - calendar.days_from_date(year, days * 0 + 1, 1), "weekday": (days + 3) % 7}
+        return ops.stack([ops.where(is_there, found[part], MISSING_PART) for part in self.parts])
 
     def digits_of(self, number: Array) -> list[Array]:
         """As `civil`, of whole numbers that stand for the text of their digits."""

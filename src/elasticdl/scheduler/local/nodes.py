@@ -1,4 +1,4 @@
-"""The budget that jobs share, as it is declared."""
+"""Parses the options that declare the devices shared by local jobs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 import re
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.snapshot import Node
+from elasticdl.scheduler.snapshot import NodeInfo
 
-HERE = "here"
+LOCAL_NODE = "here"
 
 
-def declared(budget: int | None, nodes: str | None) -> tuple[Node, ...]:
+def parse_nodes(budget: int | None, nodes: str | None) -> tuple[NodeInfo, ...]:
     """`--budget 320` is one node with 320 devices, `--nodes 4x8` four with eight; neither: our cores."""
     if budget is not None and nodes is not None:
         raise SpecError("--budget and --nodes both say how much there is; leave out one of them")
     if nodes is None:
-        return (Node(HERE, budget or cores()),)
+        return (NodeInfo(LOCAL_NODE, budget or available_cores()),)
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", nodes.strip())
     if match is None:
         raise SpecError(f"--nodes: expected NODESxDEVICES such as 4x8; received {nodes!r}")
-    return tuple(Node(f"{HERE}-{index}", int(match[2])) for index in range(int(match[1])))
+    return tuple(NodeInfo(f"{LOCAL_NODE}-{index}", int(match[2])) for index in range(int(match[1])))
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Those this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""The directory of the scheduler: who was submitted, who shall end, what was decided. Whole files, by rename."""
+"""The scheduler's directory: submissions, requests to stop, and the report; every file is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import SpecError, StateDamaged
-from elasticdl.scheduler.local.standing import Report
-from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.accounts.report import SchedulerReport
+from elasticdl.scheduler.accounts.submission import JobSubmission
 from elasticdl.spec.directory import JobDirectory, read_json, write_json
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class SubmissionQueue:
     """Of one home: jobs lie in `home/jobs`, this in `home/scheduler`."""
 
     home: Path
@@ -35,16 +35,16 @@ class Queue:
 
     # ---- submissions
 
-    def put(self, submission: Submission) -> None:
+    def put(self, submission: JobSubmission) -> None:
         self._entries.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(self._entry(submission.name), submission.to_document())
 
-    def find(self, name: str) -> Submission | None:
+    def find(self, name: str) -> JobSubmission | None:
         """SpecError for a file that holds no submission."""
         path = self._entry(name)
         try:
             document = read_json(path)
-            return Submission.from_document(document) if document is not None else None
+            return JobSubmission.from_document(document) if document is not None else None
         except StateDamaged as exc:
             raise SpecError(f"{exc}; submit the job again") from exc
         except ValueError as exc:
@@ -70,8 +70,8 @@ class Queue:
 
     # ---- what was decided
 
-    def report(self) -> Report | None:
-        return Report.load(self.plan)
+    def report(self) -> SchedulerReport | None:
+        return SchedulerReport.load(self.plan)
 
     # ---- who serves
 
@@ -83,7 +83,7 @@ class Queue:
         deadline = time.monotonic() + patience_s
         try:
             # Somebody may just look whether the queue is served.
-            while not (is_ours := _locked(descriptor)) and time.monotonic() < deadline:
+            while not (is_ours := _try_lock(descriptor)) and time.monotonic() < deadline:
                 time.sleep(0.02)
             yield is_ours
         finally:
@@ -106,9 +106,21 @@ class Queue:
         return self._entries / f"{name}.stop"
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+_EXIT_CODES = {"failed": SpecError.exit_code, "stopped": 130}
+
+
+def close_job(directory: JobDirectory, phase: str, reason: str) -> None:
+    """Leave a result that says how it ended. That of a suspended job stays: it tells what was trained."""
+    if not directory.root.exists() or (directory.result.exists() and phase == "stopped"):
+        return
+    now = time.time()
+    result = {"phase": phase, "reason": reason, "exit_code": _EXIT_CODES[phase], "started_at": now, "ended_at": now}
+    write_json(directory.result, result)

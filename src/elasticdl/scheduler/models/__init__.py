@@ -1,1 +1,1 @@
-"""What jobs are expected to do: models fitted to what was measured of them, each usable alone."""
+"""Models of how fast jobs run, fitted to what was measured; each is usable alone."""

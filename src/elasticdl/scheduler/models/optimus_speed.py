@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
-from elasticdl.scheduler.interface import Batch, Floats
+from elasticdl.scheduler.interface import BatchConfig, Floats
 from elasticdl.scheduler.snapshot import SpeedSample
 
 Form = Literal["asynchronous", "synchronous", "all-reduce"]
@@ -65,7 +65,7 @@ class OptimusSpeed:
         result: Floats = speed * self.records
         return result
 
-    def batch(self, workers: int, nodes: int, kind: str = "") -> Batch | None:
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
         return None
 
 

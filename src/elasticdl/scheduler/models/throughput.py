@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from elasticdl.scheduler.interface import Floats
-from elasticdl.scheduler.models.blas import one_blas_thread
 from elasticdl.scheduler.snapshot import SpeedSample
 
-LEAST = 1e-8
+MIN_PARAMETER = 1e-8
 _SOFTNESS = 1e-3
-_START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+_INITIAL_GUESS = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class ThroughputModel:
     """The seven parameters, in seconds."""
 
     alpha_grad: float
@@ -42,8 +44,8 @@ class Throughput:
 
     def sync_s(self, workers: ArrayLike, nodes: ArrayLike) -> Floats:
         workers, nodes = np.asarray(workers), np.asarray(nodes)
-        beyond = np.maximum(workers - 2, LEAST)
-        local = np.where(workers > 1, self.alpha_local + self.beta_local * beyond, LEAST)
+        beyond = np.maximum(workers - 2, MIN_PARAMETER)
+        local = np.where(workers > 1, self.alpha_local + self.beta_local * beyond, MIN_PARAMETER)
         return np.where(nodes > 1, self.alpha_nodes + self.beta_nodes * beyond, local)
 
     def step_s(self, workers: ArrayLike, nodes: ArrayLike, local_batch: ArrayLike, passes: ArrayLike = 1) -> Floats:
@@ -53,7 +55,7 @@ class Throughput:
         return (np.asarray(passes) - 1) * grad + overlapped
 
 
-def fit(samples: Sequence[SpeedSample]) -> Throughput:
+def fit_throughput(samples: Sequence[SpeedSample]) -> ThroughputModel:
     """The parameters that explain `samples` best. What is no time (NaN, 0, …) is left out; at least one is needed."""
     from scipy.optimize import minimize
 
@@ -65,25 +67,25 @@ def fit(samples: Sequence[SpeedSample]) -> Throughput:
     local = np.array([one.local_batch for one in samples], float)
     grad_log = np.log([one.compute_s for one in samples])
     step_log = np.log([one.step_s for one in samples])
-    start, lower = list(_START), [LEAST] * 6 + [1.0]
+    start, lower = list(_INITIAL_GUESS), [MIN_PARAMETER] * 6 + [1.0]
     upper: list[float | None] = [None] * 6 + [10.0]
-    for place, value in _fixed(nodes, workers, local, grad_log).items():
+    for place, value in _unidentifiable_parameters(nodes, workers, local, grad_log).items():
         start[place] = lower[place] = upper[place] = value
-    objective = Objective(nodes, workers, local, grad_log, step_log)
+    objective = FitObjective(nodes, workers, local, grad_log, step_log)
     bounds = list(zip(lower, upper, strict=True))
-    with one_blas_thread():
+    with limit_to_one_blas_thread():
         found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
         # Where one of the two errors is 0 the objective has a kink, at which the search may stop too soon.
-        smooth = Objective(nodes, workers, local, grad_log, step_log, softness=_SOFTNESS)
+        smooth = FitObjective(nodes, workers, local, grad_log, step_log, softness=_SOFTNESS)
         again = minimize(smooth, found, jac=True, method="L-BFGS-B", bounds=bounds).x
     if objective(again)[0] < objective(found)[0] - _SOFTNESS:
         found = again
-    fitted = Throughput(*(float(value) for value in found))
+    fitted = ThroughputModel(*(float(value) for value in found))
     if not np.any(nodes > 1):
         # Several nodes are never quicker than one.
         values = list(astuple(fitted))
         values[2], values[3] = max(values[2], 1.1 * values[4]), max(values[3], 1.1 * values[5])
-        fitted = Throughput(*values)
+        fitted = ThroughputModel(*values)
     return fitted
 
 
@@ -91,21 +93,21 @@ def _is_time(seconds: float) -> bool:
     return 0 < seconds < math.inf
 
 
-def _fixed(nodes: Floats, workers: Floats, local: Floats, grad_log: Floats) -> dict[int, float]:
+def _unidentifiable_parameters(nodes: Floats, workers: Floats, local: Floats, grad_log: Floats) -> dict[int, float]:
     """Parameters that these samples say nothing about, by their place."""
     fixed: dict[int, float] = {}
     if len(np.unique(local)) == 1:
         fixed[0] = float(np.mean(np.exp(grad_log))) / 2
     if not np.any(nodes > 1):
-        fixed |= {2: LEAST, 3: LEAST}
+        fixed |= {2: MIN_PARAMETER, 3: MIN_PARAMETER}
     if not np.any((nodes == 1) & (workers > 1)):
-        fixed |= {4: LEAST, 5: LEAST}
+        fixed |= {4: MIN_PARAMETER, 5: MIN_PARAMETER}
     if not np.any(workers > 2):
-        fixed |= {3: LEAST, 5: LEAST}
+        fixed |= {3: MIN_PARAMETER, 5: MIN_PARAMETER}
     return fixed
 
 
-class Objective:
+class FitObjective:
     """RMSLE of both times, a little weight towards γ = 1 and towards no retrogression; with its gradient.
 
     `softness` rounds off the kinks where an error is 0.
@@ -118,14 +120,16 @@ class Objective:
         self.local, self.grad_log, self.step_log = local, grad_log, step_log
         self.far = (nodes > 1).astype(float)
         self.near = ((nodes <= 1) & (workers > 1)).astype(float)
-        self.beyond = np.maximum(workers - 2, LEAST)
+        self.beyond = np.maximum(workers - 2, MIN_PARAMETER)
 
     def __call__(self, values: Floats) -> tuple[float, Floats]:
         alpha_g, beta_g, alpha_n, beta_n, alpha_l, beta_l, gamma = values
         grad = alpha_g + beta_g * self.local
         alone = 1.0 - self.far - self.near
         sync = (
-            self.far * (alpha_n + beta_n * self.beyond) + self.near * (alpha_l + beta_l * self.beyond) + alone * LEAST
+            self.far * (alpha_n + beta_n * self.beyond)
+            + self.near * (alpha_l + beta_l * self.beyond)
+            + alone * MIN_PARAMETER
         )
         log_grad, log_sync = np.log(grad), np.log(sync)
         log_step = np.logaddexp(gamma * log_grad, gamma * log_sync) / gamma
@@ -156,3 +160,15 @@ def _rms(errors: Floats, softness: float) -> tuple[float, Floats]:
     """And its derivative by each error."""
     rms = float(np.sqrt(np.mean(errors**2) + softness**2))
     return rms - softness, errors / (len(errors) * rms) if rms > 0 else np.zeros_like(errors)
+
+
+def limit_to_one_blas_thread() -> AbstractContextManager[Any]:
+    limit: AbstractContextManager[Any] = _threadpool_controller().limit(limits=1, user_api="blas")
+    return limit
+
+
+@cache
+def _threadpool_controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

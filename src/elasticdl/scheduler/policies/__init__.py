@@ -8,7 +8,7 @@ from elasticdl.errors import SpecError
 from elasticdl.scheduler.interface import Policy
 
 # name: module, what it is called there with
-KNOWN: dict[str, tuple[str, dict[str, object]]] = {
+POLICY_REGISTRY: dict[str, tuple[str, dict[str, object]]] = {
     "afs-l": ("afs", {"name": "afs-l"}),
     "afs-p": ("afs", {"name": "afs-p", "knows_length": False, "interval_s": 600.0}),
     "antman": ("antman", {}),
@@ -35,19 +35,19 @@ KNOWN: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-def named(text: str) -> Policy:
+def load_policy(text: str) -> Policy:
     """`tiresias`, or with parameters of its class: `tiresias:threshold_s=3600,promote=8`."""
     name, _, rest = text.partition(":")
-    if name not in KNOWN:
-        raise SpecError(f"--policy: no policy {name!r}; there are {', '.join(sorted(KNOWN))}")
-    module, given = KNOWN[name]
+    if name not in POLICY_REGISTRY:
+        raise SpecError(f"--policy: no policy {name!r}; there are {', '.join(sorted(POLICY_REGISTRY))}")
+    module, given = POLICY_REGISTRY[name]
     made = import_module(f"elasticdl.scheduler.policies.{module}").POLICY
-    values = {**given, **_parameters(text, rest, made)}
+    values = {**given, **_parse_parameters(text, rest, made)}
     policy: Policy = made(**values)
     return policy
 
 
-def _parameters(text: str, rest: str, made: type) -> dict[str, object]:
+def _parse_parameters(text: str, rest: str, made: type) -> dict[str, object]:
     known = {name: type(field.default) for name, field in made.__dataclass_fields__.items()}  # type: ignore[attr-defined]
     values: dict[str, object] = {}
     for part in filter(None, rest.split(",")):

@@ -21,27 +21,26 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.scheduler.arrange import arrange
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import enlarge, in_order, next_size
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
-from elasticdl.scheduler.speed import Speeds
+from elasticdl.scheduler.models.estimates import SpeedEstimates
+from elasticdl.scheduler.placement.assignment import assign_or_repack, grow_workers, next_size, sort_by_submission
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 _TINY = 1e-9  # rates are floats
 
 
-class Share:
+class AfsShare:
     """Of one job, while devices are handed out."""
 
-    def __init__(self, job: Job, left: float | None, rates: Sequence[float]) -> None:
+    def __init__(self, job: JobInfo, left: float | None, rates: Sequence[float]) -> None:
         """`job` as it may be given: without its present workers, with packed sizes. `rates` by number of workers."""
         self.job, self.left, self._rates = job, left, rates
         self.shortest_s = (left or 0.0) / max(rates[next_size(job, 0)], _TINY)  # with its fewest workers
         self.give({})
 
-    def give(self, workers: Workers) -> None:
+    def give(self, workers: WorkersByNode) -> None:
         self.workers, self.count = workers, sum(workers.values())
         size = next_size(self.job, self.count)
         now, then = self._rates[self.count], self._rates[size]
@@ -69,42 +68,45 @@ class Afs:
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         """`memory`: when the turn of each running job began."""
         began: Mapping[str, float] = memory or {}
-        speeds, room = Speeds(snapshot), Room(snapshot.nodes)
-        queue = in_order(snapshot.jobs)
+        speeds, room = SpeedEstimates(snapshot), FreeResources(snapshot.nodes)
+        queue = sort_by_submission(snapshot.jobs)
         shares = {job.name: self._share(snapshot, speeds, room, job) for job in queue}
         if self.knows_length:
-            _hand_out(room, list(shares.values()))
+            _distribute_devices(room, list(shares.values()))
         else:
             first = sorted(queue, key=lambda job: self._turn(job, began, snapshot.now))
-            started = [share for job in first if _starts(room, share := shares[job.name])]
-            _hand_out(room, sorted(started, key=lambda share: (share.job.submitted_at, share.job.name)))
+            started = [share for job in first if _start_job(room, share := shares[job.name])]
+            _distribute_devices(room, sorted(started, key=lambda share: (share.job.submitted_at, share.job.name)))
         found = {name: share.workers for name, share in shares.items()}
-        given = arrange(snapshot.nodes, [(job, shares[job.name].count) for job in queue], found)
+        given = assign_or_repack(snapshot.nodes, [(job, shares[job.name].count) for job in queue], found)
         turns = {job.name: self._began(job, began, snapshot.now) for job in queue if found[job.name]}
-        return Decision(Plan({job.name: self._answer(job, given[job.name]) for job in queue}), turns)
+        return Decision(AllocationPlan({job.name: self._answer(job, given[job.name]) for job in queue}), turns)
 
-    def _share(self, snapshot: Snapshot, speeds: Speeds, room: Room, job: Job) -> Share:
+    def _share(self, snapshot: Snapshot, speeds: SpeedEstimates, room: FreeResources, job: JobInfo) -> AfsShare:
         most = min(job.maximum, room.fits_in_all(job))
         sizes = job.sizes
         if self.packs:
             node = speeds.per_node.get(speeds.main_kind(job), 0)
-            sizes = tuple(size for size in job.allowed(most) if _is_packed(size * job.devices, node)) or job.sizes
+            sizes = (
+                tuple(size for size in job.allowed(most) if _divides_nodes_evenly(size * job.devices, node))
+                or job.sizes
+            )
         may = replace(job, workers={}, sizes=sizes, maximum=max(most, job.minimum))
         left = job.work_left if self.knows_length else None
         rates = speeds.at(job, np.arange(may.maximum + 1))
         rates[0] = 0.0
-        return Share(may, left, rates.tolist())
+        return AfsShare(may, left, rates.tolist())
 
-    def _turn(self, job: Job, began: Mapping[str, float], now: float) -> tuple[float, float, float, str]:
+    def _turn(self, job: JobInfo, began: Mapping[str, float], now: float) -> tuple[float, float, float, str]:
         """Whoever has a turn comes first, in the order in which these began."""
         at = began.get(job.name, now) if job.is_running else now
         return at if now - at < self.quantum_s else now, job.executed_s, job.submitted_at, job.name
 
-    def _began(self, job: Job, began: Mapping[str, float], now: float) -> float:
+    def _began(self, job: JobInfo, began: Mapping[str, float], now: float) -> float:
         at = began.get(job.name, now)
         return at if now - at < self.quantum_s else now
 
-    def _answer(self, job: Job, workers: Workers) -> Allocation:
+    def _answer(self, job: JobInfo, workers: WorkersByNode) -> Allocation:
         count = sum(workers.values())
         if not workers and self.knows_length:
             return Allocation({}, f"waits for its least of {next_size(job, 0)} workers: shorter jobs gain more by them")
@@ -115,52 +117,52 @@ class Afs:
         return Allocation(workers, f"{count} workers: another would gain less here than where it is")
 
 
-def goes_to_later(sooner: Share, later: Share) -> bool:
+def does_later_job_win(sooner: AfsShare, later: AfsShare) -> bool:
     """Equation 3: whether of two jobs the one that ends later gets the next device."""
     return later.as_later > sooner.as_sooner
 
 
-def winner(one: Share, other: Share) -> Share:
+def choose_winner(one: AfsShare, other: AfsShare) -> AfsShare:
     """Which of two jobs gets the next device. Neither order of the two nor chance matters but for equal jobs."""
     if one.left is None or other.left is None:
-        return _winner_of_unknown(one, other)
+        return _choose_without_lengths(one, other)
     if not one.count and not other.count:
         return other if other.shortest_s < one.shortest_s else one
     sooner, later = (other, one) if other.ends_in_s < one.ends_in_s else (one, other)
-    return later if goes_to_later(sooner, later) else sooner
+    return later if does_later_job_win(sooner, later) else sooner
 
 
-def _winner_of_unknown(one: Share, other: Share) -> Share:
+def _choose_without_lengths(one: AfsShare, other: AfsShare) -> AfsShare:
     if not one.count and not other.count:
         return min(one, other, key=lambda share: (share.left is None, share.job.executed_s))
-    other_as_later, one_as_later = goes_to_later(one, other), goes_to_later(other, one)
+    other_as_later, one_as_later = does_later_job_win(one, other), does_later_job_win(other, one)
     if other_as_later != one_as_later:
         return other if other_as_later else one
     return min(one, other, key=lambda share: share.count * share.job.devices)
 
 
-def _hand_out(room: Room, shares: list[Share]) -> None:
+def _distribute_devices(room: FreeResources, shares: list[AfsShare]) -> None:
     """Until nobody can use more."""
     able = [share for share in shares if share.can_use_more]
     while able and room.free:
         top = able[0]
         for share in able[1:]:
-            top = winner(top, share)
-        grown = enlarge(room, top.job, top.workers, next_size(top.job, top.count))
+            top = choose_winner(top, share)
+        grown = grow_workers(room, top.job, top.workers, next_size(top.job, top.count))
         if grown is not None:
             top.give(grown)
         if grown is None or not top.can_use_more:
             able.remove(top)
 
 
-def _starts(room: Room, share: Share) -> bool:
+def _start_job(room: FreeResources, share: AfsShare) -> bool:
     size = next_size(share.job, 0)
-    workers = enlarge(room, share.job, {}, size) if size else None
+    workers = grow_workers(room, share.job, {}, size) if size else None
     share.give(workers or {})
     return bool(workers)
 
 
-def _is_packed(devices: int, node: int) -> bool:
+def _divides_nodes_evenly(devices: int, node: int) -> bool:
     return node > 0 and (node % devices == 0 or devices % node == 0)
 
 

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 from elasticdl.errors import SpecError
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import meets_demands, place
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
-LEAST_SHARE = 0.05  # of a host that uses nothing at all
+MIN_HOST_SHARE = 0.05  # of a host that uses nothing at all
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class AntMan:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        queue = in_order(snapshot.jobs)
-        floor = _Floor(Room(snapshot.nodes), {}, {}, {})
-        before = memory or _guessed(queue)
+        queue = sort_by_submission(snapshot.jobs)
+        floor = _AntManPlacement(FreeResources(snapshot.nodes), {}, {}, {})
+        before = memory or _guess_memory(queue)
         self._admit(floor, queue, before)
         admitted = frozenset(floor.given)
         for job in queue:
@@ -59,7 +59,7 @@ class AntMan:
                 floor.stay(job)
         for job in queue:
             if job.name not in floor.given and floor.room.free:
-                floor.give(job, place(floor.room, job, job.wish))
+                floor.give(job, place_workers(floor.room, job, job.wish))
         whole = [job for job in queue if job.name in floor.given]
         for job in queue:
             if job.name not in floor.given and job.may_share:
@@ -67,11 +67,11 @@ class AntMan:
         guests = frozenset(floor.given) - {job.name for job in whole}
         # Who lost its nodes stays first in line.
         kept = Memory(admitted | before.admitted & snapshot.by_name.keys(), guests)
-        return Decision(Plan({job.name: _answer(job, floor, admitted) for job in queue}), kept)
+        return Decision(AllocationPlan({job.name: _allocation(job, floor, admitted) for job in queue}), kept)
 
-    def _admit(self, floor: _Floor, queue: list[Job], before: Memory) -> None:
-        quotas, used = parsed(self.quotas), Counter[str]()
-        head: Job | None = None
+    def _admit(self, floor: _AntManPlacement, queue: list[JobInfo], before: Memory) -> None:
+        quotas, used = parse_quotas(self.quotas), Counter[str]()
+        head: JobInfo | None = None
         # Others are stopped only where there is no idle place.
         others = [job for job in queue if job.workers and job.name not in before.admitted | before.guests]
         for job in sorted(queue, key=lambda job: job.name not in before.admitted):
@@ -82,7 +82,7 @@ class AntMan:
                 floor.why[job.name] = f"its queue {job.queue!r} has {used[job.queue]} of {quotas[job.queue]} devices"
             elif head:
                 floor.why[job.name] = f"devices are reserved for {head.name}, which needs {head.wish} workers"
-            elif floor.stay(job) or floor.give(job, _beside(floor, job, others)):
+            elif floor.stay(job) or floor.give(job, _place_on_idle_devices(floor, job, others)):
                 used[job.queue] += need
             else:
                 head = job
@@ -90,26 +90,26 @@ class AntMan:
 
 
 @dataclass
-class _Floor:
-    room: Room
-    given: dict[str, Workers]
+class _AntManPlacement:
+    room: FreeResources
+    given: dict[str, WorkersByNode]
     shares: dict[str, float]
     why: dict[str, str]  # a guaranteed job is not admitted
 
-    def give(self, job: Job, workers: Workers | None) -> bool:
+    def give(self, job: JobInfo, workers: WorkersByNode | None) -> bool:
         if workers:
             self.given[job.name] = workers
             self.room.take(job, workers)
         return bool(workers)
 
-    def stay(self, job: Job) -> bool:
+    def stay(self, job: JobInfo) -> bool:
         if job.count != job.wish or not self.room.holds(job, job.workers):
             return False
-        return meets_demands(self.room, job, job.workers) and self.give(job, job.workers)
+        return meets_constraints(self.room, job, job.workers) and self.give(job, job.workers)
 
-    def share(self, guest: Job, hosts: list[Job]) -> None:
+    def share(self, guest: JobInfo, hosts: list[JobInfo]) -> None:
         """The guest on all devices of some hosts, those first that use the least."""
-        chosen: list[Job] = []
+        chosen: list[JobInfo] = []
         there: Counter[str] = Counter()
         for host in sorted(hosts, key=lambda host: host.device_use):
             is_free = host.may_share and host.name not in self.shares and host.devices == guest.devices
@@ -118,11 +118,11 @@ class _Floor:
                 there.update(self.given[host.name])
         if there.total() != guest.wish:
             return
-        rest = max(*(host.device_use for host in chosen), LEAST_SHARE)
+        rest = max(*(host.device_use for host in chosen), MIN_HOST_SHARE)
         for host in chosen:
             self.room.give_back(host, self.given[host.name])
             self.room.take(host, self.given[host.name], rest)
-        if self.room.holds(guest, there, 1 - rest) and meets_demands(self.room, guest, there):
+        if self.room.holds(guest, there, 1 - rest) and meets_constraints(self.room, guest, there):
             self.room.take(guest, there, 1 - rest)
             self.given[guest.name] = dict(there)
             self.shares |= {guest.name: 1 - rest, **{host.name: rest for host in chosen}}
@@ -132,13 +132,13 @@ class _Floor:
             self.room.take(host, self.given[host.name])
 
 
-def _guessed(queue: list[Job]) -> Memory:
+def _guess_memory(queue: list[JobInfo]) -> Memory:
     """If nothing is remembered: who is guaranteed and has all is admitted, who shares is a guest."""
     has_all = frozenset(job.name for job in queue if job.is_guaranteed and job.count == job.wish and job.share == 1)
     return Memory(has_all, frozenset(job.name for job in queue if job.workers and job.share < 1))
 
 
-def parsed(quotas: str) -> dict[str, int]:
+def parse_quotas(quotas: str) -> dict[str, int]:
     """Devices by queue."""
     found = {}
     for part in filter(None, quotas.split("/")):
@@ -149,20 +149,20 @@ def parsed(quotas: str) -> dict[str, int]:
     return found
 
 
-def _beside(floor: _Floor, job: Job, others: list[Job]) -> Workers | None:
+def _place_on_idle_devices(floor: _AntManPlacement, job: JobInfo, others: list[JobInfo]) -> WorkersByNode | None:
     """Where nobody is, if there is such a place."""
     room, taken = floor.room, []
     for other in others:
         if other is not job and other.name not in floor.given and room.holds(other, other.workers):
             room.take(other, other.workers)
             taken.append(other)
-    found = place(room, job, job.wish)
+    found = place_workers(room, job, job.wish)
     for other in taken:
         room.give_back(other, other.workers)
-    return found or place(room, job, job.wish)
+    return found or place_workers(room, job, job.wish)
 
 
-def _answer(job: Job, floor: _Floor, admitted: frozenset[str]) -> Allocation:
+def _allocation(job: JobInfo, floor: _AntManPlacement, admitted: frozenset[str]) -> Allocation:
     workers, share = floor.given.get(job.name, {}), floor.shares.get(job.name, 1.0)
     what = f"{job.wish} workers" if share == 1 else f"{job.wish} workers with {share:.0%} of their devices"
     if job.name in admitted:

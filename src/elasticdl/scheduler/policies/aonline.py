@@ -21,13 +21,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticdl.scheduler.configurations import Configurations
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.reservations import Bounds, Calendar, Reservation, best
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.slots import answers, carried
-from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.placement.configurations import ConfigurationTable
+from elasticdl.scheduler.placement.reservations import (
+    PriceBounds,
+    Reservation,
+    ReservationCalendar,
+    allocate_slot,
+    best_reservation,
+    carry_over_reservations,
+)
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 
 
 @dataclass(frozen=True)
@@ -53,32 +59,37 @@ class AOnline:
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
-        queue = in_order(snapshot.jobs)
+        queue = sort_by_submission(snapshot.jobs)
         is_anew = not past.known & snapshot.by_name.keys()
         begins = is_anew or slot >= past.until
         until, slots = past.until, past.slots
         if begins:
             slots = 1 if is_anew else min(2 * slots, self.horizon)
             until = slot + slots
-        calendar = Calendar(Configurations(snapshot), slot, until - slot, self.slot_s)
-        reserved = carried(past.reserved, snapshot, calendar)
+        calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, until - slot, self.slot_s)
+        reserved = carry_over_reservations(past.reserved, snapshot, calendar)
         if begins:
             self._accept(snapshot, [job for job in queue if job.name not in reserved], slots, calendar, reserved)
-        plan = Plan(answers(snapshot, queue, reserved, slot, self.slot_s))
+        plan = AllocationPlan(allocate_slot(snapshot, queue, reserved, slot, self.slot_s))
         return Decision(plan, Memory(reserved, frozenset(snapshot.by_name), until, slots))
 
     def _accept(
-        self, snapshot: Snapshot, jobs: list[Job], slots: int, calendar: Calendar, reserved: dict[str, Reservation]
+        self,
+        snapshot: Snapshot,
+        jobs: list[JobInfo],
+        slots: int,
+        calendar: ReservationCalendar,
+        reserved: dict[str, Reservation],
     ) -> None:
         """Those that are worth more than they cost within so many slots, entered into the calendar and `reserved`."""
         ends_at = calendar.ends_at(slots - 1)
         work = {job.name: self._work(calendar, job, slots) for job in jobs}
         needs = {job.name: self._needs(calendar, job, work[job.name]) for job in jobs}
-        bounds = Bounds()
+        bounds = PriceBounds()
         for job in jobs:
             bounds = bounds.seen(job.weight, job.weight, job.devices, needs[job.name])
 
-        def density(job: Job) -> tuple[float, float, str]:
+        def density(job: JobInfo) -> tuple[float, float, str]:
             return -job.weight / (needs[job.name] * job.devices), job.submitted_at, job.name
 
         for job in sorted(jobs, key=density):
@@ -86,18 +97,18 @@ class AOnline:
             def worth(at: float, weight: float = job.weight) -> float:
                 return weight if at <= ends_at else 0.0
 
-            found = best(calendar, job, snapshot.now, work[job.name], worth, bounds, self.units)
+            found = best_reservation(calendar, job, snapshot.now, work[job.name], worth, bounds, self.units)
             if found is not None:
                 reserved[job.name] = found
                 calendar.add(found)
 
-    def _work(self, calendar: Calendar, job: Job, slots: int) -> float:
+    def _work(self, calendar: ReservationCalendar, job: JobInfo, slots: int) -> float:
         left = calendar.table.speeds.left(job)
         if slots == self.horizon:
             left = min(left, calendar.table.speeds.one(job, max(job.maximum, 1)) * slots * self.slot_s / 2)
         return max(left, 1e-9)
 
-    def _needs(self, calendar: Calendar, job: Job, work: float) -> float:
+    def _needs(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
         """Slots of one worker, with its fewest."""
         least = max(job.minimum, 1)
         return max(work / max(calendar.table.speeds.one(job, least), 1e-9) / self.slot_s * least, 1e-9)

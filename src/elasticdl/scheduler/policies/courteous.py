@@ -17,10 +17,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import enlarge, in_order, next_size, settle, staying, with_workers
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import (
+    assign_nodes,
+    grow_workers,
+    next_size,
+    sort_by_submission,
+    surviving_workers,
+    with_workers,
+)
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -33,40 +40,44 @@ class Courteous:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        queue = in_order(snapshot.jobs)
-        given = _now(queue, snapshot.nodes)
+        queue = sort_by_submission(snapshot.jobs)
+        given = _current_workers(queue, snapshot.nodes)
         # Again from what came out, until it is no better: so the next decision changes nothing.
-        while (new := _proposed(queue, given, snapshot)) and _levels(queue, new) > _levels(queue, given):
+        while (new := _propose_workers(queue, given, snapshot)) and _device_counts(queue, new) > _device_counts(
+            queue, given
+        ):
             given = new
         running = [job for job in queue if job.name in given]
         level = sum(job.devices * sum(given[job.name].values()) for job in running) / max(len(running), 1)
-        return Decision(Plan({job.name: _answer(job, given.get(job.name, {}), level) for job in queue}))
+        return Decision(AllocationPlan({job.name: _allocation(job, given.get(job.name, {}), level) for job in queue}))
 
 
-def _now(queue: list[Job], nodes: Iterable[Node]) -> dict[str, Workers]:
+def _current_workers(queue: list[JobInfo], nodes: Iterable[NodeInfo]) -> dict[str, WorkersByNode]:
     """What jobs have, as far as it is still there."""
-    room, given = Room(nodes), {}
+    room, given = FreeResources(nodes), {}
     for job in queue:
-        if job.workers and (kept := staying(room, job)):
+        if job.workers and (kept := surviving_workers(room, job)):
             given[job.name] = kept
             room.take(job, kept)
     return given
 
 
-def _proposed(queue: list[Job], given: Mapping[str, Workers], snapshot: Snapshot) -> dict[str, Workers]:
+def _propose_workers(
+    queue: list[JobInfo], given: Mapping[str, WorkersByNode], snapshot: Snapshot
+) -> dict[str, WorkersByNode]:
     jobs = [with_workers(job, given.get(job.name, {})) for job in queue]
-    room = Room(snapshot.nodes)
-    new = settle(room, sorted(jobs, key=lambda job: not job.workers), levelled(jobs, snapshot.devices))
-    _grow_into(room, jobs, new)
+    room = FreeResources(snapshot.nodes)
+    new = assign_nodes(room, sorted(jobs, key=lambda job: not job.workers), max_min_sizes(jobs, snapshot.devices))
+    _distribute_leftovers(room, jobs, new)
     return new
 
 
-def _levels(queue: list[Job], given: Mapping[str, Workers]) -> list[int]:
+def _device_counts(queue: list[JobInfo], given: Mapping[str, WorkersByNode]) -> list[int]:
     """Devices of all jobs, the least first: greater is better."""
     return sorted(job.devices * sum(given.get(job.name, {}).values()) for job in queue)
 
 
-def levelled(queue: list[Job], devices: int) -> dict[str, int]:
+def max_min_sizes(queue: list[JobInfo], devices: int) -> dict[str, int]:
     """Workers of each job, so that nobody could have more without somebody having less who has no more than they."""
     sizes: dict[str, int] = {}
     free = devices
@@ -74,7 +85,7 @@ def levelled(queue: list[Job], devices: int) -> dict[str, int]:
         if job.least * job.devices <= free:
             sizes[job.name] = job.least
             free -= job.least * job.devices
-    line = [_turn(job, index, job.least) for index, job in enumerate(queue) if job.name in sizes]
+    line = [_fill_order(job, index, job.least) for index, job in enumerate(queue) if job.name in sizes]
     heapq.heapify(line)
     while line and free:
         _, _, index = heapq.heappop(line)
@@ -84,35 +95,35 @@ def levelled(queue: list[Job], devices: int) -> dict[str, int]:
         if size and cost <= free:
             free -= cost
             sizes[job.name] = size
-            heapq.heappush(line, _turn(job, index, size))
+            heapq.heappush(line, _fill_order(job, index, size))
     return sizes
 
 
-def _turn(job: Job, index: int, size: int) -> tuple[int, bool, int]:
+def _fill_order(job: JobInfo, index: int, size: int) -> tuple[int, bool, int]:
     """Who has the least is next; on a tie who has more already, so that it can stay so."""
     return size * job.devices, job.count <= size, index
 
 
-def _grow_into(room: Room, queue: list[Job], given: dict[str, Workers]) -> None:
+def _distribute_leftovers(room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode]) -> None:
     """Devices that somebody could not use where they are go to those with the least who can."""
     line = [job for job in queue if job.name in given]
     while line and room.free:
         job = min(line, key=lambda job: (job.devices * sum(given[job.name].values()), job.submitted_at, job.name))
-        if (grown := _grown(room, job, given[job.name])) is None:
+        if (grown := _grow_one_step(room, job, given[job.name])) is None:
             line.remove(job)
         else:
             given[job.name] = grown
 
 
-def _grown(room: Room, job: Job, workers: Workers) -> Workers | None:
+def _grow_one_step(room: FreeResources, job: JobInfo, workers: WorkersByNode) -> WorkersByNode | None:
     """Takes it from `room` too."""
     size = next_size(job, sum(workers.values()))
     if not size or (size - sum(workers.values())) * job.devices > room.free:
         return None
-    return enlarge(room, with_workers(job, workers), workers, size)
+    return grow_workers(room, with_workers(job, workers), workers, size)
 
 
-def _answer(job: Job, workers: Mapping[str, int], level: float) -> Allocation:
+def _allocation(job: JobInfo, workers: Mapping[str, int], level: float) -> Allocation:
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"waits for its minimum of {job.least} workers: all others have no more than theirs")

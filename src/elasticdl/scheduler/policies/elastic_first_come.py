@@ -17,10 +17,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import enlarge, in_order, is_plain, next_size, staying, with_workers
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import (
+    can_use_any_device,
+    grow_workers,
+    next_size,
+    sort_by_submission,
+    surviving_workers,
+    with_workers,
+)
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -33,25 +40,25 @@ class ElasticFirstCome:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        room = Room(snapshot.nodes)
-        queue = in_order(snapshot.jobs)
-        given: dict[str, Workers] = {}
+        room = FreeResources(snapshot.nodes)
+        queue = sort_by_submission(snapshot.jobs)
+        given: dict[str, WorkersByNode] = {}
         for job in queue:
-            if job.workers and (kept := staying(room, job)):
+            if job.workers and (kept := surviving_workers(room, job)):
                 given[job.name] = kept
                 room.take(job, kept)
         free = room.free
         if free:
             able = [job for job in queue if job.name not in given or sum(given[job.name].values()) < job.maximum]
-            if all(is_plain(job) for job in able):
-                _place(room, able, given, _counted(able, given, free))
+            if all(can_use_any_device(job) for job in able):
+                _place_sizes(room, able, given, _choose_sizes(able, given, free))
             else:
-                _try_out(room, able, given)
+                _grow_by_trial(room, able, given)
         free = room.free
-        return Decision(Plan({job.name: _answer(job, given.get(job.name, {}), free) for job in queue}))
+        return Decision(AllocationPlan({job.name: _allocation(job, given.get(job.name, {}), free) for job in queue}))
 
 
-def _counted(queue: list[Job], given: Mapping[str, Workers], free: int) -> dict[str, int]:
+def _choose_sizes(queue: list[JobInfo], given: Mapping[str, WorkersByNode], free: int) -> dict[str, int]:
     """How many workers each gets, where any device will do."""
     sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
     for job in queue:
@@ -69,44 +76,48 @@ def _counted(queue: list[Job], given: Mapping[str, Workers], free: int) -> dict[
     return sizes
 
 
-def _place(room: Room, queue: list[Job], given: dict[str, Workers], sizes: Mapping[str, int]) -> bool:
+def _place_sizes(
+    room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode], sizes: Mapping[str, int]
+) -> bool:
     """Gives these counts, who runs first and then the largest first; whether all fitted."""
     for job in sorted(queue, key=lambda job: (not job.workers, -sizes[job.name] * job.devices)):
         before = given.get(job.name, {})
         if sizes[job.name] == sum(before.values()):
             continue
-        workers = enlarge(room, with_workers(job, before), before, sizes[job.name])
+        workers = grow_workers(room, with_workers(job, before), before, sizes[job.name])
         if workers is None:
             return False
         given[job.name] = workers
     return True
 
 
-def _try_out(room: Room, queue: list[Job], given: dict[str, Workers]) -> None:
+def _grow_by_trial(room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode]) -> None:
     """Where not any device will do: worker by worker, then all at once on fewer nodes, until nobody gains."""
     kept = dict(given)
     while True:
         before = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
         for job in queue:
             if job.name not in given:
-                _place(room, [job], given, {job.name: job.least})
+                _place_sizes(room, [job], given, {job.name: job.least})
         waiting = deque(job for job in queue if job.name in given)
         while waiting and room.free:
             job = waiting.popleft()
             size = next_size(job, sum(given[job.name].values()))
-            if size and _place(room, [job], given, {job.name: size}):
+            if size and _place_sizes(room, [job], given, {job.name: size}):
                 waiting.append(job)
         sizes = {job.name: sum(given.get(job.name, {}).values()) for job in queue}
         if sizes == before:
             return
         tried = {job.name: given[job.name] for job in queue if job.name in given}
-        _move(room, queue, given, kept)
-        if not _place(room, [job for job in queue if sizes[job.name]], given, sizes):
-            _move(room, queue, given, tried)
+        _restore_workers(room, queue, given, kept)
+        if not _place_sizes(room, [job for job in queue if sizes[job.name]], given, sizes):
+            _restore_workers(room, queue, given, tried)
             return
 
 
-def _move(room: Room, queue: list[Job], given: dict[str, Workers], to: Mapping[str, Workers]) -> None:
+def _restore_workers(
+    room: FreeResources, queue: list[JobInfo], given: dict[str, WorkersByNode], to: Mapping[str, WorkersByNode]
+) -> None:
     for job in queue:
         room.give_back(job, given.pop(job.name, {}))
     for job in queue:
@@ -115,7 +126,7 @@ def _move(room: Room, queue: list[Job], given: dict[str, Workers], to: Mapping[s
             room.take(job, to[job.name])
 
 
-def _answer(job: Job, workers: Workers, free: int) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, free: int) -> Allocation:
     count = sum(workers.values())
     if not workers:
         why = f"waits for its minimum of {job.least} workers: {free} devices are free, earlier jobs hold the others"

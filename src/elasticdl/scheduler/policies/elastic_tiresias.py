@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from elasticdl.scheduler.interface import Decision, Floats
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.policies.tiresias import Memory, remembered, served
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import next_size, settle
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import assign_nodes, next_size
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.policies.tiresias import Memory, attained_service, update_memory
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,24 @@ class ElasticTiresias:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        kept = remembered(snapshot, memory, self.threshold_s, self.promote)
+        kept = update_memory(snapshot, memory, self.threshold_s, self.promote)
         line = [snapshot.by_name[name] for queue in kept.queues for name in queue]
-        sizes = _admitted(line, snapshot.devices, {job.name: job.largest(job.wish) or job.least for job in line})
+        sizes = _admit_in_order(line, snapshot.devices, {job.name: job.largest(job.wish) or job.least for job in line})
         waiting = len(line) - len(sizes)
         is_crowded = waiting > self.crowd
         if is_crowded:
             second = set(kept.queues[1])
             asked = {job.name: job.least if job.name in second else job.largest(job.wish) or job.least for job in line}
-            sizes = _admitted(line, snapshot.devices, asked)
-        _start_small(line, sizes, snapshot.devices)
-        _expand(line, sizes, snapshot.devices, snapshot.devices_per_node)
-        given = settle(Room(snapshot.nodes), line, sizes)
+            sizes = _admit_in_order(line, snapshot.devices, asked)
+        _start_at_min_size(line, sizes, snapshot.devices)
+        _expand_by_speedup(line, sizes, snapshot.devices, snapshot.devices_per_node)
+        given = assign_nodes(FreeResources(snapshot.nodes), line, sizes)
         crowd = f"; {waiting} jobs wait, so those of queue 2 are at their minimum" if is_crowded else ""
-        answers = {job.name: _answer(job, given.get(job.name, {}), kept, crowd) for job in line}
-        return Decision(Plan(answers), kept)
+        answers = {job.name: _allocation(job, given.get(job.name, {}), kept, crowd) for job in line}
+        return Decision(AllocationPlan(answers), kept)
 
 
-def _admitted(line: list[Job], devices: int, asked: dict[str, int]) -> dict[str, int]:
+def _admit_in_order(line: list[JobInfo], devices: int, asked: dict[str, int]) -> dict[str, int]:
     """Sizes of those that are reached."""
     sizes = {}
     for job in line:
@@ -67,7 +67,7 @@ def _admitted(line: list[Job], devices: int, asked: dict[str, int]) -> dict[str,
     return sizes
 
 
-def _start_small(line: list[Job], sizes: dict[str, int], devices: int) -> None:
+def _start_at_min_size(line: list[JobInfo], sizes: dict[str, int], devices: int) -> None:
     """Whoever was not reached, but whose minimum is left."""
     free = devices - sum(sizes.get(job.name, 0) * job.devices for job in line)
     for job in line:
@@ -76,7 +76,7 @@ def _start_small(line: list[Job], sizes: dict[str, int], devices: int) -> None:
             free -= job.least * job.devices
 
 
-def _expand(line: list[Job], sizes: dict[str, int], devices: int, per_node: int) -> None:
+def _expand_by_speedup(line: list[JobInfo], sizes: dict[str, int], devices: int, per_node: int) -> None:
     free = devices - sum(sizes[job.name] * job.devices for job in line if job.name in sizes)
     offers: list[tuple[float, int, int]] = []
     speedups: dict[int, Floats] = {}
@@ -92,7 +92,7 @@ def _expand(line: list[Job], sizes: dict[str, int], devices: int, per_node: int)
     for index, job in enumerate(line):
         if free and job.name in sizes:
             most = min(job.maximum, sizes[job.name] + free // job.devices)
-            speedups[index] = speedup(job, most, per_node)
+            speedups[index] = speedups_by_size(job, most, per_node)
             offer(index)
     while offers and free:
         _, index, size = heapq.heappop(offers)
@@ -103,7 +103,7 @@ def _expand(line: list[Job], sizes: dict[str, int], devices: int, per_node: int)
             offer(index)
 
 
-def speedup(job: Job, most: int, per_node: int) -> Floats:
+def speedups_by_size(job: JobInfo, most: int, per_node: int) -> Floats:
     """Of 0, 1, … `most` workers over one, on as few nodes as can be; linear if nothing is known."""
     workers = np.arange(most + 1)
     linear: Floats = workers.astype(float)
@@ -113,9 +113,9 @@ def speedup(job: Job, most: int, per_node: int) -> Floats:
     return rates / rates[1] if rates[1] > 0 and np.isfinite(rates).all() else linear
 
 
-def _answer(job: Job, workers: Workers, memory: Memory, crowd: str) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, memory: Memory, crowd: str) -> Allocation:
     queue = 1 + (job.name in memory.queues[1])
-    had = f"{served(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
+    had = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
     count = sum(workers.values())
     if not workers:
         return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; jobs before it take the devices")

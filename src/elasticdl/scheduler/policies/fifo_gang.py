@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import meets_demands, place
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,28 @@ class FifoGang:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        room = Room(snapshot.nodes)
-        queue = in_order(snapshot.jobs)
-        given: dict[str, Workers] = {}
+        room = FreeResources(snapshot.nodes)
+        queue = sort_by_submission(snapshot.jobs)
+        given: dict[str, WorkersByNode] = {}
         for job in queue:
             is_whole = job.workers and job.count == job.wish
-            if is_whole and room.holds(job, job.workers) and meets_demands(room, job, job.workers):
+            if is_whole and room.holds(job, job.workers) and meets_constraints(room, job, job.workers):
                 given[job.name] = job.workers
                 room.take(job, job.workers)
-        head: Job | None = None
+        head: JobInfo | None = None
         for job in queue:
             if job.name in given or (self.is_strict and head):
                 continue
-            if room.free and (workers := place(room, job, job.wish)):
+            if room.free and (workers := place_workers(room, job, job.wish)):
                 given[job.name] = workers
                 room.take(job, workers)
             else:
                 head = head or job
         free = room.free
-        plan = Plan({job.name: self._answer(job, given.get(job.name, {}), head, free) for job in queue})
+        plan = AllocationPlan({job.name: self._answer(job, given.get(job.name, {}), head, free) for job in queue})
         return Decision(plan, is_closed=self.is_strict and head is not None)
 
-    def _answer(self, job: Job, workers: Workers, head: Job | None, free: int) -> Allocation:
+    def _answer(self, job: JobInfo, workers: WorkersByNode, head: JobInfo | None, free: int) -> Allocation:
         if workers:
             return Allocation(workers, f"all of the {job.wish} workers asked for, until it ends")
         needs = f"{job.wish} workers of {job.devices} device{'s' * (job.devices > 1)}"

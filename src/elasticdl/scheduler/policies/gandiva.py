@@ -15,14 +15,16 @@ are not weighed against their cost: theirs was 1 to 3 s. An elastic job that wai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.policies.gandiva_floor import Floor
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import place_at_most, sort_by_submission, with_workers
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers, resize_in_place, shrink_workers
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Memory:
     turn: int = -1
     turns: Mapping[str, int] = field(default_factory=dict)  # that each job had
     ran: frozenset[str] = frozenset()  # in this turn
-    homes: Mapping[str, Workers] = field(default_factory=dict)  # where it was last
+    homes: Mapping[str, WorkersByNode] = field(default_factory=dict)  # where it was last
     pairs: Mapping[str, str] = field(default_factory=dict)  # guests of this turn, and on whose devices they are
     calm_since: float | None = None  # since when nobody waits
 
@@ -50,13 +52,13 @@ class Gandiva:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        queue = in_order(snapshot.jobs)
-        before = _cleaned(memory or Memory(), queue)
+        queue = sort_by_submission(snapshot.jobs)
+        before = _update_memory(memory or Memory(), queue)
         turn = int(snapshot.now // self.slice_s)
         is_same = turn == before.turn
         pairs = dict(before.pairs) if is_same else {}
-        floor = Floor(snapshot.nodes)
-        bases = {job.name: _base(floor, job) for job in queue}
+        floor = GandivaPlacement(snapshot.nodes)
+        bases = {job.name: _base_size(floor, job) for job in queue}
 
         line = sorted((job for job in queue if job.name not in pairs), key=lambda job: before.turns[job.name])
         stayed = {
@@ -71,7 +73,7 @@ class Gandiva:
             floor.clear(still, self.empty_share)
         floor.fill(line, bases)
 
-        pairs = _packed(floor, queue, pairs, bases)
+        pairs = _pack_guests(floor, queue, pairs, bases)
         waiting = [job for job in queue if job.name not in floor.given]
         calm_since = None if waiting or pairs else snapshot.now if before.calm_since is None else before.calm_since
         if calm_since is not None and snapshot.now - calm_since >= self.grow_after_s:
@@ -86,11 +88,11 @@ class Gandiva:
             pairs,
             calm_since,
         )
-        answers = {job.name: _answer(job, floor, kept, bases[job.name], len(waiting)) for job in queue}
-        return Decision(Plan(answers), kept)
+        answers = {job.name: _allocation(job, floor, kept, bases[job.name], len(waiting)) for job in queue}
+        return Decision(AllocationPlan(answers), kept)
 
 
-def _cleaned(memory: Memory, queue: list[Job]) -> Memory:
+def _update_memory(memory: Memory, queue: list[JobInfo]) -> Memory:
     """With these jobs only. Who comes has had as few turns as anybody: it is early, yet has nothing to catch up."""
     names = {job.name for job in queue}
     fewest = min((turns for name, turns in memory.turns.items() if name in names), default=0)
@@ -104,12 +106,14 @@ def _cleaned(memory: Memory, queue: list[Job]) -> Memory:
     )
 
 
-def _base(floor: Floor, job: Job) -> int:
+def _base_size(floor: GandivaPlacement, job: JobInfo) -> int:
     """What it asked for, as far as it is allowed and could ever fit."""
     return job.largest(min(job.wish, floor.room.fits_in_all(job))) or job.least
 
 
-def _packed(floor: Floor, queue: list[Job], pairs: Mapping[str, str], bases: Mapping[str, int]) -> dict[str, str]:
+def _pack_guests(
+    floor: GandivaPlacement, queue: list[JobInfo], pairs: Mapping[str, str], bases: Mapping[str, int]
+) -> dict[str, str]:
     """Guests and hosts: those of this turn, and new ones, who uses the least first."""
     jobs = {job.name: job for job in queue}
     found = {
@@ -129,7 +133,7 @@ def _packed(floor: Floor, queue: list[Job], pairs: Mapping[str, str], bases: Map
     return found
 
 
-def _answer(job: Job, floor: Floor, memory: Memory, base: int, waiting: int) -> Allocation:
+def _allocation(job: JobInfo, floor: GandivaPlacement, memory: Memory, base: int, waiting: int) -> Allocation:
     workers = floor.given.get(job.name, {})
     count, turns = sum(workers.values()), memory.turns[job.name]
     share = floor.shares.get(job.name, 1.0)
@@ -146,3 +150,149 @@ def _answer(job: Job, floor: Floor, memory: Memory, base: int, waiting: int) -> 
 
 
 POLICY = Gandiva
+
+
+class GandivaPlacement:
+    """The nodes while a decision is made: who sits where, and with which share of its devices."""
+
+    def __init__(self, nodes: Iterable[NodeInfo]) -> None:
+        self.room = FreeResources(nodes)
+        self.given: dict[str, WorkersByNode] = {}
+        self.shares: dict[str, float] = {}
+        self._sizes: dict[str, Counter[int]] = {name: Counter() for name in self.room.nodes}  # jobs on it, by devices
+
+    def seat(self, job: JobInfo, workers: WorkersByNode) -> None:
+        self.leave(job)
+        self.room.take(job, workers)
+        self.given[job.name] = workers
+        for name in workers:
+            self._sizes[name][sum(workers.values()) * job.devices] += 1
+
+    def leave(self, job: JobInfo) -> None:
+        workers = self.given.pop(job.name, {})
+        self.room.give_back(job, workers)
+        for name in workers:
+            self._sizes[name][sum(workers.values()) * job.devices] -= 1
+
+    def stay(self, job: JobInfo, home: WorkersByNode, most: int) -> bool:
+        """Seats it where it was, with no more than `most`; whether that is possible."""
+        kept = shrink_workers(home, min(sum(home.values()), most))
+        if not kept or not job.allows(sum(kept.values())) or not self.room.holds(job, kept):
+            return False
+        if meets_constraints(self.room, job, kept):
+            self.seat(job, kept)
+        return job.name in self.given
+
+    def seat_all(self, line: list[JobInfo], homes: Mapping[str, WorkersByNode], bases: Mapping[str, int]) -> None:
+        """Who is first in line has its seats first, but those whose seats are free go back to them."""
+        scratch = FreeResources(self.room.left())
+        tried: dict[str, WorkersByNode] = {}
+        for job in line:
+            home = with_workers(job, homes.get(job.name, {}))
+            if seats := place_at_most(scratch, home, bases[job.name]):
+                scratch.take(job, seats)
+                tried[job.name] = seats
+        sizes = {name: sum(workers.values()) for name, workers in tried.items()}
+        chosen = [job for job in line if job.name in tried]
+        rest = [job for job in chosen if not self._stays(job, homes.get(job.name, {}), sizes[job.name])]
+        for job in rest:
+            workers = self._near(job, sizes[job.name]) or place_workers(self.room, job, sizes[job.name])
+            if not workers:
+                break
+            self.seat(job, workers)
+        if any(job.name not in self.given for job in chosen):
+            for job in chosen:
+                self.leave(job)
+            for job in chosen:
+                self.seat(job, tried[job.name])
+
+    def fill(self, line: Iterable[JobInfo], bases: Mapping[str, int]) -> None:
+        """Who has less than it asked for takes what is left."""
+        for job in line:
+            before = self.given.get(job.name, {})
+            if not self.room.free or sum(before.values()) >= bases[job.name]:
+                continue
+            self.leave(job)
+            if workers := place_at_most(self.room, with_workers(job, before), bases[job.name]):
+                self.seat(job, workers)
+
+    def gather(self, jobs: Iterable[JobInfo]) -> None:
+        """Jobs that are spread are moved together."""
+        for job in jobs:
+            before = self.given.get(job.name, {})
+            if len(before) < 2:
+                continue
+            self.leave(job)
+            found = place_workers(self.room, job, sum(before.values()))
+            self.seat(job, found if found is not None and len(found) < len(before) else before)
+
+    def clear(self, jobs: list[JobInfo], empty_share: float) -> None:
+        """The few jobs of nodes that are almost empty move to fuller ones."""
+        room = self.room
+        free = {
+            name: room.devices[name] for name, node in room.nodes.items() if self._is_almost_empty(node, empty_share)
+        }
+        for node in sorted(free, key=lambda name: -free[name]):
+            for job in jobs:
+                if set(self.given.get(job.name, {})) != {node} or job.demands:
+                    continue
+                count = self.given[job.name][node]
+                fuller = (
+                    name
+                    for name in room.tightest(job, count)
+                    if room.devices[name] < min(room.devices[node], room.nodes[name].devices)
+                )
+                if (found := next(fuller, None)) is not None:
+                    self.seat(job, {found: count})
+
+    def grow(self, jobs: Iterable[JobInfo]) -> None:
+        """Jobs on one node take what is left of it."""
+        for job in jobs:
+            workers = self.given.get(job.name, {})
+            if len(workers) == 1 and not job.demands:
+                [(node, count)] = workers.items()
+                most = job.largest(count + self.room.fits(job, node))
+                if most > count:
+                    self.seat(job, {node: most})
+
+    def pack(self, guest: JobInfo, host: JobInfo, size: int) -> bool:
+        """Both on the host's devices, each with its part; whether it can be."""
+        there = self.given.get(host.name, {})
+        if host.name in self.shares or not (guest.may_share and host.may_share):
+            return False
+        together = guest.device_use + host.device_use
+        if not there or together > 1 or guest.devices != host.devices or sum(there.values()) != size:
+            return False
+        share = min(max(guest.device_use / together, 0.05), 0.95) if together else 0.5
+        self.room.give_back(host, there)
+        self.room.take(host, there, 1 - share)
+        if not self.room.holds(guest, there, share) or not meets_constraints(self.room, guest, there):
+            self.room.give_back(host, there, 1 - share)
+            self.room.take(host, there)
+            return False
+        self.room.take(guest, there, share)
+        self.given[guest.name] = there
+        self.shares |= {host.name: 1 - share, guest.name: share}
+        return True
+
+    def _stays(self, job: JobInfo, home: WorkersByNode, size: int) -> bool:
+        if not home or not self.room.holds(job, shrink_workers(home, size)):
+            return False
+        found = resize_in_place(self.room, with_workers(job, home), size)
+        if found:
+            self.seat(job, found)
+        return bool(found)
+
+    def _near(self, job: JobInfo, size: int) -> WorkersByNode | None:
+        """On one node with jobs of its size, the least loaded; else on an empty one."""
+        if job.demands:
+            return None
+        found = list(self.room.tightest(job, size))
+        alike = [name for name in found if self._sizes[name][size * job.devices]]
+        if alike:
+            return {max(alike, key=lambda name: self.room.devices[name]): size}
+        empty = next((name for name in found if self.room.devices[name] == self.room.nodes[name].devices), None)
+        return {empty: size} if empty is not None else None
+
+    def _is_almost_empty(self, node: NodeInfo, share: float) -> bool:
+        return share * node.devices <= self.room.devices[node.name] < node.devices

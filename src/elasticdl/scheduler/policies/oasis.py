@@ -21,20 +21,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from elasticdl.scheduler.configurations import Configurations
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.plan import Plan
-from elasticdl.scheduler.reservations import Bounds, Calendar, Reservation, best
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.slots import answers, carried
-from elasticdl.scheduler.snapshot import Job, Snapshot, Utility
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.placement.configurations import ConfigurationTable
+from elasticdl.scheduler.placement.reservations import (
+    PriceBounds,
+    Reservation,
+    ReservationCalendar,
+    allocate_slot,
+    best_reservation,
+    carry_over_reservations,
+)
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, UtilityFunction
 
 
 @dataclass(frozen=True)
 class Memory:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)  # in which slot
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: PriceBounds = field(default_factory=PriceBounds)
 
 
 @dataclass(frozen=True)
@@ -52,46 +58,48 @@ class Oasis:
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         past: Memory = memory or Memory()
         slot = math.floor(snapshot.now / self.slot_s + 1e-9)
-        queue = in_order(snapshot.jobs)
-        calendar = Calendar(Configurations(snapshot), slot, self.horizon, self.slot_s)
-        reserved = carried(past.reserved, snapshot, calendar)
+        queue = sort_by_submission(snapshot.jobs)
+        calendar = ReservationCalendar(ConfigurationTable(snapshot), slot, self.horizon, self.slot_s)
+        reserved = carry_over_reservations(past.reserved, snapshot, calendar)
         refused = {name: at for name, at in past.refused.items() if at == slot and name in snapshot.by_name}
         bounds = past.bounds
         for job in queue:
             if job.name in reserved or job.name in refused:
                 continue
             work = self._work(calendar, job)
-            worth = partial(_worth, job, utility_of(job, self._soonest_s(calendar, job, work)))
+            worth = partial(_utility_at, job, utility_or_default(job, self._soonest_s(calendar, job, work)))
             bounds = self._seen(calendar, job, work, worth, bounds)
-            found = best(calendar, job, snapshot.now, work, worth, bounds, self.units)
+            found = best_reservation(calendar, job, snapshot.now, work, worth, bounds, self.units)
             if found is None:
                 refused[job.name] = slot
             else:
                 reserved[job.name] = found
                 calendar.add(found)
-        plan = Plan(answers(snapshot, queue, reserved, slot, self.slot_s))
+        plan = AllocationPlan(allocate_slot(snapshot, queue, reserved, slot, self.slot_s))
         return Decision(plan, Memory(reserved, refused, bounds))
 
-    def _work(self, calendar: Calendar, job: Job) -> float:
+    def _work(self, calendar: ReservationCalendar, job: JobInfo) -> float:
         speeds = calendar.table.speeds
         most = speeds.one(job, max(job.maximum, 1)) * self.horizon * self.slot_s / 2
         return max(min(speeds.left(job), most), 1e-9)
 
-    def _soonest_s(self, calendar: Calendar, job: Job, work: float) -> float:
+    def _soonest_s(self, calendar: ReservationCalendar, job: JobInfo, work: float) -> float:
         return work / max(calendar.table.speeds.one(job, max(job.maximum, 1)), 1e-9)
 
-    def _seen(self, calendar: Calendar, job: Job, work: float, worth: Any, bounds: Bounds) -> Bounds:
+    def _seen(
+        self, calendar: ReservationCalendar, job: JobInfo, work: float, worth: Any, bounds: PriceBounds
+    ) -> PriceBounds:
         soonest = calendar.first * self.slot_s + self._soonest_s(calendar, job, work)
         least = max(job.minimum, 1)
         slots = work / max(calendar.table.speeds.one(job, least), 1e-9) / self.slot_s * least
         return bounds.seen(worth(soonest), worth(calendar.ends_at(self.horizon - 1)), job.devices, slots)
 
 
-def utility_of(job: Job, soonest_s: float) -> Utility:
-    return job.utility or Utility(2 * job.weight, 1.0 / max(soonest_s, 1.0), 4 * max(soonest_s, 1.0))
+def utility_or_default(job: JobInfo, soonest_s: float) -> UtilityFunction:
+    return job.utility or UtilityFunction(2 * job.weight, 1.0 / max(soonest_s, 1.0), 4 * max(soonest_s, 1.0))
 
 
-def _worth(job: Job, utility: Utility, ends_at: float) -> float:
+def _utility_at(job: JobInfo, utility: UtilityFunction, ends_at: float) -> float:
     late = utility.urgency * (max(ends_at - job.submitted_at, 0.0) - utility.target_s)
     return utility.worth / (1.0 + math.exp(min(max(late, -500.0), 500.0)))
 

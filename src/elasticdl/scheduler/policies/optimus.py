@@ -22,12 +22,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from elasticdl.scheduler.interface import Decision, Floats
-from elasticdl.scheduler.placement import on_emptiest
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import can_all_stay, in_order, is_plain, next_size, settle
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
-from elasticdl.scheduler.speed import Speeds
+from elasticdl.scheduler.models.estimates import SpeedEstimates
+from elasticdl.scheduler.placement.assignment import (
+    assign_nodes,
+    can_all_stay,
+    can_use_any_device,
+    next_size,
+    sort_by_submission,
+)
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import place_on_emptiest
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Memory:
 
     nodes: frozenset[str]
     counts: Mapping[str, int]  # that were wanted
-    given: Mapping[str, Workers]
+    given: Mapping[str, WorkersByNode]
 
 
 @dataclass(frozen=True)
@@ -49,20 +55,20 @@ class Optimus:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        jobs = in_order(snapshot.jobs)
+        jobs = sort_by_submission(snapshot.jobs)
         counts, nodes = self._counts(snapshot, jobs), frozenset(snapshot.node_of)
         has = {job.name: job.workers for job in jobs if job.workers}
         if memory == Memory(nodes, counts, has) and can_all_stay(snapshot.nodes, jobs):
-            given: Mapping[str, Workers] = has
-        elif all(is_plain(job) for job in jobs):
-            given = _on_emptiest(Room(snapshot.nodes), jobs, counts)
+            given: Mapping[str, WorkersByNode] = has
+        elif all(can_use_any_device(job) for job in jobs):
+            given = _place_all_on_emptiest(FreeResources(snapshot.nodes), jobs, counts)
         else:
-            given = settle(Room(snapshot.nodes), jobs, counts)
-        plan = Plan({job.name: _answer(job, given.get(job.name, {})) for job in jobs})
+            given = assign_nodes(FreeResources(snapshot.nodes), jobs, counts)
+        plan = AllocationPlan({job.name: _allocation(job, given.get(job.name, {})) for job in jobs})
         return Decision(plan, Memory(nodes, counts, {name: workers for name, workers in given.items() if workers}))
 
-    def _counts(self, snapshot: Snapshot, jobs: list[Job]) -> dict[str, int]:
-        free, speeds = snapshot.devices, Speeds(snapshot)
+    def _counts(self, snapshot: Snapshot, jobs: list[JobInfo]) -> dict[str, int]:
+        free, speeds = snapshot.devices, SpeedEstimates(snapshot)
         counts = {}
         curves: dict[str, Floats] = {}
         gains: list[tuple[float, int, int]] = []  # least first: of a step up, per device
@@ -84,34 +90,36 @@ class Optimus:
                 self._offer(gains, place, job, size, curves[job.name])
         return counts
 
-    def _offer(self, gains: list[tuple[float, int, int]], place: int, job: Job, count: int, curve: Floats) -> None:
+    def _offer(self, gains: list[tuple[float, int, int]], place: int, job: JobInfo, count: int, curve: Floats) -> None:
         size = next_size(job, count)
         if 0 < size < len(curve):
             gain = (curve[count] - curve[size]) / ((size - count) * job.devices)
             heapq.heappush(gains, (-float(gain), place, size))
 
 
-def _remaining_s(job: Job, devices: int, speeds: Speeds) -> Floats:
+def _remaining_s(job: JobInfo, devices: int, speeds: SpeedEstimates) -> Floats:
     """By its number of workers, from 0 up."""
     rates = speeds.at(job, np.arange(min(job.maximum, devices // job.devices) + 1))
     return np.where(rates > 0, speeds.left(job) / np.where(rates > 0, rates, 1.0), math.inf)
 
 
-def _on_emptiest(room: Room, jobs: list[Job], counts: Mapping[str, int]) -> dict[str, Workers]:
+def _place_all_on_emptiest(
+    room: FreeResources, jobs: list[JobInfo], counts: Mapping[str, int]
+) -> dict[str, WorkersByNode]:
     """Where any device will do, so that all fit: who keeps its count stays, the smallest of the others choose first."""
-    given: dict[str, Workers] = {}
+    given: dict[str, WorkersByNode] = {}
     for job in jobs:
         if counts[job.name] == job.count and room.holds(job, job.workers):
             given[job.name] = job.workers
             room.take(job, job.workers)
     for job in sorted(jobs, key=lambda job: counts[job.name]):
         if job.name not in given:
-            given[job.name] = on_emptiest(room, job, counts[job.name]) or {}
+            given[job.name] = place_on_emptiest(room, job, counts[job.name]) or {}
             room.take(job, given[job.name])
     return given
 
 
-def _answer(job: Job, workers: Workers) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode) -> Allocation:
     if not workers:
         return Allocation({}, f"waits: no room for its first {job.least} workers")
     return Allocation(workers, f"{sum(workers.values())} workers: one more would shorten another job by more")

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import meets_demands, place
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class PickyMan:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        room = Room(snapshot.nodes)
-        queue = in_order(snapshot.jobs)
+        room = FreeResources(snapshot.nodes)
+        queue = sort_by_submission(snapshot.jobs)
         losses = {job.name: self.loss(job, snapshot.now) for job in queue}
-        given: dict[str, Workers] = {}
+        given: dict[str, WorkersByNode] = {}
 
-        def give(job: Job, workers: Workers | None) -> None:
+        def give(job: JobInfo, workers: WorkersByNode | None) -> None:
             if workers:
                 given[job.name] = workers
                 room.take(job, workers)
@@ -48,15 +48,15 @@ class PickyMan:
         by_loss = sorted(queue, key=lambda job: (not job.workers, -losses[job.name] if job.workers else 0.0))
         for job in by_loss:
             if job.workers and job.count == job.wish and room.holds(job, job.workers):
-                give(job, job.workers if meets_demands(room, job, job.workers) else None)
+                give(job, job.workers if meets_constraints(room, job, job.workers) else None)
         for job in by_loss:
             if job.name not in given and room.free:
-                give(job, place(room, job, job.wish))
+                give(job, place_workers(room, job, job.wish))
         free = room.free
-        answers = {job.name: _answer(job, given.get(job.name, {}), losses[job.name], free) for job in queue}
-        return Decision(Plan(answers))
+        answers = {job.name: _allocation(job, given.get(job.name, {}), losses[job.name], free) for job in queue}
+        return Decision(AllocationPlan(answers))
 
-    def loss(self, job: Job, now: float) -> float:
+    def loss(self, job: JobInfo, now: float) -> float:
         """Device-seconds that stopping it now costs."""
         since = 0.0
         if self.checkpoint_s > 0 and job.changed_at is not None:
@@ -64,7 +64,7 @@ class PickyMan:
         return (job.change_cost_s + since) * job.count * job.devices
 
 
-def _answer(job: Job, workers: Workers, loss: float, free: int) -> Allocation:
+def _allocation(job: JobInfo, workers: WorkersByNode, loss: float, free: int) -> Allocation:
     if job.workers and not workers:
         why = f"stopped, which costs {loss:.0f} device-seconds, less than those who stay on its nodes"
         return Allocation({}, f"{why}; waits for {job.wish} workers, {free} devices are free")

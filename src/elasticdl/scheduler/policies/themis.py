@@ -23,19 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.scheduler.arrange import by_change, go_round
 from elasticdl.scheduler.interface import Decision, Floats
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import fit
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
-from elasticdl.scheduler.speed import Speeds, few_sizes
+from elasticdl.scheduler.models.estimates import SpeedEstimates, candidate_sizes
+from elasticdl.scheduler.placement.assignment import grow_round_robin, place_at_most, sort_by_change
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 _TINY = 1e-9
 
 
 @dataclass(frozen=True)
-class Lease:
+class DeviceLease:
     count: int
     until: float
 
@@ -44,7 +43,7 @@ class Lease:
 class Bid:
     """rho of one job for a few sizes; the first is 0."""
 
-    job: Job
+    job: JobInfo
     sizes: tuple[int, ...]
     rho: Floats
 
@@ -66,51 +65,55 @@ class Themis:
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         """`memory`: the lease of each job that has one."""
-        leases: dict[str, Lease] = {
+        leases: dict[str, DeviceLease] = {
             job.name: lease
             for job in snapshot.jobs
             if (lease := (memory or {}).get(job.name)) is not None and lease.until > snapshot.now
         }
-        book = _Book(snapshot, self.lease_s)
-        room, given = Room(snapshot.nodes), {}
-        for job, count in by_change((job, leases[job.name].count) for job in snapshot.jobs if job.name in leases):
-            given[job.name] = fit(room, job, count)
+        book = _FinishTimeFairness(snapshot, self.lease_s)
+        room, given = FreeResources(snapshot.nodes), {}
+        for job, count in sort_by_change((job, leases[job.name].count) for job in snapshot.jobs if job.name in leases):
+            given[job.name] = place_at_most(room, job, count)
             room.take(job, given[job.name])
         free = [job for job in book.worst_first(leases) if not given.get(job.name)]
         bidders = free[: math.ceil((1 - self.fairness) * len(free))]
-        won = auction([book.bid(job, room) for job in bidders], room.free)
-        for job, count in by_change((job, won[job.name]) for job in bidders):
-            given[job.name] = fit(room, job, count) if count else {}
+        won = run_auction([book.bid(job, room) for job in bidders], room.free)
+        for job, count in sort_by_change((job, won[job.name]) for job in bidders):
+            given[job.name] = place_at_most(room, job, count) if count else {}
             room.take(job, given[job.name])
         names = {job.name for job in bidders}
         order = book.worst_first(leases)
-        go_round(room, [job for job in order if job.name not in names], given)
-        go_round(room, [job for job in order if job.name in names], given)
+        grow_round_robin(room, [job for job in order if job.name not in names], given)
+        grow_round_robin(room, [job for job in order if job.name in names], given)
         now = {
-            name: Lease(sum(workers.values()), leases[name].until if name in leases else snapshot.now + self.lease_s)
+            name: DeviceLease(
+                sum(workers.values()), leases[name].until if name in leases else snapshot.now + self.lease_s
+            )
             for name, workers in given.items()
             if workers
         }
-        answers = {job.name: _answer(job, given.get(job.name, {}), now, book, snapshot.now) for job in snapshot.jobs}
-        return Decision(Plan(answers), now)
+        answers = {
+            job.name: _allocation(job, given.get(job.name, {}), now, book, snapshot.now) for job in snapshot.jobs
+        }
+        return Decision(AllocationPlan(answers), now)
 
 
-def auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
+def run_auction(bids: Sequence[Bid], devices: int) -> dict[str, int]:
     """Workers of each bidder: its proportionally fair size, less its hidden payment."""
     won: dict[str, int] = {}
     if not bids:
         return won
-    fair = proportionally_fair(bids, devices)
+    fair = proportionally_fair_sizes(bids, devices)
     for index, bid in enumerate(bids):
         others = [*range(index), *range(index + 1, len(bids))]
-        absent = proportionally_fair([bids[other] for other in others], devices)
+        absent = proportionally_fair_sizes([bids[other] for other in others], devices)
         logs = [math.log(bids[o].rho[c] / bids[o].rho[fair[o]]) for o, c in zip(others, absent, strict=True)]
         payment = math.exp(min(sum(logs), 0.0))
         won[bid.job.name] = bid.job.largest(int(bid.sizes[fair[index]] * payment + 1e-6))
     return won
 
 
-def proportionally_fair(bids: Sequence[Bid], devices: int) -> list[int]:
+def proportionally_fair_sizes(bids: Sequence[Bid], devices: int) -> list[int]:
     """For each bid the place of its size in its table: together the greatest product of 1/rho on so many devices."""
     best = np.zeros(devices + 1)  # sum of logarithms, by devices that may be used
     choices = []
@@ -130,7 +133,7 @@ def proportionally_fair(bids: Sequence[Bid], devices: int) -> list[int]:
 
 
 @dataclass
-class _Book:
+class _FinishTimeFairness:
     """What is known of the jobs at one moment: their rho with any number of workers."""
 
     snapshot: Snapshot
@@ -138,10 +141,10 @@ class _Book:
     _alone: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.speeds = Speeds(self.snapshot)
+        self.speeds = SpeedEstimates(self.snapshot)
         self.share = 1.0 / max(len(self.snapshot.jobs), 1)
 
-    def rho(self, job: Job, sizes: Sequence[int]) -> Floats:
+    def rho(self, job: JobInfo, sizes: Sequence[int]) -> Floats:
         """For these numbers of workers from now on; with none it waits a lease, then goes on with its least."""
         least = max(job.minimum, 1)
         counts = np.array([size or least for size in sizes])
@@ -151,19 +154,19 @@ class _Book:
         result: Floats = np.maximum(ends, _TINY) / self._alone_s(job)
         return result
 
-    def bid(self, job: Job, room: Room) -> Bid:
-        sizes = 0, *few_sizes(job, room.fits_in_all(job))
+    def bid(self, job: JobInfo, room: FreeResources) -> Bid:
+        sizes = 0, *candidate_sizes(job, room.fits_in_all(job))
         # More workers may be slower, but nobody bids worse for more.
         return Bid(job, sizes, np.minimum.accumulate(self.rho(job, sizes)))
 
-    def worst_first(self, leases: Mapping[str, Lease]) -> list[Job]:
-        def key(job: Job) -> tuple[float, float, str]:
+    def worst_first(self, leases: Mapping[str, DeviceLease]) -> list[JobInfo]:
+        def key(job: JobInfo) -> tuple[float, float, str]:
             lease = leases.get(job.name)
             return -float(self.rho(job, [lease.count if lease else 0])[0]), job.submitted_at, job.name
 
         return sorted(self.snapshot.jobs, key=key)
 
-    def _alone_s(self, job: Job) -> float:
+    def _alone_s(self, job: JobInfo) -> float:
         """How long it takes from its start on its part of the cluster alone."""
         if job.name not in self._alone:
             most = max(job.largest(max(self.snapshot.devices // job.devices, 1)), job.minimum, 1)
@@ -172,7 +175,9 @@ class _Book:
         return self._alone[job.name]
 
 
-def _answer(job: Job, workers: Workers, leases: Mapping[str, Lease], book: _Book, now: float) -> Allocation:
+def _allocation(
+    job: JobInfo, workers: WorkersByNode, leases: Mapping[str, DeviceLease], book: _FinishTimeFairness, now: float
+) -> Allocation:
     count = sum(workers.values())
     rho = float(book.rho(job, [count])[0])
     if not workers:

@@ -23,14 +23,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.placement import meets_demands, place
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.room import Room
-from elasticdl.scheduler.settling import in_order
-from elasticdl.scheduler.snapshot import Job, Snapshot, Workers
+from elasticdl.scheduler.placement.assignment import sort_by_submission
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import meets_constraints, place_workers
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
-MANY = 10  # jobs that ended, before their service says anything
-KEPT = 1000  # of them
+MIN_GITTINS_SAMPLES = 10  # jobs that ended, before their service says anything
+MAX_GITTINS_SAMPLES = 1000  # of them
 
 
 @dataclass(frozen=True)
@@ -58,43 +58,45 @@ class Tiresias:
     needs_oracle: bool = False
 
     def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
-        kept = remembered(snapshot, memory, self.threshold_s, self.promote)
+        kept = update_memory(snapshot, memory, self.threshold_s, self.promote)
         line = self.line(snapshot.by_name, kept)
         left = snapshot.devices
-        chosen: list[Job] = []
+        chosen: list[JobInfo] = []
         for job in line:
             if job.wish * job.devices <= left:
                 left -= job.wish * job.devices
                 chosen.append(job)
-        given = placed(Room(snapshot.nodes), chosen, line)
+        given = place_in_order(FreeResources(snapshot.nodes), chosen, line)
         free = snapshot.devices - sum(job.devices * job.wish for job in line if job.name in given)
         answers = {job.name: self._answer(job, given.get(job.name, {}), kept, free) for job in line}
-        return Decision(Plan(answers), kept)
+        return Decision(AllocationPlan(answers), kept)
 
-    def line(self, jobs: Mapping[str, Job], memory: Memory) -> list[Job]:
+    def line(self, jobs: Mapping[str, JobInfo], memory: Memory) -> list[JobInfo]:
         """Everybody, in the order they may run."""
         first, second = memory.queues
-        if self.is_gittins and len(memory.ended) >= MANY:
+        if self.is_gittins and len(memory.ended) >= MIN_GITTINS_SAMPLES:
             samples = sorted(memory.ended)
-            index = {name: gittins(samples, served(jobs[name], memory), self.threshold_s) for name in first}
+            index = {
+                name: gittins_index(samples, attained_service(jobs[name], memory), self.threshold_s) for name in first
+            }
             first = tuple(sorted(first, key=lambda name: -index[name]))
         return [jobs[name] for name in (*first, *second)]
 
-    def _answer(self, job: Job, workers: Workers, memory: Memory, free: int) -> Allocation:
+    def _answer(self, job: JobInfo, workers: WorkersByNode, memory: Memory, free: int) -> Allocation:
         queue = 1 + (job.name in memory.queues[1])
-        had = f"{served(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
+        had = f"{attained_service(job, memory) / 3600:.2f} device-hours so far, queue {queue} of 2"
         if workers:
             return Allocation(workers, f"all of the {job.wish} workers asked for: {had}")
         why = f"needs {job.wish * job.devices} devices, those before it left {free}"
         return Allocation({}, f"{'suspended' if job.workers else 'waits'}: {had}; {why}")
 
 
-def served(job: Job, memory: Memory) -> float:
+def attained_service(job: JobInfo, memory: Memory) -> float:
     """Device-seconds, since it was promoted last."""
     return memory.executed_s[job.name] * job.wish * job.devices
 
 
-def remembered(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote: float) -> Memory:
+def update_memory(snapshot: Snapshot, memory: Memory | None, threshold_s: float, promote: float) -> Memory:
     """What is known now: time went on for who ran and who waited, jobs came, ended and changed queues."""
     before = memory or Memory(snapshot.now)
     passed_s = max(snapshot.now - before.at, 0.0)
@@ -107,7 +109,7 @@ def remembered(snapshot: Snapshot, memory: Memory | None, threshold_s: float, pr
     first = [name for name in before.queues[0] if name in executed]
     second = [name for name in before.queues[1] if name in executed]
     known = {*first, *second}
-    first += [job.name for job in in_order(snapshot.jobs) if job.name not in known]
+    first += [job.name for job in sort_by_submission(snapshot.jobs) if job.name not in known]
     for name in tuple(first):
         job = snapshot.by_name[name]
         if executed[name] * job.wish * job.devices >= threshold_s:
@@ -119,10 +121,17 @@ def remembered(snapshot: Snapshot, memory: Memory | None, threshold_s: float, pr
             first.append(name)
             executed[name] = waited[name] = 0.0
     ended = [total for name, total in sorted(before.total_s.items()) if name not in executed]
-    return Memory(snapshot.now, (tuple(first), tuple(second)), executed, waited, total, (*before.ended, *ended)[-KEPT:])
+    return Memory(
+        snapshot.now,
+        (tuple(first), tuple(second)),
+        executed,
+        waited,
+        total,
+        (*before.ended, *ended)[-MAX_GITTINS_SAMPLES:],
+    )
 
 
-def gittins(samples: Sequence[float], service: float, most: float) -> float:
+def gittins_index(samples: Sequence[float], service: float, most: float) -> float:
     """sup over Δ of P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a], Δ up to the end of the queue; samples sorted."""
     above = [sample - service for sample in samples[bisect_right(samples, service) :]]
     best, passed = 0.0, 0.0
@@ -134,30 +143,30 @@ def gittins(samples: Sequence[float], service: float, most: float) -> float:
     return best
 
 
-def placed(room: Room, chosen: Sequence[Job], line: Sequence[Job]) -> dict[str, Workers]:
+def place_in_order(room: FreeResources, chosen: Sequence[JobInfo], line: Sequence[JobInfo]) -> dict[str, WorkersByNode]:
     """Those who run stay, others of the chosen take the emptiest nodes; then all others are tried, in line."""
-    given: dict[str, Workers] = {}
+    given: dict[str, WorkersByNode] = {}
     reached = {job.name for job in chosen}
 
-    def give(job: Job, workers: Workers | None) -> None:
+    def give(job: JobInfo, workers: WorkersByNode | None) -> None:
         if workers:
             given[job.name] = workers
             room.take(job, workers)
 
     for job in chosen:
         if job.workers and job.count == job.wish and room.holds(job, job.workers):
-            give(job, job.workers if meets_demands(room, job, job.workers) else None)
+            give(job, job.workers if meets_constraints(room, job, job.workers) else None)
     for job in (*chosen, *line):
         if job.name not in given and room.free:
             stays = job.name not in reached and job.count == job.wish and room.holds(job, job.workers)
-            give(job, job.workers if stays else emptiest(room, job))
+            give(job, job.workers if stays else place_gang_on_emptiest(room, job))
     return given
 
 
-def emptiest(room: Room, job: Job) -> Workers | None:
+def place_gang_on_emptiest(room: FreeResources, job: JobInfo) -> WorkersByNode | None:
     """The nodes with the most free devices first, the lowest name on a tie."""
     if job.demands:
-        return place(room, job, job.wish)
+        return place_workers(room, job, job.wish)
     order = {name: index for index, name in enumerate(room.nodes)}
     found = sorted(room.emptiest(job), key=lambda name: (-room.devices[name], order[name]))
     chosen, rest = {}, job.wish

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import DataError
-from elasticdl.features.analyze import Source, analyze
-from elasticdl.features.sql.interface import Question
+from elasticdl.features.analysis import AnalysisSource, analyze
+from elasticdl.features.sql.interface import AnalysisOptions
 
 NUMBERS = ("age", "education_num", "capital_gain", "capital_loss", "hours_per_week")
 COLUMNS = (
@@ -26,7 +26,7 @@ COLUMNS = (
 UNKNOWN = "?"
 
 
-def rows(path: Path) -> Iterator[list[str]]:
+def read_rows(path: Path) -> Iterator[list[str]]:
     """Fields of each person, "" where one is unknown. The test file's remark and full stops are left out."""
     unpack: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
@@ -43,7 +43,7 @@ def rows(path: Path) -> Iterator[list[str]]:
         raise DataError(f"{path}: cannot be read: {exc}") from exc
 
 
-def write(training: Path, test: Path, directory: Path) -> tuple[Path, Path, Path]:
+def write_data(training: Path, test: Path, directory: Path) -> tuple[Path, Path, Path]:
     """Write train.csv, test.csv and statistics.json; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = directory / "train.csv", directory / "test.csv"
@@ -51,14 +51,14 @@ def write(training: Path, test: Path, directory: Path) -> tuple[Path, Path, Path
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows(rows(source))
+            writer.writerows(read_rows(source))
     statistics = directory / "statistics.json"
-    analyze(Source(str(paths[0])), Question(least_count=1)).save(statistics)
+    analyze(AnalysisSource(str(paths[0])), AnalysisOptions(least_count=1)).save(statistics)
     return *paths, statistics
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("expected: python -m elasticdl.zoo.census.data ADULT.DATA ADULT.TEST DIRECTORY")
-    for path in write(*map(Path, sys.argv[1:])):
+    for path in write_data(*map(Path, sys.argv[1:])):
         print(path)

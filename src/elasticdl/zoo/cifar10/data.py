@@ -22,19 +22,19 @@ Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Pictures:
+class CifarImages:
     """Pictures and their classes, mapped from files, never loaded."""
 
     files: tuple[NDArray[np.void], ...]
 
     @classmethod
-    def open(cls, data_path: str) -> Pictures:
+    def open(cls, data_path: str) -> CifarImages:
         """A file, or all data_batch_*.bin of a directory."""
         path = Path(data_path)
         paths = sorted(path.glob("data_batch_*.bin")) if path.is_dir() else [path]
         if not paths:
             raise DataError(f"{path}: expected files named data_batch_*.bin in it, as CIFAR-10 has them")
-        return cls(tuple(_mapped(one) for one in paths))
+        return cls(tuple(_map_file(one) for one in paths))
 
     def __len__(self) -> int:
         return sum(map(len, self.files))
@@ -49,7 +49,7 @@ class Pictures:
         raise IndexError(index)
 
 
-def make(records: int, seed: int) -> NDArray[np.void]:
+def make_records(records: int, seed: int) -> NDArray[np.void]:
     """Stripes in random colours, with noise; their direction is the class."""
     numbers = np.random.default_rng(seed)
     found = np.empty(records, RECORD)
@@ -65,16 +65,16 @@ def make(records: int, seed: int) -> NDArray[np.void]:
     return found
 
 
-def write(directory: Path, training: int = TRAINING, test: int = TEST) -> tuple[Path, Path]:
+def write_data(directory: Path, training: int = TRAINING, test: int = TEST) -> tuple[Path, Path]:
     """Write made-up data_batch_1.bin and test_batch.bin, the same ones every time; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = directory / "data_batch_1.bin", directory / "test_batch.bin"
     for seed, (path, records) in enumerate(zip(paths, (training, test), strict=True)):
-        path.write_bytes(make(records, seed).tobytes())
+        path.write_bytes(make_records(records, seed).tobytes())
     return paths
 
 
-def _mapped(path: Path) -> NDArray[np.void]:
+def _map_file(path: Path) -> NDArray[np.void]:
     try:
         size = path.stat().st_size
         if not size or size % RECORD.itemsize:
@@ -88,5 +88,5 @@ def _mapped(path: Path) -> NDArray[np.void]:
 
 
 if __name__ == "__main__":
-    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
+    for path in write_data(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
         print(path)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from elasticdl.data.dataset import Metadata
 from elasticdl.model.mode import Mode
-from elasticdl.zoo.cifar10.data import CLASSES, SIDE, Pictures
+from elasticdl.zoo.cifar10.data import CLASSES, SIDE, CifarImages
 
 DECAY = 1e-4
 DROPS = (32_000, 48_000)  # steps after which the rate is a tenth of what it was
@@ -29,7 +29,7 @@ def forward(blocks: int = 3, width: int = 16, augmented: bool = True) -> Any:
     if augmented:
         x = keras.layers.RandomFlip("horizontal")(x)
         x = keras.layers.RandomCrop(SIDE, SIDE)(keras.layers.ZeroPadding2D(4)(x))
-    x = _convolved(x, width)
+    x = _convolution(x, width)
     for stage in range(3):
         for number in range(blocks):
             x = _block(x, width * 2**stage, stride=2 if stage and not number else 1)
@@ -40,7 +40,7 @@ def forward(blocks: int = 3, width: int = 16, augmented: bool = True) -> Any:
 
 def _block(x: Any, width: int, stride: int) -> Any:
     """Two layers, added to what came in; where that is larger it is thinned out, and filled up with zeros."""
-    y = _convolved(_convolved(x, width, stride), width, is_last=True)
+    y = _convolution(_convolution(x, width, stride), width, is_last=True)
     if stride > 1:
         missing = width - x.shape[-1]
         x = x[:, ::stride, ::stride]
@@ -48,7 +48,7 @@ def _block(x: Any, width: int, stride: int) -> Any:
     return keras.layers.ReLU()(keras.layers.Add()([x, y]))
 
 
-def _convolved(x: Any, width: int, stride: int = 1, *, is_last: bool = False) -> Any:
+def _convolution(x: Any, width: int, stride: int = 1, *, is_last: bool = False) -> Any:
     convolution = keras.layers.Conv2D(
         width,
         3,
@@ -71,8 +71,8 @@ def optimizer(lr: float = 0.1) -> Any:
     return keras.optimizers.SGD(rates, momentum=0.9)
 
 
-def custom_data_reader(data_path: str) -> Pictures:
-    return Pictures.open(data_path)
+def custom_data_reader(data_path: str) -> CifarImages:
+    return CifarImages.open(data_path)
 
 
 def dataset_fn(dataset: Any, mode: Mode, metadata: Metadata) -> Any:

@@ -1,1 +1,1 @@
-"""Click-through-rate models with tables on parameter servers; models.py lists them."""
+"""A model file on records of clicks, and its data."""

@@ -1,6 +1,6 @@
 """Jobs on records of clicks: DeepFM and Wide & Deep of the zoo, with their tables on ps.
 
-python -m elasticdl.zoo.ctr.clicks data
+python -m elasticdl.zoo.ctr.data data
 elasticdl train --model_zoo=src/elasticdl/zoo --model_def=ctr.ctr.deepfm --num_ps_pods=1 --num_workers=2 \
     --training_data=data/train.clicks --validation_data=data/test.clicks
 
@@ -17,32 +17,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elasticdl.ctr.models.catalog import build_model
+from elasticdl.ctr.models.job import weighted_logloss
 from elasticdl.data.dataset import Dataset, Metadata
-from elasticdl.features.layout import Field, Layout
+from elasticdl.features.layout import FeatureLayout, IdField
 from elasticdl.model.metrics import AUC, Metric
 from elasticdl.model.mode import Mode
-from elasticdl.zoo.ctr.clicks import NUMBERS, RECORD, VALUES, Clicks, read_criteo
-from elasticdl.zoo.ctr.logloss import logloss
-from elasticdl.zoo.ctr.models import build
+from elasticdl.zoo.ctr.data import FIELD_SIZES, NUMBERS, RECORD, ClickRecords, read_criteo
 
-LAYOUT = Layout(
-    fields=tuple(Field(name=f"C{number + 1}", size=int(size)) for number, size in enumerate(VALUES)),
+LAYOUT = FeatureLayout(
+    fields=tuple(IdField(name=f"C{number + 1}", size=int(size)) for number, size in enumerate(FIELD_SIZES)),
     numbers=tuple(f"I{number + 1}" for number in range(NUMBERS)),
 )
 
 
 def deepfm(columns: int = 16, hidden: tuple[int, ...] = (256, 128)) -> nn.Module:
-    model: nn.Module = build("deepfm", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+    model: nn.Module = build_model("deepfm", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
     return model
 
 
 def wide_and_deep(columns: int = 8, hidden: tuple[int, ...] = (64, 32)) -> nn.Module:
-    model: nn.Module = build("wide_deep", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
+    model: nn.Module = build_model("wide_deep", LAYOUT, columns=columns, hidden=tuple(hidden), dropout=0.0)
     return model
 
 
 def loss(labels: Tensor, predictions: Tensor) -> Tensor:
-    return logloss(labels, predictions)
+    return weighted_logloss(labels, predictions)
 
 
 def optimizer(parameters: Iterable[Tensor], lr: float = 0.02) -> torch.optim.Optimizer:
@@ -52,7 +52,7 @@ def optimizer(parameters: Iterable[Tensor], lr: float = 0.02) -> torch.optim.Opt
 def custom_data_reader(data_path: str) -> Any:
     path = Path(data_path)
     if path.suffix == ".clicks":
-        return Clicks(path)
+        return ClickRecords(path)
     return [record.tobytes() for record in read_criteo(path)]
 
 

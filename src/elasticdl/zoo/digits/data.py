@@ -34,7 +34,7 @@ _SHAPES = (
 Images = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-def draw(seed: int = 0) -> tuple[Images, Images]:
+def draw_digits(seed: int = 0) -> tuple[Images, Images]:
     """The images, 64 values from 0 to 16 each, and the digits they show."""
     random = np.random.RandomState(seed)  # its numbers are the same in every version of NumPy
     labels = random.permutation(np.arange(DIGITS) % 10).astype(np.uint8)
@@ -49,9 +49,9 @@ def draw(seed: int = 0) -> tuple[Images, Images]:
     return (np.clip(faded, 0, 1) * BRIGHTEST).round().astype(np.uint8).reshape(DIGITS, PIXELS), labels
 
 
-def write(directory: Path) -> tuple[Path, Path]:
+def write_data(directory: Path) -> tuple[Path, Path]:
     """Write train.csv and test.csv, the same ones every time; returns their paths."""
-    images, labels = draw()
+    images, labels = draw_digits()
     directory.mkdir(parents=True, exist_ok=True)
     is_test = np.arange(len(labels)) % TEST_SHARE == 0
     for name, rows in (("train.csv", ~is_test), ("test.csv", is_test)):
@@ -64,5 +64,5 @@ def write(directory: Path) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
+    for path in write_data(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
         print(path)

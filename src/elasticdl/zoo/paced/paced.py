@@ -18,7 +18,7 @@ from elasticdl.model.mode import Mode
 FEATURES = 8
 
 
-class Paced(nn.Module):
+class PacedModel(nn.Module):
     def __init__(self, pause_s: float) -> None:
         super().__init__()
         self._layer = nn.Linear(FEATURES, 1)
@@ -31,7 +31,7 @@ class Paced(nn.Module):
 
 
 def forward(pause_s: float = 0.02) -> nn.Module:
-    return Paced(pause_s)
+    return PacedModel(pause_s)
 
 
 def loss(labels: Tensor, predictions: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def optimizer(parameters: Iterable[Tensor], lr: float = 0.05) -> torch.optim.Opt
     return torch.optim.SGD(parameters, lr=lr)
 
 
-class Sums:
+class RandomSums:
     """Random features, and their sum as the label."""
 
     def __init__(self, records: int) -> None:
@@ -55,8 +55,8 @@ class Sums:
         return self._features[index], self._features[index].sum()
 
 
-def custom_data_reader(data_path: str, records: int = 400) -> Sums:
-    return Sums(records)
+def custom_data_reader(data_path: str, records: int = 400) -> RandomSums:
+    return RandomSums(records)
 
 
 def dataset_fn(dataset: Dataset, mode: Mode, metadata: Metadata) -> Dataset:

@@ -9,7 +9,7 @@ CONTEXT = 64
 TEST_SHARE = 10  # one passage of so many is kept for the test
 
 
-def passages(context: int = CONTEXT) -> list[str]:
+def cut_passages(context: int = CONTEXT) -> list[str]:
     """The text cut into pieces of `context` characters and the one that follows, all ASCII."""
     from pydoc_data.topics import topics
 
@@ -18,12 +18,12 @@ def passages(context: int = CONTEXT) -> list[str]:
     return [text[start : start + context + 1] for start in range(0, len(text) - context, context)]
 
 
-def write(directory: Path, context: int = CONTEXT) -> tuple[Path, Path]:
+def write_data(directory: Path, context: int = CONTEXT) -> tuple[Path, Path]:
     """Write train.parquet and test.parquet, the same ones with the same Python; returns their paths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = passages(context)
+    found = cut_passages(context)
     directory.mkdir(parents=True, exist_ok=True)
     train = [text for number, text in enumerate(found) if number % TEST_SHARE]
     for name, texts in (("train.parquet", train), ("test.parquet", found[::TEST_SHARE])):
@@ -32,5 +32,5 @@ def write(directory: Path, context: int = CONTEXT) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
+    for path in write_data(Path(sys.argv[1] if len(sys.argv) > 1 else "data")):
         print(path)

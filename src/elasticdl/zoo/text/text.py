@@ -26,7 +26,7 @@ CHARACTERS = 128  # ASCII: a character is its own token
 WARMUP_STEPS = 100
 
 
-class Attention(nn.Module):
+class CausalSelfAttention(nn.Module):
     """Multi-head self-attention; a position sees itself and those before it."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -44,12 +44,12 @@ class Attention(nn.Module):
         return mixed
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a layer of neurons, each added to what came in."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads), nn.Dropout(dropout))
+        self.attention = nn.Sequential(nn.LayerNorm(width), CausalSelfAttention(width, heads), nn.Dropout(dropout))
         self.neurons = nn.Sequential(
             nn.LayerNorm(width),
             nn.Linear(width, 4 * width),
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.characters = nn.Embedding(CHARACTERS, width)
         self.positions = nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         # Alike in size: positions that outweigh the characters hide them for the first hundred steps.
         for embedding in (self.characters, self.positions):

@@ -11,31 +11,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.errors import DataError
-from elasticdl.features import analyze
-from elasticdl.features.sql import assemble, blocks, csv_engine, files
+from elasticdl.features import analysis
+from elasticdl.features.sql import csv_engine, input_files, summary
 from elasticdl.features.sql.csv_engine import CsvEngine
 from elasticdl.features.sql.duckdb_engine import DuckdbEngine
-from elasticdl.features.sql.interface import Question
+from elasticdl.features.sql.interface import AnalysisOptions
 from elasticdl.features.statistics import ColumnStatistics
 from tests.unit.features import oracle, tables
 
 Found = tuple[int, dict[str, ColumnStatistics]]
 
 
-def of(engine: CsvEngine | DuckdbEngine, question: Question) -> Found | str:
+def of(engine: CsvEngine | DuckdbEngine, question: AnalysisOptions) -> Found | str:
     """The statistics, or what was said instead."""
     try:
         columns = engine.columns()
-        return assemble.assemble(engine.summarize(columns, question, analyze.silent), columns, question)
+        return summary.build_statistics(
+            engine.summarize(columns, question, analysis.ignore_progress), columns, question
+        )
     except DataError as exc:
         return str(exc)
     finally:
         engine.close()
 
 
-def both(path: Path, question: Question, memory: str = "512MB") -> tuple[Found | str, Found | str]:
-    source = files.find(str(path), (), None)
-    assert isinstance(source, files.CsvFiles)
+def both(path: Path, question: AnalysisOptions, memory: str = "512MB") -> tuple[Found | str, Found | str]:
+    source = input_files.find_input_files(str(path), (), None)
+    assert isinstance(source, input_files.CsvFiles)
     ours = of(CsvEngine(source, "clicks", memory, path.parent), question)
     return ours, of(DuckdbEngine(source, "clicks", "512MB", path.parent), question)
 
@@ -75,7 +77,7 @@ def texts(draw: st.DrawFn) -> tuple[str, str, list[list[str | None]]]:
 def test_the_counter_agrees_with_duckdb(
     made: tuple[str, str, list[list[str | None]]], least_count: int, most_values: int
 ) -> None:
-    question = Question(least_count=least_count, steps=20, most_values=most_values)
+    question = AnalysisOptions(least_count=least_count, steps=20, most_values=most_values)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"clicks{made[1]}"
         path.write_bytes(made[0].encode())
@@ -91,7 +93,7 @@ def test_rubbish_is_told_as_duckdb_tells_it(text: str, columns: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "clicks.csv"
         path.write_bytes((",".join("abc"[:columns]) + "\n" + text).encode())
-        agree(*both(path, Question(least_count=1)))
+        agree(*both(path, AnalysisOptions(least_count=1)))
 
 
 VALUES = [
@@ -116,7 +118,7 @@ def without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_odd_values_mean_the_same(tmp_path: Path, value: str) -> None:
     (tmp_path / "clicks.csv").write_text(f"a,b\n{value},1\n{value},1\n{value},2\n")
 
-    ours, theirs = both(tmp_path / "clicks.csv", Question(least_count=1))
+    ours, theirs = both(tmp_path / "clicks.csv", AnalysisOptions(least_count=1))
 
     assert not isinstance(ours, str)
     agree(ours, theirs)
@@ -135,10 +137,10 @@ def plain_lines(rows: int, ending: str = "\n") -> str:
 def test_many_rows_over_threads_blocks_and_runs_on_disk(
     tmp_path: Path, memory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 200_000)
+    monkeypatch.setattr(csv_engine, "_BLOCK_BYTES", 200_000)
     (tmp_path / "clicks.csv").write_text(plain_lines(40_000))
 
-    agree(*both(tmp_path / "clicks.csv", Question(most_values=50), memory))
+    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(most_values=50), memory))
     assert [entry.name for entry in tmp_path.iterdir()] == ["clicks.csv"]
 
 
@@ -160,13 +162,13 @@ def test_many_rows_over_threads_blocks_and_runs_on_disk(
 def test_lines_that_are_not_plain_are_left_to_duckdb(tmp_path: Path, text: str) -> None:
     (tmp_path / "clicks.csv").write_text(text, newline="")
 
-    agree(*both(tmp_path / "clicks.csv", Question(least_count=1)))
+    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(least_count=1)))
 
 
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     (tmp_path / "clicks.csv").write_bytes(b"a,b\n1,\xff\xfe\n")
 
-    ours, theirs = both(tmp_path / "clicks.csv", Question())
+    ours, theirs = both(tmp_path / "clicks.csv", AnalysisOptions())
 
     assert isinstance(ours, str)
     assert ours == theirs
@@ -176,27 +178,27 @@ def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
 def test_the_first_rows_are_those_that_duckdb_takes(tmp_path: Path, rows: int) -> None:
     (tmp_path / "clicks.csv").write_text(plain_lines(1000))
 
-    agree(*both(tmp_path / "clicks.csv", Question(most_rows=rows)))
+    agree(*both(tmp_path / "clicks.csv", AnalysisOptions(most_rows=rows)))
 
 
 @pytest.mark.parametrize("columns", [("x",), ("word", "label")])
 def test_only_columns_that_are_asked_for_are_counted(tmp_path: Path, columns: Sequence[str]) -> None:
     (tmp_path / "clicks.csv").write_text(plain_lines(100))
-    source = files.find(str(tmp_path / "clicks.csv"), columns, None)
-    assert isinstance(source, files.CsvFiles)
+    source = input_files.find_input_files(str(tmp_path / "clicks.csv"), columns, None)
+    assert isinstance(source, input_files.CsvFiles)
 
-    ours = of(CsvEngine(source, "clicks", "512MB", tmp_path), Question())
+    ours = of(CsvEngine(source, "clicks", "512MB", tmp_path), AnalysisOptions())
 
     assert not isinstance(ours, str)
     assert list(ours[1]) == list(columns)
-    agree(ours, of(DuckdbEngine(source, "clicks", "512MB", tmp_path), Question()))
+    agree(ours, of(DuckdbEngine(source, "clicks", "512MB", tmp_path), AnalysisOptions()))
 
 
 def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "clicks.csv").write_text(plain_lines(1000))
-    source = files.find(str(tmp_path / "clicks.csv"), (), None)
-    assert isinstance(source, files.CsvFiles)
+    source = input_files.find_input_files(str(tmp_path / "clicks.csv"), (), None)
+    assert isinstance(source, input_files.CsvFiles)
 
-    said = of(CsvEngine(source, "clicks", "1KB", tmp_path / "gone"), Question())
+    said = of(CsvEngine(source, "clicks", "1KB", tmp_path / "gone"), AnalysisOptions())
 
     assert said == f"clicks: temporary file in {tmp_path / 'gone'}: No such file or directory"

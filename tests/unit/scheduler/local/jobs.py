@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from elasticdl.scheduler.accounts.events import JobProgress, JobStatusReported, JobSubmitted
+from elasticdl.scheduler.accounts.rates import fit_rates
+from elasticdl.scheduler.accounts.submission import JobSubmission
+from elasticdl.scheduler.accounts.table import JobTable
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.local.book import Book
-from elasticdl.scheduler.local.events import Progress, Seen, Submitted
-from elasticdl.scheduler.local.nodes import HERE
-from elasticdl.scheduler.local.rates import rates_of
-from elasticdl.scheduler.local.submission import Submission
-from elasticdl.scheduler.local.turns import Turns
-from elasticdl.scheduler.plan import Allocation, Plan
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.scheduler.local.nodes import LOCAL_NODE
+from elasticdl.scheduler.local.scheduler import LocalScheduler
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class InOrder:
                 more = min(free // job.devices, job.maximum - counts[job.name])
                 counts[job.name] += more
                 free -= more * job.devices
-        return Decision(Plan({job.name: _allocation(job, counts[job.name], self.passes) for job in queue}))
+        return Decision(AllocationPlan({job.name: _allocation(job, counts[job.name], self.passes) for job in queue}))
 
 
-def _allocation(job: Job, count: int, passes: int) -> Allocation:
+def _allocation(job: JobInfo, count: int, passes: int) -> Allocation:
     found = job.rates.batch(count, 1) if job.rates and job.noise and count and passes else None
     batch = replace(found, passes=passes) if found else None
-    return Allocation({HERE: count} if count else {}, f"{count} of {job.maximum} in order", batch=batch)
+    return Allocation({LOCAL_NODE: count} if count else {}, f"{count} of {job.maximum} in order", batch=batch)
 
 
 def submission(
@@ -58,22 +58,24 @@ def submission(
     priority: int = 0,
     devices: int = 1,
     plan: Mapping[str, Any] | None = None,
-) -> Submission:
+) -> JobSubmission:
     spec = {"plan": dict(plan)} if plan else {}
-    return Submission(name, at, minimum, maximum, maximum, devices, priority, spec=spec)
+    return JobSubmission(name, at, minimum, maximum, maximum, devices, priority, spec=spec)
 
 
-def submitted(name: str, minimum: int = 1, maximum: int = 4, **more: Any) -> Submitted:
-    return Submitted(submission(name, minimum, maximum, **more))
+def submitted(name: str, minimum: int = 1, maximum: int = 4, **more: Any) -> JobSubmitted:
+    return JobSubmitted(submission(name, minimum, maximum, **more))
 
 
-def seen(name: str, at: float, wished: int, living: int | None = None, phase: str = "running", **more: Any) -> Seen:
-    return Seen(name, at, phase, wished, wished if living is None else living, Progress(**more))
+def seen(
+    name: str, at: float, wished: int, living: int | None = None, phase: str = "running", **more: Any
+) -> JobStatusReported:
+    return JobStatusReported(name, at, phase, wished, wished if living is None else living, JobProgress(**more))
 
 
-def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> Turns:
-    return Turns(policy, Book((Node(HERE, devices),), rates_of), interval_s)
+def turns(devices: int = 4, policy: Any = InOrder(), interval_s: float | None = None) -> LocalScheduler:
+    return LocalScheduler(policy, JobTable((NodeInfo(LOCAL_NODE, devices),), fit_rates), interval_s)
 
 
-def given(made: Turns) -> dict[str, int]:
+def given(made: LocalScheduler) -> dict[str, int]:
     return {name: entry.count for name, entry in made.book.entries.items()}

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from elasticdl.scheduler.local import events as ev
-from elasticdl.scheduler.local.standing import Report, State
-from elasticdl.scheduler.local.submission import Submission
-from elasticdl.scheduler.local.turns import Turns
+from elasticdl.scheduler.accounts import events as ev
+from elasticdl.scheduler.accounts.report import ScheduledJobState, SchedulerReport
+from elasticdl.scheduler.accounts.submission import JobSubmission
+from elasticdl.scheduler.local.scheduler import LocalScheduler
 from tests.unit.scheduler.local.jobs import InOrder, submission, turns
 
 DEVICES = 5
@@ -36,18 +36,18 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 100.0
-        self.turns: Turns = turns(DEVICES, InOrder())
+        self.turns: LocalScheduler = turns(DEVICES, InOrder())
         self.numbers = itertools.count()
-        self.queue: dict[str, Submission] = {}
+        self.queue: dict[str, JobSubmission] = {}
         self.world: dict[str, Process] = {}
         self.unwanted: set[str] = set()
-        self.doing: list[ev.Action] = []  # begun, not yet carried out
-        self.late: list[ev.Seen] = []  # told, not yet heard
-        self.report: Report = self.turns.report(self.now)
+        self.doing: list[ev.JobAction] = []  # begun, not yet carried out
+        self.late: list[ev.JobStatusReported] = []  # told, not yet heard
+        self.report: SchedulerReport = self.turns.report(self.now)
 
     # ---- the scheduler
 
-    def step(self, *events: ev.Event) -> None:
+    def step(self, *events: ev.JobEvent) -> None:
         self.now += 0.25
         actions = self.turns.step(events, self.now)
         busy = [action.name for action in self.doing]
@@ -63,7 +63,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         name = f"job-{next(self.numbers)}"
         one = submission(name, minimum, minimum + more, at=self.now, priority=priority, devices=devices)
         self.queue[name] = one
-        self.step(ev.Submitted(one))
+        self.step(ev.JobSubmitted(one))
 
     @precondition(lambda self: self.doing)
     @rule(data=st.data(), fails=st.booleans())
@@ -72,24 +72,24 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         self.doing.remove(action)
         self.step(*self._carried_out(action, fails))
 
-    def _carried_out(self, action: ev.Action, fails: bool) -> list[ev.Event]:
+    def _carried_out(self, action: ev.JobAction, fails: bool) -> list[ev.JobEvent]:
         name, process = action.name, self.world.get(action.name)
         match action:
-            case ev.Start(_, workers):
+            case ev.StartJob(_, workers):
                 assert process is None, "started twice"
                 if fails:
-                    return [ev.Lost(name, "cannot be started"), ev.Failed(name, self.now)]
+                    return [ev.JobLost(name, "cannot be started"), ev.ActionFailed(name, self.now)]
                 self.world[name] = Process(workers, workers)
-            case ev.Close(_, phase):
+            case ev.CloseJob(_, phase):
                 assert process is None, "closed though it runs"
-                return [ev.Ended(name, phase), ev.Done(name, self.now)]
+                return [ev.JobExited(name, phase), ev.ActionSucceeded(name, self.now)]
             case _ if fails or process is None or process.is_stopping:
-                return [ev.Failed(name, self.now)]
-            case ev.Resize(_, workers):
+                return [ev.ActionFailed(name, self.now)]
+            case ev.ResizeJob(_, workers):
                 process.wish, process.living = workers, max(workers, process.living)
-            case ev.Suspend() | ev.Stop():
+            case ev.SuspendJob() | ev.StopJob():
                 process.is_stopping = True
-        return [ev.Done(name, self.now)]
+        return [ev.ActionSucceeded(name, self.now)]
 
     @rule()
     def time_passes(self) -> None:
@@ -103,14 +103,14 @@ class MachineUnderScheduler(RuleBasedStateMachine):
                 self._carried_out(action, fails=False)
         self.doing, self.late = [], []
         self.turns = turns(DEVICES, InOrder())
-        found: list[ev.Event] = []
+        found: list[ev.JobEvent] = []
         for name, one in self.queue.items():
             standing = self.report.jobs.get(name)
             if standing is None:
-                found.append(ev.Submitted(one))
+                found.append(ev.JobSubmitted(one))
             else:
-                found.append(ev.Found(one, standing.state, standing.given, standing.account))
-        self.step(*found, *(ev.StopAsked(name) for name in sorted(self.unwanted & set(self.queue))))
+                found.append(ev.JobRecovered(one, standing.state, standing.given, standing.account))
+        self.step(*found, *(ev.JobStopRequested(name) for name in sorted(self.unwanted & set(self.queue))))
 
     # ---- jobs
 
@@ -120,11 +120,13 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.world)))
         self.late.append(self._seen(name))
 
-    def _seen(self, name: str) -> ev.Seen:
+    def _seen(self, name: str) -> ev.JobStatusReported:
         process = self.world[name]
         self.now += 0.01
         phase = "stopping" if process.is_stopping else "running"
-        return ev.Seen(name, self.now, phase, process.wish, process.living, ev.Progress(step=int(self.now)))
+        return ev.JobStatusReported(
+            name, self.now, phase, process.wish, process.living, ev.JobProgress(step=int(self.now))
+        )
 
     @precondition(lambda self: self.late)
     @rule()
@@ -148,7 +150,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     def _end(self, name: str, phase: str) -> None:
         del self.world[name]
         self.late = [one for one in self.late if one.name != name]
-        self.step(ev.Ended(name, phase))
+        self.step(ev.JobExited(name, phase))
 
     @precondition(lambda self: self.world)
     @rule(data=st.data())
@@ -156,14 +158,14 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.world)))
         del self.world[name]
         self.late = [one for one in self.late if one.name != name]
-        self.step(ev.Lost(name))
+        self.step(ev.JobLost(name))
 
     @precondition(lambda self: self.queue)
     @rule(data=st.data())
     def an_owner_wants_a_job_ended(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.queue)))
         self.unwanted.add(name)
-        self.step(ev.StopAsked(name))
+        self.step(ev.JobStopRequested(name))
 
     # ---- what holds
 
@@ -175,7 +177,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     @invariant()
     def whoever_runs_is_known(self) -> None:
         assert set(self.world) <= set(self.turns.book.entries)
-        assert not any(self.turns.book.entries[name].state is State.WAITING for name in self.world)
+        assert not any(self.turns.book.entries[name].state is ScheduledJobState.WAITING for name in self.world)
 
     @invariant()
     def reports_survive_being_written(self) -> None:
@@ -194,8 +196,8 @@ class MachineUnderScheduler(RuleBasedStateMachine):
                     process.living = process.wish
                     self.step(self._seen(name))
             for name, entry in list(self.turns.book.entries.items()):
-                if entry.state is not State.WAITING and name not in self.world and not entry.is_busy:
-                    self.step(ev.Lost(name))  # what a watcher says of a start that never was
+                if entry.state is not ScheduledJobState.WAITING and name not in self.world and not entry.is_busy:
+                    self.step(ev.JobLost(name))  # what a watcher says of a start that never was
             self.now += 1.0
             self.step()
         entries = self.turns.book.entries

@@ -10,11 +10,22 @@ from typing import Any
 
 import pytest
 
-from elasticdl.scheduler.local import watching
-from elasticdl.scheduler.local.events import Action, Close, Done, Ended, Event, Failed, Lost, Resize, Start, Suspend
-from elasticdl.scheduler.local.hands import Hands
-from elasticdl.scheduler.local.queue import Queue
-from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.accounts.events import (
+    ActionFailed,
+    ActionSucceeded,
+    CloseJob,
+    JobAction,
+    JobEvent,
+    JobExited,
+    JobLost,
+    ResizeJob,
+    StartJob,
+    SuspendJob,
+)
+from elasticdl.scheduler.accounts.submission import JobSubmission
+from elasticdl.scheduler.local import executor
+from elasticdl.scheduler.local.executor import ActionExecutor
+from elasticdl.scheduler.local.queue import SubmissionQueue
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import JobDirectory, read_json
 
@@ -35,36 +46,36 @@ class Started:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     made = Started()
-    monkeypatch.setattr("elasticdl.launcher.process.start", made.start)
-    monkeypatch.setattr("elasticdl.scheduler.local.hands.REACH_S", 0.05)
-    monkeypatch.setattr(watching, "START_S", 30.0)
+    monkeypatch.setattr("elasticdl.launcher.local.processes.start_launcher", made.start)
+    monkeypatch.setattr("elasticdl.scheduler.local.executor.CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(executor, "LAUNCH_TIMEOUT_S", 30.0)
     return made
 
 
 @pytest.fixture
-def queue(tmp_path: Path, started: Started) -> Queue:
-    made = Queue(tmp_path)
-    made.put(Submission.of(SPEC, 1.0, {"MINE": "yes"}, priority=0, queue=""))
+def queue(tmp_path: Path, started: Started) -> SubmissionQueue:
+    made = SubmissionQueue(tmp_path)
+    made.put(JobSubmission.of(SPEC, 1.0, {"MINE": "yes"}, priority=0, queue=""))
     return made
 
 
-def carried_out(queue: Queue, action: Action, events: int) -> list[Event]:
-    news: SimpleQueue[Event] = SimpleQueue()
-    Hands(queue, news.put).carry_out(action)
+def carried_out(queue: SubmissionQueue, action: JobAction, events: int) -> list[JobEvent]:
+    news: SimpleQueue[JobEvent] = SimpleQueue()
+    ActionExecutor(queue, news.put).carry_out(action)
     return [news.get(timeout=10.0) for _ in range(events)]
 
 
-def kinds(events: list[Event]) -> list[type]:
+def kinds(events: list[JobEvent]) -> list[type]:
     return [type(event) for event in events]
 
 
 def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_its_owner(
-    queue: Queue, started: Started
+    queue: SubmissionQueue, started: Started
 ) -> None:
     directory = queue.directory_of("a")
     directory.create(SPEC)
 
-    assert kinds(carried_out(queue, Start("a", 3, resumes=False), 1)) == [Done]
+    assert kinds(carried_out(queue, StartJob("a", 3, resumes=False), 1)) == [ActionSucceeded]
 
     ((spec, environ),) = started.all
     assert (spec.workers.wish, spec.checkpoint.resume, environ) == (3, False, {"MINE": "yes"})
@@ -72,75 +83,75 @@ def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_it
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_job_that_left_something_goes_on_from_there(queue: Queue, started: Started, knows: bool) -> None:
+def test_a_job_that_left_something_goes_on_from_there(queue: SubmissionQueue, started: Started, knows: bool) -> None:
     directory = queue.directory_of("a")
     directory.create(SPEC)
     directory.result.write_text(json.dumps({"phase": "stopped"}))
 
-    carried_out(queue, Start("a", 1, resumes=knows), 1)
+    carried_out(queue, StartJob("a", 1, resumes=knows), 1)
 
     assert started.all[0][0].checkpoint.resume
     assert not directory.result.exists()
     assert (directory.root / "previous-1" / "result.json").exists()
 
 
-def test_a_job_whose_directory_was_moved_away_half_is_made_again(queue: Queue, started: Started) -> None:
+def test_a_job_whose_directory_was_moved_away_half_is_made_again(queue: SubmissionQueue, started: Started) -> None:
     directory = queue.directory_of("a")
     directory.create(SPEC)
     directory.spec.unlink()
 
-    assert kinds(carried_out(queue, Start("a", 1, resumes=False), 1)) == [Done]
+    assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 1)) == [ActionSucceeded]
 
 
-def test_a_start_that_fails_is_a_loss(queue: Queue) -> None:
+def test_a_start_that_fails_is_a_loss(queue: SubmissionQueue) -> None:
     (queue.home / "jobs").write_text("in the way")
 
-    lost, failed = carried_out(queue, Start("a", 1, resumes=False), 2)
+    lost, failed = carried_out(queue, StartJob("a", 1, resumes=False), 2)
 
-    assert isinstance(lost, Lost) and lost.why.startswith("cannot be started: ")
-    assert isinstance(failed, Failed)
-
-
-def test_a_description_that_is_no_longer_one_is_a_loss_too(queue: Queue) -> None:
-    queue.put(Submission("a", 1.0, 1, 4, 2, spec={"name": "no name!"}))
-
-    assert kinds(carried_out(queue, Start("a", 1, resumes=False), 2)) == [Lost, Failed]
+    assert isinstance(lost, JobLost) and lost.why.startswith("cannot be started: ")
+    assert isinstance(failed, ActionFailed)
 
 
-@pytest.mark.parametrize("action", [Resize("a", 2), Suspend("a", "others")])
-def test_what_a_master_does_not_hear_has_failed(queue: Queue, action: Action) -> None:
+def test_a_description_that_is_no_longer_one_is_a_loss_too(queue: SubmissionQueue) -> None:
+    queue.put(JobSubmission("a", 1.0, 1, 4, 2, spec={"name": "no name!"}))
+
+    assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 2)) == [JobLost, ActionFailed]
+
+
+@pytest.mark.parametrize("action", [ResizeJob("a", 2), SuspendJob("a", "others")])
+def test_what_a_master_does_not_hear_has_failed(queue: SubmissionQueue, action: JobAction) -> None:
     queue.directory_of("a").create(SPEC)
 
-    assert kinds(carried_out(queue, action, 1)) == [Failed]
+    assert kinds(carried_out(queue, action, 1)) == [ActionFailed]
 
 
-def test_a_job_that_is_closed_has_a_result_and_has_ended(queue: Queue) -> None:
+def test_a_job_that_is_closed_has_a_result_and_has_ended(queue: SubmissionQueue) -> None:
     queue.directory_of("a").create(SPEC)
 
-    ended, done = carried_out(queue, Close("a", "failed", "too wide"), 2)
+    ended, done = carried_out(queue, CloseJob("a", "failed", "too wide"), 2)
 
-    assert (ended, type(done)) == (Ended("a", "failed"), Done)
+    assert (ended, type(done)) == (JobExited("a", "failed"), ActionSucceeded)
     result = read_json(queue.directory_of("a").result)
     assert result is not None
     assert (result["phase"], result["reason"], result["exit_code"]) == ("failed", "too wide", 2)
 
 
 def followed(directory: JobDirectory) -> Any:
-    news: SimpleQueue[Event] = SimpleQueue()
-    watching.follow(directory, news.put)
+    news: SimpleQueue[JobEvent] = SimpleQueue()
+    executor.follow_job(directory, news.put)
     return news.get(timeout=10.0)
 
 
-def test_a_job_without_processes_has_ended_if_it_left_a_result(queue: Queue) -> None:
+def test_a_job_without_processes_has_ended_if_it_left_a_result(queue: SubmissionQueue) -> None:
     directory = queue.directory_of("a")
     directory.create(SPEC)
     directory.result.write_text(json.dumps({"phase": "succeeded"}))
 
-    assert followed(directory) == Ended("a", "succeeded")
+    assert followed(directory) == JobExited("a", "succeeded")
 
 
-def test_a_job_whose_launcher_never_came_is_lost(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "START_S", 0.1)
+def test_a_job_whose_launcher_never_came_is_lost(queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "LAUNCH_TIMEOUT_S", 0.1)
     queue.directory_of("a").create(SPEC)
 
-    assert followed(queue.directory_of("a")) == Lost("a")
+    assert followed(queue.directory_of("a")) == JobLost("a")

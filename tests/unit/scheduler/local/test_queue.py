@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.local.closing import close
-from elasticdl.scheduler.local.events import Found, Submitted
-from elasticdl.scheduler.local.queue import Queue
-from elasticdl.scheduler.local.recovery import recover
-from elasticdl.scheduler.local.standing import Account, Report, Standing, State
-from elasticdl.scheduler.local.submission import Submission
+from elasticdl.scheduler.accounts.events import JobRecovered, JobSubmitted
+from elasticdl.scheduler.accounts.report import JobAccount, ScheduledJobState, ScheduledJobStatus, SchedulerReport
+from elasticdl.scheduler.accounts.submission import JobSubmission
+from elasticdl.scheduler.local.queue import SubmissionQueue, close_job
+from elasticdl.scheduler.local.server import recover_jobs
 from elasticdl.spec import JobSpec
 from elasticdl.spec.directory import read_json
 from tests.unit.scheduler.local.jobs import submission
@@ -25,12 +24,12 @@ SPEC = JobSpec.model_validate(
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Queue:
-    return Queue(tmp_path)
+def queue(tmp_path: Path) -> SubmissionQueue:
+    return SubmissionQueue(tmp_path)
 
 
-def test_a_submission_comes_back_as_it_was(queue: Queue) -> None:
-    put = Submission.of(SPEC, 5.0, {"PATH": "/bin"}, priority=3, queue="team")
+def test_a_submission_comes_back_as_it_was(queue: SubmissionQueue) -> None:
+    put = JobSubmission.of(SPEC, 5.0, {"PATH": "/bin"}, priority=3, queue="team")
 
     queue.put(put)
 
@@ -41,7 +40,7 @@ def test_a_submission_comes_back_as_it_was(queue: Queue) -> None:
 
 
 def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
-    put = Submission.of(SPEC, 5.0, {}, priority=0, queue="")
+    put = JobSubmission.of(SPEC, 5.0, {}, priority=0, queue="")
 
     launched = put.job_spec(4, resumes=True)
 
@@ -50,7 +49,7 @@ def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
     assert launched.plan == SPEC.plan
 
 
-def test_what_is_no_submission_is_told_by_its_path(queue: Queue) -> None:
+def test_what_is_no_submission_is_told_by_its_path(queue: SubmissionQueue) -> None:
     queue.put(submission("a"))
     wrong = json.dumps(submission("a").to_document() | {"submitted_at": "yesterday"})
     for text in ("{", "[]", '{"name": "a"}', wrong):
@@ -59,7 +58,7 @@ def test_what_is_no_submission_is_told_by_its_path(queue: Queue) -> None:
             queue.find("a")
 
 
-def test_removing_a_job_takes_the_wish_to_stop_it_along(queue: Queue) -> None:
+def test_removing_a_job_takes_the_wish_to_stop_it_along(queue: SubmissionQueue) -> None:
     queue.put(submission("a"))
     queue.ask_to_stop("a")
     assert queue.asked_to_stop() == {"a"}
@@ -69,7 +68,7 @@ def test_removing_a_job_takes_the_wish_to_stop_it_along(queue: Queue) -> None:
     assert (queue.names(), queue.asked_to_stop()) == ([], set())
 
 
-def test_only_one_serves_a_queue(queue: Queue) -> None:
+def test_only_one_serves_a_queue(queue: SubmissionQueue) -> None:
     assert not queue.is_served()
     with queue.serving() as is_ours:
         assert is_ours
@@ -79,11 +78,22 @@ def test_only_one_serves_a_queue(queue: Queue) -> None:
     assert not queue.is_served()
 
 
-def test_a_report_comes_back_as_it_was(queue: Queue) -> None:
-    standing = Standing(
-        State.SUSPENDING, {}, 4, "others", 12.5, 9.0, 5.0, 1, "team", 2, 3, Account(started_at=1.0, launches=2)
+def test_a_report_comes_back_as_it_was(queue: SubmissionQueue) -> None:
+    standing = ScheduledJobStatus(
+        ScheduledJobState.SUSPENDING,
+        {},
+        4,
+        "others",
+        12.5,
+        9.0,
+        5.0,
+        1,
+        "team",
+        2,
+        3,
+        JobAccount(started_at=1.0, launches=2),
     )
-    report = Report(10.0, "goodput", {"here": 8}, "", {"a": standing})
+    report = SchedulerReport(10.0, "goodput", {"here": 8}, "", {"a": standing})
     queue.root.mkdir(parents=True)
 
     report.save(queue.plan)
@@ -92,7 +102,7 @@ def test_a_report_comes_back_as_it_was(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"jobs": {}}', '{"jobs": {"a": {"state": "dreaming"}}}'])
-def test_a_report_that_nobody_understands_is_none(queue: Queue, text: str) -> None:
+def test_a_report_that_nobody_understands_is_none(queue: SubmissionQueue, text: str) -> None:
     queue.root.mkdir(parents=True)
     queue.plan.write_text(text)
 
@@ -100,68 +110,68 @@ def test_a_report_that_nobody_understands_is_none(queue: Queue, text: str) -> No
 
 
 def test_a_report_counts_what_is_used() -> None:
-    running = Standing(State.RUNNING, {"here": 3}, 4, "all", devices=2)
+    running = ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 3}, 4, "all", devices=2)
 
-    assert Report(10.0, "goodput", {"here": 8, "there": 8}, "", {"a": running}).used == 6
+    assert SchedulerReport(10.0, "goodput", {"here": 8, "there": 8}, "", {"a": running}).used == 6
 
 
-def write(queue: Queue, name: str, state: State, launches: int, phase: str = "") -> None:
+def write(queue: SubmissionQueue, name: str, state: ScheduledJobState, launches: int, phase: str = "") -> None:
     """As a scheduler that died may leave a job."""
     queue.put(submission(name))
     known = queue.report()
     jobs = dict(known.jobs) if known else {}
-    jobs[name] = Standing(
-        state, {"here": 1} if state is State.RUNNING else {}, 4, "so", account=Account(launches=launches)
+    jobs[name] = ScheduledJobStatus(
+        state, {"here": 1} if state is ScheduledJobState.RUNNING else {}, 4, "so", account=JobAccount(launches=launches)
     )
-    Report(1.0, "in-order", {"here": 4}, "", jobs).save(queue.plan)
+    SchedulerReport(1.0, "in-order", {"here": 4}, "", jobs).save(queue.plan)
     if phase:
         directory = queue.directory_of(name)
         directory.root.mkdir(parents=True)
         directory.result.write_text(json.dumps({"phase": phase}))
 
 
-def test_the_next_scheduler_finds_every_job_as_it_was(queue: Queue) -> None:
-    write(queue, "running", State.RUNNING, 1)
-    write(queue, "suspended", State.WAITING, 1, "stopped")
-    write(queue, "stopping", State.SUSPENDING, 1, "stopped")
+def test_the_next_scheduler_finds_every_job_as_it_was(queue: SubmissionQueue) -> None:
+    write(queue, "running", ScheduledJobState.RUNNING, 1)
+    write(queue, "suspended", ScheduledJobState.WAITING, 1, "stopped")
+    write(queue, "stopping", ScheduledJobState.SUSPENDING, 1, "stopped")
     queue.put(submission("new"))
 
-    found = recover(queue, lambda line: pytest.fail(line))
+    found = recover_jobs(queue, lambda line: pytest.fail(line))
 
-    assert [one for one in found if isinstance(one, Submitted)] == [Submitted(submission("new"))]
-    states = {one.submission.name: (one.state, one.given) for one in found if isinstance(one, Found)}
+    assert [one for one in found if isinstance(one, JobSubmitted)] == [JobSubmitted(submission("new"))]
+    states = {one.submission.name: (one.state, one.given) for one in found if isinstance(one, JobRecovered)}
     assert states == {
-        "running": (State.RUNNING, {"here": 1}),
-        "suspended": (State.WAITING, {}),
-        "stopping": (State.SUSPENDING, {}),
+        "running": (ScheduledJobState.RUNNING, {"here": 1}),
+        "suspended": (ScheduledJobState.WAITING, {}),
+        "stopping": (ScheduledJobState.SUSPENDING, {}),
     }
 
 
-def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: Queue) -> None:
-    write(queue, "rejected", State.WAITING, 0, "failed")
-    write(queue, "lost", State.WAITING, 3, "failed")
+def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: SubmissionQueue) -> None:
+    write(queue, "rejected", ScheduledJobState.WAITING, 0, "failed")
+    write(queue, "lost", ScheduledJobState.WAITING, 3, "failed")
 
-    assert recover(queue, lambda line: pytest.fail(line)) == []
+    assert recover_jobs(queue, lambda line: pytest.fail(line)) == []
     assert queue.names() == []
 
 
-def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: Queue) -> None:
+def test_a_file_that_nobody_can_read_is_left_alone_and_said(queue: SubmissionQueue) -> None:
     queue.put(submission("good"))
     (queue.root / "queue" / "bad.json").write_text("{")
     said: list[str] = []
 
-    found = recover(queue, said.append)
+    found = recover_jobs(queue, said.append)
 
-    assert [one.submission.name for one in found if isinstance(one, Submitted)] == ["good"]
+    assert [one.submission.name for one in found if isinstance(one, JobSubmitted)] == ["good"]
     assert len(said) == 1 and said[0].startswith("bad is left alone: ")
 
 
-def test_closing_leaves_a_result_and_keeps_that_of_a_suspended_job(queue: Queue) -> None:
+def test_closing_leaves_a_result_and_keeps_that_of_a_suspended_job(queue: SubmissionQueue) -> None:
     directory = queue.directory_of("a")
     directory.root.mkdir(parents=True)
 
-    close(directory, "stopped", "taken out")
-    close(directory, "stopped", "again")
+    close_job(directory, "stopped", "taken out")
+    close_job(directory, "stopped", "again")
 
     result = read_json(directory.result)
     assert result is not None

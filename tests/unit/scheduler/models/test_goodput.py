@@ -5,17 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elasticdl.scheduler.models.goodput import BatchLimits, FixedBatch, Goodput, gain, split, tables
-from elasticdl.scheduler.models.throughput import Throughput
-from elasticdl.scheduler.snapshot import Noise
+from elasticdl.scheduler.models.goodput import (
+    AdaptiveBatchModel,
+    BatchLimits,
+    FixedBatchModel,
+    gain_ratio,
+    goodput_tables,
+    split_batch,
+)
+from elasticdl.scheduler.models.throughput import ThroughputModel
+from elasticdl.scheduler.snapshot import GradientNoise
 
-MODEL = Throughput(0.05, 0.002, 0.2, 0.004, 0.04, 0.002, 1.8)
+MODEL = ThroughputModel(0.05, 0.002, 0.2, 0.004, 0.04, 0.002, 1.8)
 LIMITS = BatchLimits(initial=64, maximum=2048, local_minimum=8, local_maximum=256)
-NOISE = Noise(square=0.01, variance=0.1)
+NOISE = GradientNoise(square=0.01, variance=0.1)
 PLACES = [(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (64, 16)]  # workers, nodes
 
 
-def rate_of(workers: int, nodes: int, local: int, passes: int, noise: Noise = NOISE) -> float:
+def rate_of(workers: int, nodes: int, local: int, passes: int, noise: GradientNoise = NOISE) -> float:
     """Steps of the initial batch a second, by the formulas of the paper."""
     total = local * passes * workers
     phi = LIMITS.initial * noise.variance / noise.square
@@ -38,21 +45,21 @@ def best_by_trying_all(workers: int, nodes: int) -> float:
     ("scale", "noise", "expected"),
     [
         (1.0, NOISE, 1.0),
-        (4.0, Noise(1.0, 0.0), 1.0),  # no noise: a larger batch says nothing new
-        (4.0, Noise(0.0, 1.0), 4.0),  # nothing but noise: every record counts
-        (4.0, Noise(1.0, 1.0), 2.0 / 1.25),
-        (4.0, Noise(0.0, 0.0), 1.0),  # a gradient of 0
+        (4.0, GradientNoise(1.0, 0.0), 1.0),  # no noise: a larger batch says nothing new
+        (4.0, GradientNoise(0.0, 1.0), 4.0),  # nothing but noise: every record counts
+        (4.0, GradientNoise(1.0, 1.0), 2.0 / 1.25),
+        (4.0, GradientNoise(0.0, 0.0), 1.0),  # a gradient of 0
     ],
 )
-def test_the_gain_of_a_larger_batch(scale: float, noise: Noise, expected: float) -> None:
-    assert gain(noise, scale) == pytest.approx(expected)
+def test_the_gain_of_a_larger_batch(scale: float, noise: GradientNoise, expected: float) -> None:
+    assert gain_ratio(noise, scale) == pytest.approx(expected)
 
 
 def test_gain_over_scale_is_the_efficiency_of_the_paper() -> None:
     scales = np.array([1.0, 2.0, 8.0, 32.0])
     phi = LIMITS.initial * NOISE.variance / NOISE.square
 
-    assert gain(NOISE, scales) / scales == pytest.approx((phi + 64) / (phi + 64 * scales))
+    assert gain_ratio(NOISE, scales) / scales == pytest.approx((phi + 64) / (phi + 64 * scales))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ def test_gain_over_scale_is_the_efficiency_of_the_paper() -> None:
     ],
 )
 def test_a_total_batch_is_split_among_workers_and_passes(total: int, workers: int, expected: tuple[int, int]) -> None:
-    local, passes = split(total, workers, LIMITS)
+    local, passes = split_batch(total, workers, LIMITS)
 
     assert passes == expected[1]
     assert local == min(expected[0], LIMITS.maximum // (workers * expected[1]))
@@ -80,14 +87,14 @@ def test_the_best_batch_is_nearly_the_best_of_all(workers: int, nodes: int) -> N
     """Fifty sizes are tried of thousands."""
     best = best_by_trying_all(workers, nodes)
 
-    found = float(Goodput(MODEL, NOISE, LIMITS).at(workers, nodes))
+    found = float(AdaptiveBatchModel(MODEL, NOISE, LIMITS).at(workers, nodes))
 
     assert 0.97 * best <= found <= 1.03 * best
 
 
 @pytest.mark.parametrize(("workers", "nodes"), PLACES)
 def test_the_batch_has_the_rate_that_is_told_and_keeps_all_limits(workers: int, nodes: int) -> None:
-    model = Goodput(MODEL, NOISE, LIMITS)
+    model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
     batch = model.batch(workers, nodes)
 
     assert batch is not None
@@ -96,11 +103,14 @@ def test_the_batch_has_the_rate_that_is_told_and_keeps_all_limits(workers: int, 
     assert rate_of(workers, nodes, batch.local, batch.passes) == pytest.approx(
         float(model.at(workers, nodes)), rel=0.03
     )
-    assert batch.learning_rate_scale == pytest.approx(float(gain(NOISE, batch.total(workers) / LIMITS.initial)))
+    assert batch.learning_rate_scale == pytest.approx(float(gain_ratio(NOISE, batch.total(workers) / LIMITS.initial)))
 
 
 def test_more_noise_means_larger_batches() -> None:
-    batches = [Goodput(MODEL, Noise(0.01, variance), LIMITS).batch(8, 2) for variance in (0.0, 0.01, 0.1, 10.0)]
+    batches = [
+        AdaptiveBatchModel(MODEL, GradientNoise(0.01, variance), LIMITS).batch(8, 2)
+        for variance in (0.0, 0.01, 0.1, 10.0)
+    ]
     totals = [batch.total(8) for batch in batches if batch is not None]
 
     assert totals == sorted(totals) and totals[0] < totals[-1]
@@ -108,7 +118,7 @@ def test_more_noise_means_larger_batches() -> None:
 
 
 def test_nobody_does_nothing_and_too_many_for_the_least_batch_do_nothing() -> None:
-    model = Goodput(MODEL, NOISE, LIMITS)
+    model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
 
     assert model.at(0, 0) == 0.0
     assert model.at(2048 // 8, 64) > 0.0
@@ -116,7 +126,7 @@ def test_nobody_does_nothing_and_too_many_for_the_least_batch_do_nothing() -> No
 
 
 def test_arrays_have_the_shape_and_the_answers_of_their_elements() -> None:
-    model = Goodput(MODEL, NOISE, LIMITS)
+    model = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
     workers, nodes = np.array([[0, 1, 2], [4, 8, 16]]), np.array([[0, 1, 1], [1, 2, 4]])
 
     together = model.at(workers, nodes)
@@ -127,24 +137,26 @@ def test_arrays_have_the_shape_and_the_answers_of_their_elements() -> None:
 
 
 def test_many_jobs_at_once_have_the_answers_of_each() -> None:
-    other = Goodput(Throughput(0.2, 0.01, 0.1, 0.01, 0.05, 0.001, 1.2), Noise(0.5, 3.0), BatchLimits(16, 512, 2, 32))
-    jobs = [Goodput(MODEL, NOISE, LIMITS), other] * 150  # more than are computed together
+    other = AdaptiveBatchModel(
+        ThroughputModel(0.2, 0.01, 0.1, 0.01, 0.05, 0.001, 1.2), GradientNoise(0.5, 3.0), BatchLimits(16, 512, 2, 32)
+    )
+    jobs = [AdaptiveBatchModel(MODEL, NOISE, LIMITS), other] * 150  # more than are computed together
     workers = [np.array([1, 2, 4, 8]), np.array([3, 16])] * 150
     nodes = [np.array([1, 1, 1, 2]), np.array([1, 4])] * 150
 
-    found = tables(jobs, workers, nodes)
+    found = goodput_tables(jobs, workers, nodes)
 
     assert len(found) == 300
     for job, count, many, (rates, local, passes) in zip(jobs, workers, nodes, found, strict=True):
         assert rates == pytest.approx(job.at(count, many), rel=0.01)  # fewer batches are tried
         totals = local * passes * count
         assert (totals >= job.limits.initial).all() and (totals <= job.limits.maximum).all()
-    assert tables([], [], []) == []
+    assert goodput_tables([], [], []) == []
 
 
 @pytest.mark.parametrize(("workers", "nodes"), PLACES)
 def test_a_fixed_batch_stays_whatever_the_workers(workers: int, nodes: int) -> None:
-    model = FixedBatch(MODEL, NOISE, LIMITS, total=512)
+    model = FixedBatchModel(MODEL, NOISE, LIMITS, total=512)
     batch = model.batch(workers, nodes)
 
     assert batch is not None and batch.total(workers) == 512
@@ -152,15 +164,15 @@ def test_a_fixed_batch_stays_whatever_the_workers(workers: int, nodes: int) -> N
 
 
 def test_the_best_batch_is_no_worse_than_any_fixed_one() -> None:
-    best = Goodput(MODEL, NOISE, LIMITS)
+    best = AdaptiveBatchModel(MODEL, NOISE, LIMITS)
     for total in (64, 128, 512, 2048):
-        fixed = FixedBatch(MODEL, NOISE, LIMITS, total)
+        fixed = FixedBatchModel(MODEL, NOISE, LIMITS, total)
         for workers, nodes in PLACES[1:-1]:
             if total >= LIMITS.local_minimum * workers:
                 assert float(fixed.at(workers, nodes)) <= 1.03 * float(best.at(workers, nodes))
 
 
 def test_a_fixed_batch_does_nothing_without_workers() -> None:
-    rates = FixedBatch(MODEL, NOISE, LIMITS, 512).at(np.array([0, 1]), np.array([0, 1]))
+    rates = FixedBatchModel(MODEL, NOISE, LIMITS, 512).at(np.array([0, 1]), np.array([0, 1]))
 
     assert rates[0] == 0.0 and rates[1] > 0.0

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elasticdl.scheduler.interface import Batch
-from elasticdl.scheduler.models.logical import LogicalBatch, scales_up_to
-from elasticdl.scheduler.models.throughput import LEAST, Throughput
-from elasticdl.scheduler.snapshot import Noise
+from elasticdl.scheduler.interface import BatchConfig
+from elasticdl.scheduler.models.goodput import LogicalBatchModel, candidate_batch_scales
+from elasticdl.scheduler.models.throughput import MIN_PARAMETER, ThroughputModel
+from elasticdl.scheduler.snapshot import GradientNoise
 
 # 1 ms a record; on one machine exchanging costs 50 ms, and hides behind nothing.
-THROUGHPUT = Throughput(LEAST, 1e-3, 0.5, LEAST, 0.05, LEAST, 1.0)
-NOISY, CALM = Noise(1e-6, 1.0), Noise(1.0, 1e-6)
+THROUGHPUT = ThroughputModel(MIN_PARAMETER, 1e-3, 0.5, MIN_PARAMETER, 0.05, MIN_PARAMETER, 1.0)
+NOISY, CALM = GradientNoise(1e-6, 1.0), GradientNoise(1.0, 1e-6)
 
 
-def model(scales: tuple[int, ...] = (1, 2, 4, 8), noise: Noise | None = NOISY) -> LogicalBatch:
-    return LogicalBatch(THROUGHPUT, global_batch=64, logical_ranks=4, scales=scales, noise=noise)
+def model(scales: tuple[int, ...] = (1, 2, 4, 8), noise: GradientNoise | None = NOISY) -> LogicalBatchModel:
+    return LogicalBatchModel(THROUGHPUT, global_batch=64, logical_ranks=4, scales=scales, noise=noise)
 
 
 def test_a_step_takes_as_long_as_the_worker_with_most_logical_ranks() -> None:
@@ -24,12 +24,12 @@ def test_a_step_takes_as_long_as_the_worker_with_most_logical_ranks() -> None:
 
 
 def test_more_passes_are_worth_it_where_noise_prevails_and_exchanging_costs() -> None:
-    assert model().batch(4, 1) == Batch(16, 8, pytest.approx(8.0, rel=1e-3))
+    assert model().batch(4, 1) == BatchConfig(16, 8, pytest.approx(8.0, rel=1e-3))
     assert model().at([4], [1]) == pytest.approx([8 / (8 * 0.016 + 0.05)], rel=1e-3)
 
 
 def test_and_not_where_a_larger_batch_is_worth_nothing() -> None:
-    assert model(noise=CALM).batch(4, 1) == Batch(16, 1, pytest.approx(1.0))
+    assert model(noise=CALM).batch(4, 1) == BatchConfig(16, 1, pytest.approx(1.0))
 
 
 def test_a_job_with_one_scale_has_the_batch_of_its_owner() -> None:
@@ -46,4 +46,4 @@ def test_rates_have_the_shape_of_what_was_asked() -> None:
     ("most", "expected"), [(1, (1,)), (3, (1, 2, 3)), (5, (1, 2, 3, 4)), (32, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32))]
 )
 def test_scales_are_coarse(most: int, expected: tuple[int, ...]) -> None:
-    assert scales_up_to(most) == expected
+    assert candidate_batch_scales(most) == expected

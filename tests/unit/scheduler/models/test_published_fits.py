@@ -14,19 +14,19 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from elasticdl.scheduler.models.throughput import Throughput, fit
+from elasticdl.scheduler.models.throughput import ThroughputModel, fit_throughput
 from elasticdl.scheduler.snapshot import SpeedSample
-from elasticdl.sim import application
+from elasticdl.sim.traces import pollux
 from tests.unit.scheduler.traces import TRACES, needs_traces
 
 # Parameters, and the mean error of a step's time in percent.
 PUBLISHED = {
-    "bert": (Throughput(0.17654, 0.058542, 1.3972, 0.0086171, 2.7e-5, 1e-8, 1.843), 8.0),
-    "cifar10": (Throughput(0.017756, 6.9731e-4, 0.12769, 0.0026052, 0.034198, 0.0016465, 2.235), 7.9),
-    "ncf": (Throughput(0.0070866, 5.726e-7, 0.0178, 5.6225e-4, 0.0058272, 2.4663e-4, 1.265), 10.8),
-    "imagenet": (Throughput(0.064378, 0.0044895, 0.32033, 0.0061824, 0.075675, 4.4e-7, 2.482), 8.1),
-    "deepspeech2": (Throughput(0.3128, 0.023442, 0.5044, 0.0097455, 0.10818, 0.0045388, 1.475), 8.9),
-    "yolov3": (Throughput(0.19308, 0.025602, 0.74501, 0.010124, 0.11511, 0.022931, 1.106), 11.5),
+    "bert": (ThroughputModel(0.17654, 0.058542, 1.3972, 0.0086171, 2.7e-5, 1e-8, 1.843), 8.0),
+    "cifar10": (ThroughputModel(0.017756, 6.9731e-4, 0.12769, 0.0026052, 0.034198, 0.0016465, 2.235), 7.9),
+    "ncf": (ThroughputModel(0.0070866, 5.726e-7, 0.0178, 5.6225e-4, 0.0058272, 2.4663e-4, 1.265), 10.8),
+    "imagenet": (ThroughputModel(0.064378, 0.0044895, 0.32033, 0.0061824, 0.075675, 4.4e-7, 2.482), 8.1),
+    "deepspeech2": (ThroughputModel(0.3128, 0.023442, 0.5044, 0.0097455, 0.10818, 0.0045388, 1.475), 8.9),
+    "yolov3": (ThroughputModel(0.19308, 0.025602, 0.74501, 0.010124, 0.11511, 0.022931, 1.106), 11.5),
 }
 TOLERANCE = 0.02
 DETERMINED_S = 1e-4  # what is less is noise beside a step; β_g of NCF is a matter of thousands of records
@@ -36,8 +36,8 @@ DETERMINED_S = 1e-4  # what is less is noise beside a step; β_g of NCF is a mat
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_the_parameters_are_the_published_ones_and_the_error_no_greater(name: str) -> None:
     published, error = PUBLISHED[name]
-    points = application.load(TRACES / name).points
-    found = fit([_sample(row) for row in points])
+    points = pollux.load_application(TRACES / name).points
+    found = fit_throughput([_sample(row) for row in points])
 
     for place, (ours, theirs) in enumerate(zip(astuple(found), astuple(published), strict=True)):
         if theirs > DETERMINED_S or place < 2:

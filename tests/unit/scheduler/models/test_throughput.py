@@ -11,34 +11,34 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from elasticdl.scheduler.interface import Decision
-from elasticdl.scheduler.loop import Loop
-from elasticdl.scheduler.models.throughput import LEAST, Objective, Throughput, fit
-from elasticdl.scheduler.plan import Allocation, Plan
+from elasticdl.scheduler.loop import SchedulingLoop
+from elasticdl.scheduler.models.throughput import MIN_PARAMETER, FitObjective, ThroughputModel, fit_throughput
+from elasticdl.scheduler.plan import Allocation, AllocationPlan
 from elasticdl.scheduler.policies.elastic_first_come import ElasticFirstCome
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot, SpeedSample
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, SpeedSample
 
-TRUTH = Throughput(0.05, 0.002, 0.2, 0.004, 0.04, 0.002, 1.8)
+TRUTH = ThroughputModel(0.05, 0.002, 0.2, 0.004, 0.04, 0.002, 1.8)
 PLACES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 2), (2, 6), (4, 16))  # nodes, workers
 BATCHES = (8, 32, 128)
 
 
-def sample(nodes: int, workers: int, local: int, truth: Throughput = TRUTH) -> SpeedSample:
+def sample(nodes: int, workers: int, local: int, truth: ThroughputModel = TRUTH) -> SpeedSample:
     return SpeedSample(nodes, workers, local, float(truth.step_s(workers, nodes, local)), float(truth.grad_s(local)))
 
 
 def samples(
-    places: tuple[tuple[int, int], ...] = PLACES, batches: tuple[int, ...] = BATCHES, truth: Throughput = TRUTH
+    places: tuple[tuple[int, int], ...] = PLACES, batches: tuple[int, ...] = BATCHES, truth: ThroughputModel = TRUTH
 ) -> list[SpeedSample]:
     return [sample(*place, local, truth) for place, local in product(places, batches)]
 
 
 def test_the_step_is_as_in_the_paper() -> None:
-    model = Throughput(0.1, 0.01, 0.5, 0.05, 0.2, 0.02, 2.0)
+    model = ThroughputModel(0.1, 0.01, 0.5, 0.05, 0.2, 0.02, 2.0)
 
     assert model.grad_s(10) == pytest.approx(0.2)
     assert model.sync_s(4, 1) == pytest.approx(0.2 + 2 * 0.02)
     assert model.sync_s(4, 2) == pytest.approx(0.5 + 2 * 0.05)
-    assert model.sync_s(1, 1) == LEAST
+    assert model.sync_s(1, 1) == MIN_PARAMETER
     assert model.step_s(1, 1, 10) == pytest.approx(0.2)
     assert model.step_s(4, 1, 10) == pytest.approx(math.hypot(0.2, 0.24))
     assert model.step_s(4, 1, 10, passes=3) == pytest.approx(2 * 0.2 + math.hypot(0.2, 0.24))
@@ -65,7 +65,7 @@ def test_arrays_have_the_answers_of_their_elements() -> None:
 def test_known_parameters_are_found_again(gamma: float) -> None:
     """As far as they are determined: times within 2 %, at places nobody measured within 5 %."""
     truth = replace(TRUTH, gamma=gamma)
-    found = fit(samples(truth=truth))
+    found = fit_throughput(samples(truth=truth))
 
     for nodes, workers, local, most in [(1, 1, 32, 0.02), (1, 4, 128, 0.02), (4, 16, 8, 0.02), (3, 10, 64, 0.05)]:
         assert found.step_s(workers, nodes, local) == pytest.approx(truth.step_s(workers, nodes, local), rel=most)
@@ -73,46 +73,46 @@ def test_known_parameters_are_found_again(gamma: float) -> None:
 
 
 def test_one_batch_size_says_half_of_a_step_is_fixed() -> None:
-    found = fit(samples(batches=(32,)))
+    found = fit_throughput(samples(batches=(32,)))
 
     assert found.alpha_grad == pytest.approx(float(TRUTH.grad_s(32)) / 2)
     assert found.grad_s(32) == pytest.approx(TRUTH.grad_s(32), rel=0.02)
 
 
 def test_one_sample_alone_is_explained_and_more_workers_are_believed_to_cost_nothing() -> None:
-    found = fit([sample(1, 1, 32)])
+    found = fit_throughput([sample(1, 1, 32)])
 
     assert found.step_s(1, 1, 32) == pytest.approx(TRUTH.grad_s(32), rel=1e-3)
     assert found.step_s(16, 4, 32) == pytest.approx(TRUTH.grad_s(32), rel=1e-3)
 
 
 def test_several_nodes_are_never_believed_to_be_quicker_than_one() -> None:
-    found = fit(samples(((1, 1), (1, 2), (1, 4))))
+    found = fit_throughput(samples(((1, 1), (1, 2), (1, 4))))
 
     assert found.alpha_nodes == pytest.approx(1.1 * found.alpha_local)
-    assert found.beta_nodes == pytest.approx(max(1.1 * found.beta_local, LEAST))
+    assert found.beta_nodes == pytest.approx(max(1.1 * found.beta_local, MIN_PARAMETER))
     assert found.step_s(4, 1, 32) == pytest.approx(TRUTH.step_s(4, 1, 32), rel=0.05)
 
 
 def test_without_several_workers_on_one_node_these_are_believed_to_wait_for_nobody() -> None:
-    found = fit(samples(((1, 1), (2, 2), (4, 16))))
+    found = fit_throughput(samples(((1, 1), (2, 2), (4, 16))))
 
-    assert (found.alpha_local, found.beta_local) == (LEAST, LEAST)
+    assert (found.alpha_local, found.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)
     assert found.step_s(16, 4, 32) == pytest.approx(TRUTH.step_s(16, 4, 32), rel=0.05)
 
 
 def test_up_to_two_workers_say_nothing_about_what_a_third_costs() -> None:
-    found = fit(samples(((1, 1), (1, 2), (2, 2))))
+    found = fit_throughput(samples(((1, 1), (1, 2), (2, 2))))
 
-    assert (found.beta_nodes, found.beta_local) == (LEAST, LEAST)
+    assert (found.beta_nodes, found.beta_local) == (MIN_PARAMETER, MIN_PARAMETER)
 
 
 def test_bounds_are_kept_whatever_was_measured() -> None:
     """Steps that take less than their gradients: clocks differ."""
     odd = [SpeedSample(nodes, workers, local, 0.01, 0.5) for (nodes, workers), local in product(PLACES, BATCHES)]
-    *seconds, gamma = astuple(fit(odd))
+    *seconds, gamma = astuple(fit_throughput(odd))
 
-    assert min(seconds) >= LEAST and 1.0 <= gamma <= 10.0
+    assert min(seconds) >= MIN_PARAMETER and 1.0 <= gamma <= 10.0
     assert np.all(np.isfinite(seconds))
 
 
@@ -122,7 +122,7 @@ def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     shown = [(*place, local) for place, local in product(PLACES, BATCHES)]
     nodes, workers, local = (np.array(column, float) for column in zip(*shown, strict=True))
     times = np.exp(random.normal(-2.0, 1.0, (2, len(shown))))
-    objective = Objective(nodes, workers, local, *np.log(times))
+    objective = FitObjective(nodes, workers, local, *np.log(times))
     at = np.append(np.exp(random.normal(-3.0, 1.0, 6)), random.uniform(1.05, 6.0))
 
     value, slope = objective(at)
@@ -132,7 +132,7 @@ def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
 
 
 def test_the_gradient_is_a_number_where_the_fit_is_perfect() -> None:
-    objective = Objective(np.ones(1), np.ones(1), np.full(1, 8.0), np.log([0.5]), np.log([0.5]))
+    objective = FitObjective(np.ones(1), np.ones(1), np.full(1, 8.0), np.log([0.5]), np.log([0.5]))
 
     value, slope = objective(np.array([0.1, 0.05, 0.1, 0.01, 0.1, 0.01, 1.0]))
 
@@ -143,24 +143,24 @@ def test_the_gradient_is_a_number_where_the_fit_is_perfect() -> None:
 def test_what_is_no_time_never_reaches_a_policy(bad: float) -> None:
     """Whatever a job reports; a fit of what is left then is one of numbers."""
     good = sample(1, 1, 32)
-    job = Job("a", 0.0, speeds=(good, replace(good, step_s=bad), replace(good, compute_s=bad)))
-    seen: list[Job] = []
+    job = JobInfo("a", 0.0, speeds=(good, replace(good, step_s=bad), replace(good, compute_s=bad)))
+    seen: list[JobInfo] = []
 
     class Watcher(ElasticFirstCome):
         def decide(self, snapshot: Snapshot, memory: object) -> Decision:
             seen.extend(snapshot.jobs)
-            return Decision(Plan({one.name: Allocation({}, "only looks") for one in snapshot.jobs}))
+            return Decision(AllocationPlan({one.name: Allocation({}, "only looks") for one in snapshot.jobs}))
 
     class Cluster:
         def snapshot(self, now: float) -> Snapshot:
-            return Snapshot(now, (Node("n0", 4),), (job,))
+            return Snapshot(now, (NodeInfo("n0", 4),), (job,))
 
-        def apply(self, plan: Plan, now: float) -> None: ...
+        def apply(self, plan: AllocationPlan, now: float) -> None: ...
 
-    Loop(Watcher(), Cluster()).turn(0.0)
+    SchedulingLoop(Watcher(), Cluster()).turn(0.0)
 
     assert [one.speeds for one in seen] == [(good,)]
-    assert np.all(np.isfinite(astuple(fit(seen[0].speeds))))
+    assert np.all(np.isfinite(astuple(fit_throughput(seen[0].speeds))))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 0.0])
@@ -168,9 +168,9 @@ def test_a_fit_leaves_out_what_is_no_time(bad: float) -> None:
     good = samples()
     spoiled = [*good, replace(good[0], step_s=bad), replace(good[0], compute_s=bad)]
 
-    assert fit(spoiled) == fit(good)
+    assert fit_throughput(spoiled) == fit_throughput(good)
 
 
 def test_a_fit_needs_a_sample() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        fit([replace(sample(1, 1, 8), step_s=math.nan)])
+        fit_throughput([replace(sample(1, 1, 8), step_s=math.nan)])

@@ -5,24 +5,24 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from elasticdl.scheduler import tiers
+from elasticdl.scheduler import priorities
 from elasticdl.scheduler.interface import Policy
-from elasticdl.scheduler.invariants import violations
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.scheduler.invariants import find_violations
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from tests.unit.scheduler.cases import Concave, applied, workers_of
 
 QUICK = {"pollux": "pollux:population=12,generations=6"}  # a search of seconds otherwise
 
 
-def cluster(nodes: int, devices: int = 4, kind: str = "") -> tuple[Node, ...]:
-    return tuple(Node(f"{kind}n{index}", devices, kind) for index in range(nodes))
+def cluster(nodes: int, devices: int = 4, kind: str = "") -> tuple[NodeInfo, ...]:
+    return tuple(NodeInfo(f"{kind}n{index}", devices, kind) for index in range(nodes))
 
 
 def random_snapshot(seed: int) -> Snapshot:
     dice = random.Random(seed)
     kinds = dice.choice([("",), ("",), ("a", "b"), ("a", "b", "c")])
     nodes = [
-        Node(
+        NodeInfo(
             f"n{i}", dice.choice((1, 4, 4, 4, 8)), dice.choice(kinds), f"r{i % 2}", {"memory": dice.choice((8.0, 64.0))}
         )
         for i in range(dice.randint(1, 6))
@@ -30,10 +30,10 @@ def random_snapshot(seed: int) -> Snapshot:
     return Snapshot(1e4, tuple(nodes), tuple(_random_job(dice, i, kinds) for i in range(dice.randint(0, 9))))
 
 
-def _random_job(dice: random.Random, index: int, kinds: tuple[str, ...]) -> Job:
+def _random_job(dice: random.Random, index: int, kinds: tuple[str, ...]) -> JobInfo:
     least, most = dice.choice(((1, 1), (1, 4), (1, 16), (2, 8), (3, 5), (4, 4)))
     rates = dice.choice((None, Concave(dice.choice((0.5, 0.8, 0.95, 1.0)), kinds=(("b", 3.0),))))
-    return Job(
+    return JobInfo(
         f"j{index}",
         submitted_at=float(dice.choice((0, 10, 5000, 9990))),
         minimum=least,
@@ -57,11 +57,11 @@ def check(policy: Policy, seed: int) -> None:
     """Three rounds: every plan keeps the rules, the order of jobs does not matter, asking again changes nothing."""
     seen, memory = random_snapshot(seed), None
     for step in range(1, 4):
-        decision = tiers.decide(policy, seen, memory)
-        assert violations(policy, seen, decision.plan) == []
-        assert workers_of(tiers.decide(policy, mixed(seen, seed), memory)) == workers_of(decision)
+        decision = priorities.decide_by_priority(policy, seen, memory)
+        assert find_violations(policy, seen, decision.plan) == []
+        assert workers_of(priorities.decide_by_priority(policy, mixed(seen, seed), memory)) == workers_of(decision)
         done = applied(seen, decision.plan)
-        assert workers_of(tiers.decide(policy, done, decision.memory)) == workers_of(decision)
+        assert workers_of(priorities.decide_by_priority(policy, done, decision.memory)) == workers_of(decision)
         memory = decision.memory
         seen = applied(seen, decision.plan, 400.0 * step)
         seen = replace(seen, jobs=seen.jobs[: len(seen.jobs) - (step == 2)])

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.policies.afs import Afs
-from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 from tests.unit.scheduler.cases import Concave, applied, counts
 from tests.unit.scheduler.policies.rules import check, cluster
 
 AFS_P = Afs("afs-p", knows_length=False)
 
 
-def job(name: str, left: float | None = None, power: float = 0.8, **more: object) -> Job:
-    return Job(name, 0.0, maximum=8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
+def job(name: str, left: float | None = None, power: float = 0.8, **more: object) -> JobInfo:
+    return JobInfo(name, 0.0, maximum=8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
 
 
-def decide(policy: Afs, *jobs: Job, devices: int = 4, memory: object = None) -> dict[str, int]:
+def decide(policy: Afs, *jobs: JobInfo, devices: int = 4, memory: object = None) -> dict[str, int]:
     return counts(policy.decide(Snapshot(0.0, cluster(1, devices), jobs), memory).plan)
 
 
@@ -63,14 +63,14 @@ def test_without_lengths_the_job_that_scales_better_gets_more() -> None:
 
 def test_packed_shares_are_factors_and_multiples_of_a_node() -> None:
     nodes = cluster(4, 4)
-    snapshot = Snapshot(0.0, nodes, (Job("a", 0.0, maximum=15),))
+    snapshot = Snapshot(0.0, nodes, (JobInfo("a", 0.0, maximum=15),))
 
     assert counts(Afs(packs=True).decide(snapshot, None).plan) == {"a": 12}
     assert counts(Afs().decide(snapshot, None).plan) == {"a": 15}
 
 
 def test_a_minimum_is_given_at_once_or_not_at_all() -> None:
-    wide = Job("wide", 0.0, minimum=3, maximum=8, work_left=10.0)
+    wide = JobInfo("wide", 0.0, minimum=3, maximum=8, work_left=10.0)
 
     assert decide(Afs(), wide, devices=2) == {"wide": 0}
     assert decide(Afs(), wide, devices=3) == {"wide": 3}
@@ -91,4 +91,4 @@ def test_when_not_all_can_run_the_least_executed_take_turns() -> None:
 @pytest.mark.parametrize("name", ["afs-l", "afs-p", "afs-l:packs=yes"])
 def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
     for seed in range(60):
-        check(named(name), seed)
+        check(load_policy(name), seed)

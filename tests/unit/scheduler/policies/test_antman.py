@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.policies import named
-from elasticdl.scheduler.policies.antman import AntMan, parsed
-from elasticdl.scheduler.snapshot import Node
+from elasticdl.scheduler.policies import load_policy
+from elasticdl.scheduler.policies.antman import AntMan, parse_quotas
+from elasticdl.scheduler.snapshot import NodeInfo
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
 
 POLICY = AntMan()
@@ -27,7 +27,7 @@ def test_it_stays_where_there_is_an_idle_place_for_the_other() -> None:
 
 def test_a_guaranteed_job_over_its_quota_runs_on_what_is_idle() -> None:
     first, second = job("a", 3, queue="ads"), job("b", 3, queue="ads", at=1.0)
-    policy = named("antman:quotas=ads=4/search=8")
+    policy = load_policy("antman:quotas=ads=4/search=8")
 
     decision = decided(policy, nodes(8), first, second)
 
@@ -68,13 +68,13 @@ def test_devices_that_are_busy_or_not_to_be_shared_are_not_shared(more: dict[str
 
 
 def test_quotas_are_read_or_refused() -> None:
-    assert parsed("ads=16/search=8") == {"ads": 16, "search": 8}
+    assert parse_quotas("ads=16/search=8") == {"ads": 16, "search": 8}
     with pytest.raises(SpecError, match="quotas are like ads=16/search=8, received 'ads'"):
-        parsed("ads")
+        parse_quotas("ads")
 
 
 def test_a_guest_needs_memory_too() -> None:
-    cluster = (Node("n0", 2, resources={"memory": 3.0}),)
+    cluster = (NodeInfo("n0", 2, resources={"memory": 3.0}),)
     owner = running("owner", {"n0": 2}, 2, may_share=True, device_use=0.1, request={"memory": 1.0})
     guest = job("guest", 2, is_guaranteed=False, may_share=True, request={"memory": 1.0})
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.policies.aonline import AOnline
-from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 from tests.unit.scheduler.cases import applied, counts
 from tests.unit.scheduler.policies.rules import check, cluster
 
 SLOT = 600.0
 
 
-def job(name: str, slots: float, weight: float = 1.0) -> Job:
-    return Job(name, 0.0, work_left=slots * SLOT, weight=weight)
+def job(name: str, slots: float, weight: float = 1.0) -> JobInfo:
+    return JobInfo(name, 0.0, work_left=slots * SLOT, weight=weight)
 
 
 def lengths(count: int) -> list[int]:
@@ -71,4 +71,4 @@ def test_when_all_known_jobs_are_gone_intervals_begin_anew() -> None:
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:
     for seed in range(30):
-        check(named("aonline"), seed)
+        check(load_policy("aonline"), seed)

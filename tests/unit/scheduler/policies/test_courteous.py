@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.scheduler.policies.courteous import Courteous, levelled
-from elasticdl.scheduler.settling import next_size
-from elasticdl.scheduler.snapshot import Job
+from elasticdl.scheduler.placement.assignment import next_size
+from elasticdl.scheduler.policies.courteous import Courteous, max_min_sizes
+from elasticdl.scheduler.snapshot import JobInfo
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
 
 POLICY = Courteous()
@@ -42,18 +42,18 @@ def test_equal_is_devices_not_workers() -> None:
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> list[Job]:
+def queues(draw: st.DrawFn) -> list[JobInfo]:
     found = []
     for index in range(draw(st.integers(1, 6))):
         least, more, has = draw(st.integers(1, 4)), draw(st.integers(0, 6)), draw(st.integers(0, 4))
         workers = {"n0": min(least + has, least + more)} if has else {}
-        found.append(Job(f"j{index}", float(index), least, least + more, workers=workers))
+        found.append(JobInfo(f"j{index}", float(index), least, least + more, workers=workers))
     return found
 
 
 @given(queues(), st.integers(1, 30))
-def test_nobody_could_have_more_without_a_poorer_one_having_less(queue: list[Job], devices: int) -> None:
-    sizes = levelled(queue, devices)
+def test_nobody_could_have_more_without_a_poorer_one_having_less(queue: list[JobInfo], devices: int) -> None:
+    sizes = max_min_sizes(queue, devices)
 
     assert sum(sizes.values()) <= devices
     for poor in queue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.scheduler.policies.elastic_first_come import ElasticFirstCome
-from elasticdl.scheduler.snapshot import Node
+from elasticdl.scheduler.snapshot import NodeInfo
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
 
 POLICY = ElasticFirstCome()
@@ -46,7 +46,7 @@ def test_a_job_keeps_what_is_left_of_its_node() -> None:
 
 
 def test_large_workers_and_kinds_are_tried_out() -> None:
-    cluster = (Node("n0", 3, "t4"), Node("n1", 4, "a100"))
+    cluster = (NodeInfo("n0", 3, "t4"), NodeInfo("n1", 4, "a100"))
     wide, picky = job("wide", 1, 9, devices=2), job("picky", 1, 9, at=1.0, kinds=("a100",))
 
     assert counts(decided(POLICY, cluster, wide, picky)) == {"wide": 2, "picky": 2}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from elasticdl.scheduler import tiers
-from elasticdl.scheduler.policies import named
+from elasticdl.scheduler import priorities
+from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.snapshot import Snapshot
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running
 
-BEST_EFFORT, STRICT = named("fifo-gang"), named("fifo-gang-strict")
+BEST_EFFORT, STRICT = load_policy("fifo-gang"), load_policy("fifo-gang-strict")
 JOBS = running("runs", {"n0": 3}, 3), job("large", 4, at=1.0), job("small", 1, at=2.0)
 
 
@@ -33,8 +33,8 @@ def test_strictly_lower_priorities_get_nothing_while_somebody_waits() -> None:
     jobs = (job("head", 5, priority=1), job("first", 4, priority=1, at=-0.0), job("low", 1))
     snapshot = Snapshot(9.0, nodes(6), jobs)
 
-    assert counts(tiers.decide(STRICT, snapshot, None)) == {"head": 0, "first": 4, "low": 0}
-    assert counts(tiers.decide(BEST_EFFORT, snapshot, None)) == {"head": 0, "first": 4, "low": 1}
+    assert counts(priorities.decide_by_priority(STRICT, snapshot, None)) == {"head": 0, "first": 4, "low": 0}
+    assert counts(priorities.decide_by_priority(BEST_EFFORT, snapshot, None)) == {"head": 0, "first": 4, "low": 1}
 
 
 def test_an_elastic_job_gets_just_what_was_asked_for() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from elasticdl.scheduler.policies.gandiva import Gandiva
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from tests.unit.scheduler.cases import applied, counts, decided, job, nodes, running, workers_of
 
 POLICY = Gandiva()
 
 
-def turns(cluster: tuple[Node, ...], *jobs: Job, times: int) -> list[dict[str, int]]:
+def turns(cluster: tuple[NodeInfo, ...], *jobs: JobInfo, times: int) -> list[dict[str, int]]:
     memory: Any = None
     snapshot, found = Snapshot(0.0, cluster, jobs), []
     for _ in range(times):
@@ -107,7 +107,7 @@ def test_elastic_jobs_grow_on_their_node_when_nobody_waited_for_a_while() -> Non
 
 def test_a_guest_needs_memory_and_a_host_without_another_guest() -> None:
     little = {"may_share": True, "device_use": 0.2}
-    cluster = (Node("n0", 2, resources={"memory": 3.0}),)
+    cluster = (NodeInfo("n0", 2, resources={"memory": 3.0}),)
     host, heavy = job("host", 2, request={"memory": 1.0}, **little), job("heavy", 2, request={"memory": 1.0}, **little)
 
     assert counts(decided(POLICY, cluster, heavy, host)) == {"heavy": 2, "host": 0}

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.policies.gavel import Gavel
-from elasticdl.scheduler.snapshot import Demand, Job, Snapshot
+from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint, Snapshot
 from tests.unit.scheduler.cases import Concave, applied, counts, workers_of
 from tests.unit.scheduler.policies.rules import check, cluster
 
 MIXED = (*cluster(1, 1, "fast"), *cluster(1, 1, "slow"))
 
 
-def job(name: str, fast: float, slow: float = 1.0, **more: object) -> Job:
-    return Job(name, 0.0, rates=Concave(kinds=(("fast", fast), ("slow", slow))), **more)  # type: ignore[arg-type]
+def job(name: str, fast: float, slow: float = 1.0, **more: object) -> JobInfo:
+    return JobInfo(name, 0.0, rates=Concave(kinds=(("fast", fast), ("slow", slow))), **more)  # type: ignore[arg-type]
 
 
 def rounds(policy: Gavel, snapshot: Snapshot, count: int) -> Counter[str]:
@@ -62,7 +62,7 @@ def test_for_fairness_the_job_that_waited_longest_for_its_length_gets_the_most()
 
 
 def test_a_job_gets_all_its_workers_or_none() -> None:
-    wide = Job("wide", 0.0, maximum=8, requested=3)
+    wide = JobInfo("wide", 0.0, maximum=8, requested=3)
 
     assert counts(Gavel().decide(Snapshot(0.0, cluster(1, 2), (wide,)), None).plan) == {"wide": 0}
     assert counts(Gavel().decide(Snapshot(0.0, cluster(1, 4), (wide,)), None).plan) == {"wide": 3}
@@ -84,7 +84,7 @@ def test_who_runs_on_stays_on_its_node() -> None:
 
 
 def test_a_job_too_large_for_each_kind_alone_spans_both() -> None:
-    wide = Job("wide", 0.0, maximum=2)
+    wide = JobInfo("wide", 0.0, maximum=2)
 
     assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (wide,)), None).plan) == {"wide": {"fastn0": 1, "slown0": 1}}
 
@@ -92,15 +92,15 @@ def test_a_job_too_large_for_each_kind_alone_spans_both() -> None:
 @pytest.mark.parametrize("name", ["gavel", "gavel-makespan", "gavel-fairness"])
 def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
     for seed in range(12):
-        check(named(name), seed)
+        check(load_policy(name), seed)
 
 
 def test_a_job_that_demands_a_kind_of_each_gets_both() -> None:
-    asks = Job("asks", 0.0, 2, 2, demands=(Demand(1, "slow"), Demand(1, "fast")))
+    asks = JobInfo("asks", 0.0, 2, 2, demands=(PlacementConstraint(1, "slow"), PlacementConstraint(1, "fast")))
 
     assert workers_of(Gavel().decide(Snapshot(0.0, MIXED, (asks,)), None).plan) == {"asks": {"fastn0": 1, "slown0": 1}}
 
 
 def test_an_unknown_objective_is_refused() -> None:
     with pytest.raises(SpecError, match="max-min"):
-        named("gavel:objective=speed")
+        load_policy("gavel:objective=speed")

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from elasticdl.scheduler.policies.genetic import Problem, ranked, search
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot, SpeedSample
+from elasticdl.scheduler.policies.pollux import GeneticSearchProblem, rank_plans, search_plans
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot, SpeedSample
 from tests.unit.scheduler.cases import Concave, job, nodes, running
 
 
@@ -17,8 +17,8 @@ def speeds_of(workers: int) -> dict[str, object]:
     return {"speeds": (SpeedSample(1, workers, 8, 0.1, 0.1),)}
 
 
-def problem_of(cluster: tuple[Node, ...], jobs: list[Job], exponent: float = -1.0) -> Problem:
-    return Problem.of(Snapshot(1000.0, cluster, tuple(jobs)), jobs, list(cluster), exponent, 30.0)
+def problem_of(cluster: tuple[NodeInfo, ...], jobs: list[JobInfo], exponent: float = -1.0) -> GeneticSearchProblem:
+    return GeneticSearchProblem.of(Snapshot(1000.0, cluster, tuple(jobs)), jobs, list(cluster), exponent, 30.0)
 
 
 def fronts_by_hand(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
@@ -41,13 +41,13 @@ def test_fronts_are_those_of_comparing_all_pairs(seed: int) -> None:
     # Small whole numbers: many plans are equal in one value, or in both.
     values = random.integers(0, 6, (2, 40)).astype(float) if seed % 2 else random.random((2, 40))
 
-    front, _ = ranked(values)
+    front, _ = rank_plans(values)
 
     assert front.tolist() == fronts_by_hand(values).tolist()
 
 
 def test_who_stands_alone_in_its_front_is_worth_more_and_the_ends_most() -> None:
-    _, crowding = ranked(np.array([[0.0, 1.0, 1.2, 3.0, 9.0], [9.0, 6.0, 5.9, 5.0, 0.0]]))
+    _, crowding = rank_plans(np.array([[0.0, 1.0, 1.2, 3.0, 9.0], [9.0, 6.0, 5.9, 5.0, 0.0]]))
 
     assert np.isinf(crowding[[0, 4]]).all()
     assert crowding[3] > crowding[1] > crowding[2] > 0
@@ -125,13 +125,13 @@ def test_the_search_finds_the_best_plan_there_is() -> None:
     random = np.random.default_rng(3)
     allowed = every[(problem.mended(every.copy(), random) == every).all(axis=(1, 2))]
 
-    found = search(problem, problem.now[None], 40, 40, random)
+    found = search_plans(problem, problem.now[None], 40, 40, random)
 
     assert problem.fitness(found)[0].max() == pytest.approx(problem.fitness(allowed)[0].max())
 
 
 def test_no_plan_stands_in_a_population_twice() -> None:
     jobs = [job(f"j{index}", 1, 4, **speeds_of(4)) for index in range(3)]
-    found = search(problem_of(nodes(4), jobs), np.zeros((1, 3, 1), np.int16), 20, 10, np.random.default_rng(0))
+    found = search_plans(problem_of(nodes(4), jobs), np.zeros((1, 3, 1), np.int16), 20, 10, np.random.default_rng(0))
 
     assert len({one.tobytes() for one in found}) == len(found) <= 20

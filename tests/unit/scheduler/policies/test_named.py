@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.errors import SpecError
-from elasticdl.scheduler.policies import KNOWN, named
+from elasticdl.scheduler.policies import POLICY_REGISTRY, load_policy
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(POLICY_REGISTRY))
 def test_every_policy_is_made_by_its_name_and_says_it(name: str) -> None:
-    assert named(name).name == name
+    assert load_policy(name).name == name
 
 
 def test_parameters_are_those_of_the_class() -> None:
-    assert named("elastic-first-come:interval_s=30").interval_s == 30.0
+    assert load_policy("elastic-first-come:interval_s=30").interval_s == 30.0
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,6 @@ def test_parameters_are_those_of_the_class() -> None:
 )
 def test_a_wrong_name_or_parameter_is_refused_in_a_sentence(text: str, why: str) -> None:
     with pytest.raises(SpecError) as refused:
-        named(text)
+        load_policy(text)
 
     assert why in str(refused.value)

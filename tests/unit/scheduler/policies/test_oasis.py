@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.policies.oasis import Oasis
-from elasticdl.scheduler.snapshot import Job, Snapshot, Utility
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, UtilityFunction
 from tests.unit.scheduler.cases import Concave, applied, counts
 from tests.unit.scheduler.policies.rules import check, cluster
 
@@ -14,9 +14,9 @@ SLOT = 1200.0
 POLICY = Oasis(horizon=12)
 
 
-def job(name: str, slots: float = 1.0, **more: object) -> Job:
+def job(name: str, slots: float = 1.0, **more: object) -> JobInfo:
     """So many slots of work for one worker."""
-    return Job(name, 0.0, work_left=slots * SLOT, **{"maximum": 4, **more})  # type: ignore[arg-type]
+    return JobInfo(name, 0.0, work_left=slots * SLOT, **{"maximum": 4, **more})  # type: ignore[arg-type]
 
 
 def test_a_job_on_a_free_cluster_is_accepted_until_its_work_is_done() -> None:
@@ -29,7 +29,10 @@ def test_a_job_on_a_free_cluster_is_accepted_until_its_work_is_done() -> None:
 
 def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -> None:
     ends = {}
-    for name, utility in (("urgent", Utility(100.0, 1.0, 2.5 * SLOT)), ("patient", Utility(100.0, 0.0))):
+    for name, utility in (
+        ("urgent", UtilityFunction(100.0, 1.0, 2.5 * SLOT)),
+        ("patient", UtilityFunction(100.0, 0.0)),
+    ):
         one = job(name, 4.0, rates=Concave(0.5), utility=utility)
         reserved = POLICY.decide(Snapshot(0.0, cluster(1), (one,)), None).memory.reserved[name]
         ends[name] = reserved.last, max(reserved.workers.values())
@@ -38,8 +41,8 @@ def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -
 
 
 def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_worth_reserves_later() -> None:
-    full = [job(f"f{i}", 2.0, minimum=4, utility=Utility(100.0, 1.0, 1.5 * SLOT)) for i in range(1)]
-    cheap = replace(job("cheap", 2.0, utility=Utility(1e-9, 1.0, 1.0)), submitted_at=1.0)
+    full = [job(f"f{i}", 2.0, minimum=4, utility=UtilityFunction(100.0, 1.0, 1.5 * SLOT)) for i in range(1)]
+    cheap = replace(job("cheap", 2.0, utility=UtilityFunction(1e-9, 1.0, 1.0)), submitted_at=1.0)
     decision = POLICY.decide(Snapshot(2.0, cluster(1), (*full, cheap)), None)
 
     assert counts(decision.plan) == {"f0": 4, "cheap": 0}
@@ -48,7 +51,7 @@ def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_wort
 
 
 def test_a_refused_job_uses_what_nobody_reserved() -> None:
-    worthless = job("worthless", 2.0, utility=Utility(0.0, 1.0, 1.0))
+    worthless = job("worthless", 2.0, utility=UtilityFunction(0.0, 1.0, 1.0))
     decision = POLICY.decide(Snapshot(0.0, cluster(1), (worthless,)), None)
 
     assert decision.memory.reserved == {}
@@ -56,10 +59,10 @@ def test_a_refused_job_uses_what_nobody_reserved() -> None:
 
 
 def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
-    seen = Snapshot(0.0, cluster(1), (job("first", 8.0, minimum=4, utility=Utility(10.0, 1.0, 2.5 * SLOT)),))
+    seen = Snapshot(0.0, cluster(1), (job("first", 8.0, minimum=4, utility=UtilityFunction(10.0, 1.0, 2.5 * SLOT)),))
     first = POLICY.decide(seen, None)
     later = applied(seen, first.plan, SLOT)
-    worthier = replace(job("worthier", 4.0, utility=Utility(1e4, 0.0)), submitted_at=SLOT)
+    worthier = replace(job("worthier", 4.0, utility=UtilityFunction(1e4, 0.0)), submitted_at=SLOT)
     second = POLICY.decide(replace(later, jobs=(*later.jobs, worthier)), first.memory)
 
     assert counts(first.plan) == {"first": 4}
@@ -68,7 +71,7 @@ def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
 
 
 def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
-    seen = Snapshot(0.0, cluster(1), (Job("a", 0.0),))
+    seen = Snapshot(0.0, cluster(1), (JobInfo("a", 0.0),))
     first = POLICY.decide(seen, None)
     later = POLICY.decide(applied(seen, first.plan, 5 * SLOT), first.memory)
 
@@ -78,4 +81,4 @@ def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:
     for seed in range(30):
-        check(named("oasis"), seed)
+        check(load_policy("oasis"), seed)

@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 
 from elasticdl.scheduler.policies.optimus import Optimus
-from elasticdl.scheduler.snapshot import Demand, Job
+from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint
 from tests.unit.scheduler.cases import Concave, counts, decided, job, nodes, running, workers_of
 
 
-def measured(name: str, left: float, power: float = 0.8, **more: object) -> Job:
+def measured(name: str, left: float, power: float = 0.8, **more: object) -> JobInfo:
     return job(name, 1, 8, rates=Concave(power, apart=1.0), work_left=left, **more)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,9 @@ def test_unknown_jobs_count_as_linear_with_as_much_to_do_as_they_did() -> None:
 
 def test_demands_are_met_and_what_does_not_fit_is_given_to_others() -> None:
     cluster = (*nodes(2, kind="t4"), *(one for one in nodes(1, 2) if one.name == "n1"))
-    picky = job("picky", 1, 4, rates=Concave(1.0), work_left=1e6, demands=(Demand(1, "t4"),), kinds=("t4",))
+    picky = job(
+        "picky", 1, 4, rates=Concave(1.0), work_left=1e6, demands=(PlacementConstraint(1, "t4"),), kinds=("t4",)
+    )
     other = job("other", 1, 4, rates=Concave(1.0), work_left=1.0)
 
     given = workers_of(decided(Optimus(), cluster, picky, other))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.scheduler import tiers
+from elasticdl.scheduler import priorities
 from elasticdl.scheduler.policies.pickyman import PickyMan
 from elasticdl.scheduler.snapshot import Snapshot
 from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
@@ -14,7 +14,7 @@ def test_of_two_on_a_node_that_was_taken_the_dearer_stays() -> None:
     cheap, dear = running("cheap", {"n0": 2}, 2, change_cost_s=5.0), running("dear", {"n0": 2}, 2, change_cost_s=50.0)
     great = job("great", 2, priority=1)
 
-    plan = tiers.decide(POLICY, Snapshot(9.0, nodes(4), (cheap, dear, great)), None).plan
+    plan = priorities.decide_by_priority(POLICY, Snapshot(9.0, nodes(4), (cheap, dear, great)), None).plan
 
     assert counts(plan) == {"cheap": 0, "dear": 2, "great": 2}
     assert "stopped, which costs 10 device-seconds" in plan.allocations["cheap"].reason

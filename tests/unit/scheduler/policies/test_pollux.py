@@ -8,13 +8,13 @@ import pytest
 
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.policies.pollux import Pollux
-from elasticdl.scheduler.snapshot import Demand, Job, Snapshot, SpeedSample
+from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint, Snapshot, SpeedSample
 from tests.unit.scheduler.cases import Concave, applied, counts, decided, job, nodes, running, workers_of
 
 QUICK = Pollux(population=24, generations=24)
 
 
-def measured(name: str, most: int, power: float = 0.8, **more: object) -> Job:
+def measured(name: str, most: int, power: float = 0.8, **more: object) -> JobInfo:
     sample = SpeedSample(1, most, 8, 0.1, 0.1)
     return job(name, 1, 16, rates=Concave(power), speeds=(sample,), **more)  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def test_what_the_search_knows_nothing_of_is_kept_too(seed: int) -> None:
     """Demands, kinds and memory: `decided` checks all rules."""
     cluster = (*nodes(4, 4, kind="t4", rack="r0"), *(one for one in nodes(0, 0, 4, kind="a100") if one.devices))
     jobs = [
-        measured("picky", 4, demands=(Demand(1, "t4", one_rack=True),)),
+        measured("picky", 4, demands=(PlacementConstraint(1, "t4", one_rack=True),)),
         measured("a100", 4, kinds=("a100",)),
         measured("plain", 4),
     ]

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from elasticdl.scheduler.policies import named
+from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.policies.sia import Sia, restart_factor
-from elasticdl.scheduler.snapshot import Demand, Job, Snapshot
+from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint, Snapshot
 from tests.unit.scheduler.cases import Concave, applied, counts, workers_of
 from tests.unit.scheduler.policies.rules import check, cluster
 
 
-def job(name: str, power: float = 0.8, maximum: int = 16, **more: object) -> Job:
-    return Job(name, 0.0, maximum=maximum, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
+def job(name: str, power: float = 0.8, maximum: int = 16, **more: object) -> JobInfo:
+    return JobInfo(name, 0.0, maximum=maximum, rates=Concave(power, kinds=(("fast", 4.0),)), **more)  # type: ignore[arg-type]
 
 
 def after(snapshot: Snapshot, rounds: int) -> Snapshot:
@@ -51,7 +51,7 @@ def test_the_job_that_scales_better_gets_more() -> None:
 
 def test_of_two_jobs_the_one_that_gains_by_it_gets_the_fast_kind() -> None:
     nodes = (*cluster(1, 1, "fast"), *cluster(1, 1, "slow"))
-    same = Job("same", 0.0, rates=Concave())
+    same = JobInfo("same", 0.0, rates=Concave())
 
     assert workers_of(Sia().decide(Snapshot(0.0, nodes, (same, job("gains"))), None).plan) == {
         "same": {"slown0": 1},
@@ -71,7 +71,7 @@ def test_a_job_whose_changes_cost_more_than_it_runs_stays_as_it_is() -> None:
 def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> None:
     """Three devices are free on two nodes; the two small ones are put together."""
     small = [job(f"s{i}", maximum=1, workers={f"n{i}": 1}, started_at=0.0) for i in range(2)]
-    wide = Job("wide", 0.0, minimum=4, maximum=4)
+    wide = JobInfo("wide", 0.0, minimum=4, maximum=4)
     given = workers_of(Sia().decide(Snapshot(1e4, cluster(2), (*small, wide)), None).plan)
 
     assert len(given["wide"]) == 1
@@ -79,19 +79,21 @@ def test_a_job_that_fits_on_a_node_is_never_split_but_others_move_instead() -> N
 
 
 def test_allowed_sizes_are_the_only_ones() -> None:
-    odd = Job("odd", 0.0, minimum=3, maximum=9, sizes=(3, 9))
+    odd = JobInfo("odd", 0.0, minimum=3, maximum=9, sizes=(3, 9))
     seen = Snapshot(0.0, cluster(3), (odd,))
 
     assert [sizes(after(seen, rounds))["odd"] for rounds in (1, 2)] == [3, 9]
 
 
 def test_a_minimum_between_the_usual_sizes_still_starts() -> None:
-    assert sizes(after(Snapshot(0.0, cluster(2), (Job("a", 0.0, minimum=3, maximum=3),)), 1)) == {"a": 3}
+    assert sizes(after(Snapshot(0.0, cluster(2), (JobInfo("a", 0.0, minimum=3, maximum=3),)), 1)) == {"a": 3}
 
 
 def test_a_job_that_demands_two_kinds_gets_both() -> None:
     nodes = (*cluster(1, 4, "a"), *cluster(1, 4, "b"))
-    both = Job("both", 0.0, minimum=3, maximum=3, demands=(Demand(2, "a"), Demand(1, "b")))
+    both = JobInfo(
+        "both", 0.0, minimum=3, maximum=3, demands=(PlacementConstraint(2, "a"), PlacementConstraint(1, "b"))
+    )
 
     assert workers_of(Sia().decide(Snapshot(0.0, nodes, (both,)), None).plan) == {"both": {"an0": 2, "bn0": 1}}
 
@@ -128,4 +130,4 @@ def test_a_hundred_and_sixty_jobs_on_sixty_four_devices_of_three_kinds_take_less
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:
     for seed in range(30):
-        check(named("sia"), seed)
+        check(load_policy("sia"), seed)

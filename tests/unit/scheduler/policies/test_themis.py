@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from elasticdl.scheduler.policies import named
-from elasticdl.scheduler.policies.themis import Bid, Themis, auction, proportionally_fair
-from elasticdl.scheduler.snapshot import Job, Snapshot
+from elasticdl.scheduler.policies import load_policy
+from elasticdl.scheduler.policies.themis import Bid, Themis, proportionally_fair_sizes, run_auction
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot
 from tests.unit.scheduler.cases import applied, counts
 from tests.unit.scheduler.policies.rules import check, cluster
 
 
-def job(name: str, submitted_at: float = 0.0, left: float = 1e4, maximum: int = 8) -> Job:
-    return Job(name, submitted_at, maximum=maximum, work_left=left)
+def job(name: str, submitted_at: float = 0.0, left: float = 1e4, maximum: int = 8) -> JobInfo:
+    return JobInfo(name, submitted_at, maximum=maximum, work_left=left)
 
 
 def bid(name: str, *rho: float) -> Bid:
@@ -23,30 +23,30 @@ def bid(name: str, *rho: float) -> Bid:
 
 
 def test_alone_it_pays_nothing() -> None:
-    assert auction([bid("a", 4.0, 2.0, 1.0)], 2) == {"a": 2}
+    assert run_auction([bid("a", 4.0, 2.0, 1.0)], 2) == {"a": 2}
 
 
 def test_fair_sizes_maximise_the_product_of_one_over_rho() -> None:
     bids = [bid("a", 8.0, 4.0, 2.0), bid("b", 9.0, 3.0, 2.9)]
 
     # (1, 1): 1/12; (2, 0): 1/18; (0, 2): 1/23.
-    assert proportionally_fair(bids, 2) == [1, 1]
+    assert proportionally_fair_sizes(bids, 2) == [1, 1]
 
 
 def test_two_alike_pay_half_of_what_they_win() -> None:
     table = (16.0, 8.0, 4.0, 8 / 3, 2.0, 8 / 5, 8 / 6, 8 / 7, 1.0)
 
-    assert auction([bid("a", *table), bid("b", *table)], 8) == {"a": 2, "b": 2}
+    assert run_auction([bid("a", *table), bid("b", *table)], 8) == {"a": 2, "b": 2}
 
 
 def test_a_job_that_takes_nothing_from_others_pays_nothing() -> None:
-    assert auction([bid("a", 4.0, 2.0), bid("b", 9.0, 3.0)], 2) == {"a": 1, "b": 1}
+    assert run_auction([bid("a", 4.0, 2.0), bid("b", 9.0, 3.0)], 2) == {"a": 1, "b": 1}
 
 
 def test_saying_that_one_is_worse_off_does_not_get_more() -> None:
     other = bid("b", 16.0, 8.0, 4.0, 8 / 3, 2.0)
-    honest = auction([bid("a", 16.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
-    liar = auction([bid("a", 160.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
+    honest = run_auction([bid("a", 16.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
+    liar = run_auction([bid("a", 160.0, 8.0, 4.0, 8 / 3, 2.0), other], 4)
 
     assert liar["a"] <= honest["a"]
 
@@ -88,4 +88,4 @@ def test_only_the_worst_off_are_asked_first() -> None:
 
 def test_it_keeps_the_rules_on_random_clusters() -> None:
     for seed in range(60):
-        check(named("themis"), seed)
+        check(load_policy("themis"), seed)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.scheduler.policies import named
-from elasticdl.scheduler.policies.elastic_tiresias import ElasticTiresias, speedup
-from elasticdl.scheduler.policies.tiresias import Memory, Tiresias, gittins
-from elasticdl.scheduler.snapshot import Job, Node, Snapshot
+from elasticdl.scheduler.policies import load_policy
+from elasticdl.scheduler.policies.elastic_tiresias import ElasticTiresias, speedups_by_size
+from elasticdl.scheduler.policies.tiresias import Memory, Tiresias, gittins_index
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
 from tests.unit.scheduler.cases import Concave, applied, counts, decided, job, nodes, running, workers_of
 
 POLICY = Tiresias(threshold_s=1000.0)
 
 
-def turns(policy: Tiresias, cluster: tuple[Node, ...], *jobs: Job, times: int, every_s: float = 60.0) -> list[set[str]]:
+def turns(
+    policy: Tiresias, cluster: tuple[NodeInfo, ...], *jobs: JobInfo, times: int, every_s: float = 60.0
+) -> list[set[str]]:
     """Who ran after each decision."""
     snapshot, memory, found = Snapshot(0.0, cluster, jobs), None, []
     for _ in range(times):
@@ -68,14 +70,14 @@ def test_time_counts_from_decision_to_decision_while_it_runs() -> None:
 
 def test_gittins_is_the_greatest_chance_to_end_for_the_time_it_takes() -> None:
     # Of 1, 2 and 10: within 2, two of three end, for (1 + 2 + 2) / 3 on average.
-    assert gittins([1.0, 2.0, 10.0], 0.0, 100.0) == pytest.approx(2 / 5)
-    assert gittins([1.0, 2.0, 10.0], 2.0, 100.0) == pytest.approx(1 / 8)
-    assert gittins([1.0, 2.0, 10.0], 10.0, 100.0) == 0.0
-    assert gittins([1.0, 2.0, 10.0], 0.0, 1.0) == pytest.approx(1 / 3)
+    assert gittins_index([1.0, 2.0, 10.0], 0.0, 100.0) == pytest.approx(2 / 5)
+    assert gittins_index([1.0, 2.0, 10.0], 2.0, 100.0) == pytest.approx(1 / 8)
+    assert gittins_index([1.0, 2.0, 10.0], 10.0, 100.0) == 0.0
+    assert gittins_index([1.0, 2.0, 10.0], 0.0, 1.0) == pytest.approx(1 / 3)
 
 
 def test_by_gittins_a_job_that_is_likely_to_end_soon_passes_the_first() -> None:
-    policy = named("tiresias-gittins")
+    policy = load_policy("tiresias-gittins")
     jobs = job("new", 4), job("near", 4, at=1.0)
     ended = tuple([1000.0] * 9 + [1e6])
     known = Memory(100.0, (("new", "near"), ()), {"new": 0.0, "near": 225.0}, {}, {}, ended)
@@ -116,5 +118,7 @@ def test_who_does_not_fit_with_what_it_asked_for_starts_with_less() -> None:
 
 
 def test_a_job_nothing_is_known_of_scales_linearly() -> None:
-    assert list(speedup(job("a"), 3, 8)) == [0.0, 1.0, 2.0, 3.0]
-    assert speedup(job("a", rates=Concave(0.5, apart=0.5)), 16, 8)[[1, 4, 16]] == pytest.approx([1.0, 2.0, 2.0])
+    assert list(speedups_by_size(job("a"), 3, 8)) == [0.0, 1.0, 2.0, 3.0]
+    assert speedups_by_size(job("a", rates=Concave(0.5, apart=0.5)), 16, 8)[[1, 4, 16]] == pytest.approx(
+        [1.0, 2.0, 2.0]
+    )

@@ -7,14 +7,14 @@ import itertools
 import pytest
 import torch
 
+from elasticdl.ctr.models.autoint import InteractingLayer
+from elasticdl.ctr.models.dcn import CrossNetwork
+from elasticdl.ctr.models.dcn_v2 import CrossNetworkV2
+from elasticdl.ctr.models.din import TargetAttention
+from elasticdl.ctr.models.finalmlp import BilinearFusion
+from elasticdl.ctr.models.layers import masked_mean, pairwise_products
+from elasticdl.ctr.models.xdeepfm import CIN
 from elasticdl.errors import ModelError
-from elasticdl.zoo.ctr.autoint import Interacting
-from elasticdl.zoo.ctr.dcn import Cross
-from elasticdl.zoo.ctr.dcn_v2 import CrossV2
-from elasticdl.zoo.ctr.din import Attention
-from elasticdl.zoo.ctr.finalmlp import Fusion
-from elasticdl.zoo.ctr.inputs import mean, pairs
-from elasticdl.zoo.ctr.xdeepfm import CIN
 
 ROWS, FIELDS, COLUMNS = 3, 4, 5
 
@@ -28,7 +28,7 @@ def test_the_pair_term_is_the_sum_over_all_pairs() -> None:
 
     naive = sum((x[:, i] * x[:, j] for i, j in itertools.combinations(range(FIELDS), 2)), torch.zeros(ROWS, COLUMNS))
 
-    torch.testing.assert_close(pairs(x), naive)
+    torch.testing.assert_close(pairwise_products(x), naive)
 
 
 def test_the_compressed_interactions_are_those_of_the_paper() -> None:
@@ -49,7 +49,7 @@ def test_the_compressed_interactions_are_those_of_the_paper() -> None:
 
 def test_a_cross_layer_is_the_outer_product_times_a_vector() -> None:
     x = torch.randn(ROWS, COLUMNS)
-    cross = Cross(COLUMNS, 2)
+    cross = CrossNetwork(COLUMNS, 2)
 
     for row, made in zip(x, cross(x), strict=True):
         now = row
@@ -61,7 +61,7 @@ def test_a_cross_layer_is_the_outer_product_times_a_vector() -> None:
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_cross_layer_of_the_second_kind_has_a_matrix(rank: int) -> None:
     x = torch.randn(ROWS, COLUMNS)
-    cross = CrossV2(COLUMNS, 1, rank)
+    cross = CrossNetworkV2(COLUMNS, 1, rank)
 
     layer = cross.layers[0]
     matrix = layer[1].weight @ layer[0].weight if rank else layer.weight
@@ -73,7 +73,7 @@ def test_a_cross_layer_of_the_second_kind_has_a_matrix(rank: int) -> None:
 
 def test_fields_attend_to_each_other_head_by_head() -> None:
     x, size, heads = fields(), 3, 2
-    layer = Interacting(COLUMNS, size, heads)
+    layer = InteractingLayer(COLUMNS, size, heads)
 
     query, key, value = layer.asked.weight.view(3, heads, size, COLUMNS)
     found = []
@@ -86,7 +86,7 @@ def test_fields_attend_to_each_other_head_by_head() -> None:
 
 def test_the_fusion_of_two_streams_is_a_sum_of_bilinear_forms() -> None:
     a, b, heads = torch.randn(ROWS, 4), torch.randn(ROWS, 6), 2
-    fusion = Fusion(4, 6, heads)
+    fusion = BilinearFusion(4, 6, heads)
 
     joined = sum(
         (a[:, 2 * h : 2 * h + 2] @ fusion.products[h] * b[:, 3 * h : 3 * h + 3]).sum(dim=1) for h in range(heads)
@@ -97,11 +97,11 @@ def test_the_fusion_of_two_streams_is_a_sum_of_bilinear_forms() -> None:
 
 def test_heads_that_do_not_divide_the_sizes_are_refused() -> None:
     with pytest.raises(ModelError, match="multiples of heads=3"):
-        Fusion(4, 6, 3)
+        BilinearFusion(4, 6, 3)
 
 
 def test_attention_does_not_see_padding() -> None:
-    attention = Attention(COLUMNS, (4,))
+    attention = TargetAttention(COLUMNS, (4,))
     rows, target = fields(), torch.randn(ROWS, COLUMNS)
     is_there = torch.tensor([[True, True, False, False]] * ROWS)
     other = rows.clone()
@@ -115,4 +115,4 @@ def test_the_mean_of_nothing_is_zeros() -> None:
     is_there = torch.tensor([[True, False], [False, False]])
     rows = torch.tensor([[[2.0], [9.0]], [[3.0], [4.0]]])
 
-    assert mean(rows, is_there).tolist() == [[2.0], [0.0]]
+    assert masked_mean(rows, is_there).tolist() == [[2.0], [0.0]]

@@ -1,0 +1,1 @@
+"""What a terminal shows: tables, panels, progress bars and live views."""

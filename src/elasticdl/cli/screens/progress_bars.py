@@ -1,0 +1,56 @@
+"""Progress of data analyses and of image builds in a terminal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from elasticdl.cli.command import did_you_mean
+from elasticdl.errors import SpecError
+from elasticdl.image.engine import ENGINES, ContainerEngine, find_engine
+
+if TYPE_CHECKING:
+    from elasticdl.features.sql.interface import AnalysisProgress
+
+
+@contextmanager
+def analysis_progress(quiet: bool = False) -> Iterator[AnalysisProgress]:
+    """On a terminal, unless `quiet`. Gone when it is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
+        task = shown.add_task("opening", total=1.0)
+        yield lambda what, done: shown.update(task, description=what, completed=done)
+
+
+def find_engine(name: str | None) -> ContainerEngine:
+    """The engine asked for, or the first that answers."""
+    if name is not None and name not in ENGINES:
+        near = did_you_mean(name, ENGINES)
+        raise SpecError(f"--engine {name}: expected {', '.join(ENGINES[:-1])} or {ENGINES[-1]}{near}")
+    return find_engine(name or "")
+
+
+@contextmanager
+def engine_progress(what: str) -> Iterator[Callable[[str], None]]:
+    """Gives what to call with each line. SIGTERM ends the command as Ctrl-C does, so that nothing is left behind."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    try:
+        if not console.is_terminal:
+            console.print(what, markup=False)
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            progress.add_task(what, total=None)
+            yield lambda line: progress.console.print(line, style="bright_black", markup=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)

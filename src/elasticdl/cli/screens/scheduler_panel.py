@@ -1,0 +1,176 @@
+"""Shows the scheduler: a panel that is redrawn in a terminal, a line for each change elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from elasticdl.cli.screens.live_job import open_live, print_line, update_live
+from elasticdl.jobs import formatting, queueing
+from elasticdl.scheduler.accounts.events import JobExited
+from elasticdl.scheduler.accounts.report import ScheduledJobState, ScheduledJobStatus, SchedulerReport
+
+_STATE_STYLES = {"running": "green", "waiting": "yellow", "starting": "cyan", "suspending": "magenta"}
+_END_STYLES = {"succeeded": "green", "failed": "bold red", "stopped": "yellow"}
+_RIGHT_ALIGNED = ("workers", "progress", "priority", "served", "wait")
+
+
+def state_name(one: ScheduledJobStatus) -> str:
+    """What the job does, in a word."""
+    if one.state is ScheduledJobState.WAITING and one.given:
+        return "starting"
+    return one.state.value
+
+
+def wait_text(one: ScheduledJobStatus) -> str:
+    if not one.is_waiting and not one.is_shrunk:
+        return ""
+    return "?" if one.expected_wait_s is None else formatting.format_duration(one.expected_wait_s)
+
+
+def scheduler_panel(
+    report: SchedulerReport, ended: Sequence[JobExited], notice: str = "", most: int = 1000
+) -> RenderableType:
+    """The whole view; `ended` are the newest jobs that are over, `most` is how many of the others are shown."""
+    parts: list[RenderableType] = [_utilization_bar(report), Text(), queued_jobs_table(report, most)]
+    if (hidden := len(report.jobs) - most) > 0:
+        parts.append(Text(f"and {hidden} more: `elasticdl jobs`", style="bright_black"))
+    if ended:
+        over = Text("over  ", style="bright_black")
+        for one in ended:
+            over.append(f"{one.name} ").append(one.phase, style=_END_STYLES.get(one.phase, "")).append("   ")
+        parts += [Text(), over]
+    if report.trouble:
+        parts += [Text(), Text(f"the policy failed, the last plan stays: {report.trouble}", style="bold red")]
+    if notice:
+        parts += [Text(), Text(notice, style="bright_black")]
+    title = Text.assemble(("scheduler", "bold"), f"  {report.policy}  {formatting.format_time(report.written_at)}")
+    return Panel(Group(*parts), title=title, title_align="left", border_style="bright_black")
+
+
+def _utilization_bar(report: SchedulerReport) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    nodes = f" on {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
+    waiting = sum(one.is_waiting for one in report.jobs.values())
+    having = len(report.jobs) - waiting
+    counts = f"{having} job{'s' * (having != 1)} with workers, {waiting} waiting"
+    bar = ProgressBar(total=report.devices, completed=report.used, width=44)
+    grid.add_row(Text("devices", style="bold"), bar, f"{report.used} of {report.devices}{nodes}, {counts}")
+    return grid
+
+
+def queued_jobs_table(report: SchedulerReport, most: int) -> RenderableType:
+    """Those with workers first, then those that wait, each in the order they are served."""
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", show_edge=False)
+    has_priorities = any(one.priority for one in report.jobs.values())
+    columns = (
+        "job",
+        "state",
+        "workers",
+        "progress",
+        *(["priority"] if has_priorities else []),
+        "served",
+        "wait",
+        "why",
+    )
+    for column in columns:
+        drawn.add_column(column, justify="right" if column in _RIGHT_ALIGNED else "left", no_wrap=column != "why")
+    order = sorted(report.jobs.items(), key=_display_order)
+    for name, one in order[:most]:
+        account = one.account
+        drawn.add_row(
+            name,
+            Text(state_name(one), style=_STATE_STYLES.get(state_name(one), "")),
+            f"{one.workers} of {one.maximum}",
+            f"{account.step / account.total_steps:.0%}" if account.total_steps else "",
+            *([str(one.priority)] if has_priorities else []),
+            formatting.format_duration(account.attained_s),
+            wait_text(one),
+            Text(one.reason, style="bright_black"),
+        )
+    return drawn if order else Text("no jobs yet; hand one over with `elasticdl train --queue`", style="bright_black")
+
+
+def _display_order(job: tuple[str, ScheduledJobStatus]) -> tuple[bool, int, float, str]:
+    name, one = job
+    return one.is_waiting, -one.priority, one.submitted_at, name
+
+
+def change_lines(before: SchedulerReport | None, after: SchedulerReport, ended: Sequence[JobExited]) -> Iterator[str]:
+    """What changed between two reports, where there is no terminal."""
+    at = formatting.format_time(after.written_at)
+    known = before.jobs if before else {}
+    for over in ended:
+        yield f"{at} {over.name} is over: {over.phase}"
+    for name, one in after.jobs.items():
+        old = known.get(name)
+        if old is None or old.given != one.given:
+            yield f"{at} {name} {_describe_change(old, one)}"
+    was_in_trouble = before.trouble if before else ""
+    if after.trouble != was_in_trouble:
+        failed = f"policy {after.policy} failed, the last plan stays: {after.trouble}"
+        yield f"{at} {failed if after.trouble else f'policy {after.policy} decides again'}"
+
+
+def _describe_change(old: ScheduledJobStatus | None, one: ScheduledJobStatus) -> str:
+    count = f"{one.workers} worker{'s' * (one.workers != 1)}"
+    if one.is_waiting:
+        return f"{'is suspended' if one.account.launches else 'is queued'}: {queueing.explain_scheduling(one)}"
+    if old is None or old.is_waiting:
+        # The launch that is under way counts already, unless its devices are not there yet.
+        launches_before = one.account.launches - (one.state is ScheduledJobState.RUNNING)
+        return f"{'goes on' if launches_before else 'starts'} with {count}: {one.reason}"
+    return f"{old.workers} → {count}: {one.reason}"
+
+
+MAX_ENDED_JOBS = 5  # how many jobs that are over are shown
+FRAME_LINES = 14  # lines of the picture beside its jobs, with some that are too long
+
+
+class SchedulerScreen:
+    """Shows reports and notices. A terminal that went away is not an error."""
+
+    def __init__(self, console: Console, live: Live | None) -> None:
+        self._console = console
+        self._live = live
+        self._report: SchedulerReport | None = None
+        self._ended: deque[JobExited] = deque(maxlen=MAX_ENDED_JOBS)
+        self._notice = ""
+
+    @classmethod
+    @contextmanager
+    def open(cls) -> Iterator[SchedulerScreen]:
+        console = Console()
+        with open_live(console) as live:
+            yield cls(console, live)
+
+    def show(self, report: SchedulerReport, ended: list[JobExited]) -> None:
+        before, self._report = self._report, report
+        self._ended.extend(ended)
+        if self._live:
+            self._draw()
+        else:
+            for line in change_lines(before, report, ended):
+                self._print(line)
+
+    def say(self, notice: str) -> None:
+        self._notice = notice
+        self._draw() if self._live else self._print(notice)
+
+    def _draw(self) -> None:
+        assert self._live is not None
+        report, notice = self._report, self._notice
+        most = max(self._console.height - FRAME_LINES, 3)
+        picture = scheduler_panel(report, list(self._ended), notice, most) if report else Text(notice)
+        update_live(self._live, picture)
+
+    def _print(self, line: str) -> None:
+        print_line(self._console, line)

@@ -1,0 +1,107 @@
+"""Shows simulations: progress bars while they run, then the table of policies, and the jobs that never ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from elasticdl.sim import runner
+from elasticdl.sim.results.outcome import SimulationOutcome
+from elasticdl.sim.results.table import COLUMNS, format_duration, format_row
+
+MAX_LISTED_JOBS = 10  # that are listed of each policy
+
+
+class SimulationScreen:
+    """A bar a policy. Nothing where nobody looks."""
+
+    def __init__(self, bars: Progress | None, tasks: dict[str, Any]) -> None:
+        self._bars = bars
+        self._tasks = tasks
+
+    def show(self, progress: runner.SimulationProgress) -> None:
+        if self._bars:
+            self._bars.update(
+                self._tasks[progress.policy],
+                completed=progress.done,
+                simulated=format_duration(progress.now),
+                real=str(timedelta(seconds=round(progress.wall_s))),
+            )
+
+
+@contextmanager
+def open_screen(policies: Sequence[str], total: int) -> Iterator[SimulationScreen]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield SimulationScreen(None, {})
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jobs   simulated {task.fields[simulated]}   real {task.fields[real]}"),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks = {name: bars.add_task(escape(name), total=total, simulated="0 s", real="0:00:00") for name in policies}
+        yield SimulationScreen(bars, tasks)
+
+
+def print_table(outcomes: Sequence[SimulationOutcome], console: Console) -> None:
+    """One row a policy, or one column where a terminal is narrow; then what else there is to say about each."""
+    if not console.is_terminal:
+        console.width = max(console.width, 200)  # a file, or a pipe: one line a policy
+    titles = ["policy", *(column.title for column in COLUMNS)]
+    rows = [[one.policy, *format_row(one)] for one in outcomes]
+    if _table_width([titles, *rows]) <= console.width:
+        console.print(_make_table(titles, rows))
+    else:
+        for some in _split_by_width(titles, rows, console.width):
+            turned = [list(line) for line in zip(titles, *some, strict=True)]
+            console.print(_make_table(turned[0], turned[1:]))
+    for one in outcomes:
+        for line in _remark_lines(one):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _make_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for index, title in enumerate(titles):
+        made.add_column(escape(title), justify="right" if index else "left", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(escape, row))
+    return made
+
+
+def _split_by_width(titles: Sequence[str], rows: list[list[str]], width: int) -> Iterator[list[list[str]]]:
+    """As many policies at once as fit beside each other, one at least."""
+    rest = rows
+    while rest:
+        count = len(rest)
+        while count > 1 and _table_width(list(zip(titles, *rest[:count], strict=True))) > width:
+            count -= 1
+        yield rest[:count]
+        rest = rest[count:]
+
+
+def _table_width(lines: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in zip(*lines, strict=True))
+
+
+def _remark_lines(one: SimulationOutcome) -> Iterator[str]:
+    if one.stopped_at is not None:
+        yield f"{one.policy}: stopped after {format_duration(one.stopped_at)}; {one.unfinished} jobs were not over"
+    if one.refused:
+        yield f"{one.policy}: {one.refused} answers broke a rule and were refused, the last: {one.trouble}"
+    if one.never:
+        yield f"{one.policy}: {len(one.never)} jobs never ran:"
+        for job in one.never[:MAX_LISTED_JOBS]:
+            yield f"  {job.name}: {job.why}"
+        if len(one.never) > MAX_LISTED_JOBS:
+            yield f"  … and {len(one.never) - MAX_LISTED_JOBS} more; --json lists all"

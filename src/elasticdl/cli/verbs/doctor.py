@@ -1,0 +1,59 @@
+"""`elasticdl doctor`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+
+from elasticdl.cli.command import Command
+from elasticdl.jobs.diagnosis import installation
+from elasticdl.jobs.diagnosis.installation import MISSING, NOTE, OK, DiagnosisFinding
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, is_cluster_configured, location_options
+
+_MARKS = {OK: ("ok", "green"), MISSING: ("not ok", "red"), NOTE: ("note", "yellow")}
+
+EXAMPLES = """
+elasticdl doctor
+elasticdl doctor --context production --namespace team-a
+elasticdl doctor --on local --json
+"""
+
+
+@click.command("doctor", cls=Command, examples=EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what was found.")
+@location_options
+def command(as_json: bool, place: JobLocation) -> int:
+    """Check what jobs need: of this installation, and of the cluster of the context.
+
+    Access, rights, versions, quotas: a line each, with the fix. Ends with 1 where something needed is missing. Where no
+    cluster is configured, jobs run on this machine and none is needed; --on kubernetes insists on one.
+    """
+    found: list[DiagnosisFinding] = []
+    for finding in _all_findings(place):
+        found.append(finding)
+        if not as_json:
+            _print_finding(finding)
+    if as_json:
+        click.echo(json.dumps([finding._asdict() for finding in found], indent=1))
+    return int(any(finding.state == MISSING for finding in found))
+
+
+def _all_findings(place: JobLocation) -> Iterator[DiagnosisFinding]:
+    from elasticdl.jobs.diagnosis import cluster
+
+    yield from installation.diagnose_installation()
+    if place.must_be_here:
+        return
+    if place.may_be_here and place.on != KUBERNETES and not is_cluster_configured():
+        yield cluster.no_cluster_finding()
+        return
+    yield from cluster.diagnose_cluster(place.context, place.namespace)
+
+
+def _print_finding(finding: DiagnosisFinding) -> None:
+    mark, color = _MARKS[finding.state]
+    click.echo(f"{click.style(f'{mark:<6}', fg=color)}  {finding.what}: {finding.told}")
+    if finding.fix:
+        click.echo(f"{'':8}fix: {finding.fix}")

@@ -1,0 +1,224 @@
+"""`elasticdl features`: analyze a data set, detect drift, show statistics."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from elasticdl.cli.command import Command
+from elasticdl.cli.screens import progress_bars
+from elasticdl.reporting import fonts
+
+if TYPE_CHECKING:
+    from elasticdl.features.analysis import AnalysisSource
+    from elasticdl.features.statistics import Statistics
+
+ANALYZE_EXAMPLES = """
+elasticdl features analyze clicks.csv --label label -o features.yaml
+elasticdl features analyze 'data/day=*/' --label click --sample 0.01 -o features.yaml
+elasticdl features analyze train.tsv.xz --columns label,I1..I13,C1..C26 --label label -o features.yaml
+elasticdl features analyze 'postgresql://reader@db/shop?table=clicks' --label click -o features.yaml
+"""
+DRIFT_EXAMPLES = """
+elasticdl features drift new.csv --statistics statistics.json
+elasticdl features drift 'duckdb:///clicks.db?table=today' --statistics statistics.json --rows 0
+"""
+SHOW_EXAMPLES = """
+elasticdl features show statistics.json
+"""
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+@click.group("features")
+def command() -> None:
+    """Analyze columns of data, propose what becomes of them, and see whether data has drifted."""
+
+
+def _source_options(function: Decorated) -> Decorated:
+    """How to read DATA; the same for all verbs that do."""
+    for option in reversed(
+        [
+            click.option(
+                "--columns", metavar="NAMES", help="Names of a file's columns, with commas; I1..I13 is a range."
+            ),
+            click.option("--delimiter", metavar="CHAR", help="Between fields of a file; tab, or one letter."),
+            click.option(
+                "--memory",
+                default="512MB",
+                show_default=True,
+                help="At most for DuckDB; tables of CSV's values have a sixteenth. The rest goes to disk.",
+            ),
+            click.option(
+                "--temp",
+                type=click.Path(path_type=Path, file_okay=False),
+                metavar="DIR",
+                help="For temporary files. Default: the system's.",
+            ),
+            click.option("--separator", default="|", show_default=True, help="Of sequences in text."),
+            click.option("--quiet", is_flag=True, help="No progress bar."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("analyze", cls=Command, examples=ANALYZE_EXAMPLES)
+@click.argument("data")
+@click.option("--label", required=True, metavar="COLUMN", help="The column to predict, 0 or 1.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("features.yaml"), show_default=True, metavar="YAML"
+)
+@click.option("--replace", is_flag=True, help="Replace the files if they are there.")
+@click.option(
+    "--sample", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Look at this part of the rows."
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the sample.")
+@click.option("--min-count", type=click.IntRange(1), default=2, show_default=True, help="Rarer values are left out.")
+@click.option("--most-values", type=click.IntRange(1), default=100_000, show_default=True, help="Of a vocabulary.")
+@_source_options
+def analyze(
+    data: str,
+    label: str,
+    output: Path,
+    replace: bool,
+    sample: float,
+    seed: int,
+    min_count: int,
+    most_values: int,
+    columns: str | None,
+    delimiter: str | None,
+    memory: str,
+    temp: Path | None,
+    separator: str,
+    quiet: bool,
+) -> None:
+    """Statistics of every column of DATA, a picture, and a features.yaml that proposes treatments with reasons.
+
+    DATA is a file, folder or glob (CSV, TSV, Parquet; .gz, .xz, .bz2), or a table of DuckDB, PostgreSQL or MaxCompute.
+    Beside YAML come its statistics (JSON) and an overview (PNG).
+    """
+    from elasticdl.features import features_file, proposal
+    from elasticdl.features.analysis import analyze as analyzed
+    from elasticdl.features.sql.interface import AnalysisOptions
+
+    statistics_path, picture = _companion_paths(output)
+    _check_output_paths((output, statistics_path, picture), replace)
+    question = AnalysisOptions(min_count, most_values, separator, sample, seed)
+    source = _make_source(data, columns, delimiter, memory, temp)
+    with progress_bars.analysis_progress(quiet) as progress:
+        found = analyzed(source, question, label, progress)
+    text = features_file.render_features_file(found, proposal.propose_transforms(found), statistics_path.name)
+    # All or none: a Ctrl-C here leaves what was there before.
+    with tempfile.TemporaryDirectory(prefix=".features-", dir=output.absolute().parent) as staging:
+        found.save(Path(staging) / statistics_path.name)
+        _draw_statistics(found, Path(staging) / picture.name)
+        (Path(staging) / output.name).write_text(text, encoding="utf-8")
+        # The YAML last: whoever finds it finds what it names.
+        for path in (picture, statistics_path, output):
+            (Path(staging) / path.name).replace(path)
+    _print_statistics(found)
+    for path in (output, statistics_path, picture):
+        click.echo(f"wrote {path}")
+
+
+@command.command("drift", cls=Command, examples=DRIFT_EXAMPLES)
+@click.argument("data")
+@click.option(
+    "--statistics", "path", required=True, type=click.Path(path_type=Path), metavar="JSON", help="Of the data before."
+)
+@click.option(
+    "--rows", type=click.IntRange(0), default=100_000, show_default=True, help="Look at the first so many; 0: at all."
+)
+@_source_options
+def drift(
+    data: str,
+    path: Path,
+    rows: int,
+    columns: str | None,
+    delimiter: str | None,
+    memory: str,
+    temp: Path | None,
+    separator: str,
+    quiet: bool,
+) -> None:
+    """Compare DATA with statistics of earlier data: columns, kinds, missing values, distributions, vocabularies.
+
+    Ends with 1 where something has drifted.
+    """
+    from elasticdl.features import drift as drifting
+    from elasticdl.features.analysis import analyze as analyzed
+    from elasticdl.features.sql.interface import AnalysisOptions
+    from elasticdl.features.statistics import Statistics
+
+    before = Statistics.load(path)
+    question = AnalysisOptions(least_count=1, separator=separator, most_rows=rows or None)
+    with progress_bars.analysis_progress(quiet) as progress:
+        now = analyzed(_make_source(data, columns, delimiter, memory, temp), question, None, progress)
+    found = drifting.find_drift(before, now)
+    for finding in found:
+        mark = click.style("drifted", fg="red") if finding.is_grave else click.style("note", fg="yellow")
+        click.echo(f"{mark}  {finding}")
+    grave = sum(finding.is_grave for finding in found)
+    click.echo(f"{now.rows:,} rows of {now.source} against {before.rows:,} of {before.source}: {grave} drifted")
+    if grave:
+        sys.exit(1)
+
+
+@command.command("show", cls=Command, examples=SHOW_EXAMPLES)
+@click.argument("path", type=click.Path(path_type=Path), metavar="JSON")
+def show(path: Path) -> None:
+    """Print the table of statistics that `analyze` wrote."""
+    from elasticdl.features.statistics import Statistics
+
+    _print_statistics(Statistics.load(path))
+
+
+def _companion_paths(output: Path) -> tuple[Path, Path]:
+    """Statistics and picture. Those of features.yaml have the plain names."""
+    name = "statistics.json" if output.stem == "features" else f"{output.stem}.statistics.json"
+    return output.with_name(name), output.with_suffix(".png")
+
+
+def _check_output_paths(paths: tuple[Path, ...], may_replace: bool) -> None:
+    parent = paths[0].absolute().parent
+    if not parent.is_dir():
+        raise click.UsageError(f"--output: no directory {parent}")
+    if paths[0].suffix not in (".yaml", ".yml"):
+        raise click.UsageError(f"--output: expected the name of a YAML file, received {paths[0]}")
+    there = [str(path) for path in paths if path.exists()]
+    if there and not may_replace:
+        raise click.UsageError(f"{', '.join(there)}: already there; --replace replaces it, or name another with -o")
+
+
+def _make_source(
+    data: str, columns: str | None, delimiter: str | None, memory: str, temp: Path | None
+) -> AnalysisSource:
+    from elasticdl.features.analysis import AnalysisSource
+
+    split_by = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if split_by is not None and len(split_by) != 1:
+        raise click.UsageError(f"--delimiter: expected one letter or tab, received {delimiter!r}")
+    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    return AnalysisSource(data, names, split_by, memory, temp, os.environ)
+
+
+def _print_statistics(statistics: Statistics) -> None:
+    from rich.console import Console
+
+    from elasticdl.cli.screens import statistics_table
+
+    console = Console() if sys.stdout.isatty() else Console(width=220)
+    console.print(statistics_table.statistics_table(statistics))
+
+
+def _draw_statistics(statistics: Statistics, path: Path) -> None:
+    fonts.use_writable_font_cache()
+    from elasticdl.features import statistics_figure
+
+    statistics_figure.draw_statistics(statistics, path)

@@ -1,0 +1,144 @@
+"""`elasticdl jobs`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+import click
+
+from elasticdl.cli.command import Command
+from elasticdl.errors import ElasticDLError
+from elasticdl.jobs import formatting, home
+from elasticdl.jobs.interface import Job
+from elasticdl.jobs.local import THIS_MACHINE, LocalJob
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster, is_cluster_configured, location_options
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+REASON_COLUMN = "why"
+RIGHT_ALIGNED = frozenset({"workers", "ps", "records", "took"})
+OPTIONAL_COLUMNS = (
+    "kind",
+    "took",
+    "ps",
+    "records",
+    "where",
+    "workers",
+)  # in this order, until the others fit the terminal
+CLUSTER_TIMEOUT_S = 2.0  # a cluster that has not answered by then is left out
+
+EXAMPLES = """
+elasticdl jobs
+elasticdl jobs --json
+elasticdl jobs --on kubernetes --namespace team-a
+"""
+
+
+@click.command("jobs", cls=Command, examples=EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what `status --json` gives.")
+@location_options
+def command(as_json: bool, place: JobLocation) -> None:
+    """List the jobs of this machine and of the cluster of the current context, the newest last."""
+    jobs: list[Job] = []
+    if place.may_be_here:
+        jobs += [LocalJob(directory) for directory in map(home.job_directory, home.job_names())]
+    if not place.must_be_here and (is_cluster_configured() or not place.may_be_here):
+        jobs += _list_on_cluster(place)
+    found = [(job, job.glance()) for job in jobs]
+    if as_json:
+        click.echo(json.dumps([job.document(status) | {"where": job.where} for job, status in found], indent=1))
+        return
+    if not found:
+        click.echo("no jobs yet; begin with `elasticdl zoo init DIR`, then `elasticdl train`")
+        return
+    rows = [_row(job, status) for job, status in found]
+    # Without a terminal nobody's lines are too long.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    header, *lines = format_table(rows, width)
+    click.secho(header, fg="bright_black")
+    for line in lines:
+        click.echo(line)
+
+
+def _row(job: Job, status: pb.JobStatus) -> dict[str, str]:
+    is_over = status.phase in formatting.OVER_PHASES
+    return {
+        "job": job.name,
+        "where": job.where,
+        "kind": status.kind,
+        "phase": status.phase,
+        "workers": str(0 if is_over else len(formatting.living_workers(status))),
+        "ps": str(len(formatting.living_ps(status))) if status.wished_ps and not is_over else "",
+        "records": f"{status.records:,} of {status.total_records:,}" if status.total_records else "",
+        "took": formatting.format_duration(status.now - status.started_at),
+        "why": _waiting_reason(status),
+    }
+
+
+def format_table(rows: Sequence[Mapping[str, str]], width: int | None) -> list[str]:
+    """A header and a line for each row. Columns, never names, are left out where the terminal is not wide enough. Pure.
+
+    The reason stands last, where a terminal may break it.
+    """
+    columns = [name for name in rows[0] if name != REASON_COLUMN and any(row[name] for row in rows)]
+    if all(row["where"] == THIS_MACHINE for row in rows):
+        columns.remove("where")
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
+    for name in OPTIONAL_COLUMNS:
+        if width is not None and name in columns and sum(widths[one] + 2 for one in columns) - 2 > width:
+            columns.remove(name)
+    if width is not None:
+        # A name that is too long for its line moves what follows it, not the columns of all others.
+        room = max(0, width - sum(widths[one] + 2 for one in columns if one != "job"))
+        fitting = [len(row["job"]) for row in rows if len(row["job"]) <= room]
+        widths["job"] = max(len("job"), *fitting, 0)
+    has_why = any(row[REASON_COLUMN] for row in rows)
+    lines = []
+    for row in ({name: name for name in rows[0]}, *rows):
+        cells = [
+            row[name].rjust(widths[name]) if name in RIGHT_ALIGNED else row[name].ljust(widths[name])
+            for name in columns
+        ]
+        lines.append("  ".join([*cells, *([row[REASON_COLUMN]] if has_why else [])]).rstrip())
+    return lines
+
+
+def _waiting_reason(status: pb.JobStatus) -> str:
+    """Why a job waits, or has fewer workers than it could use."""
+    return status.reason if status.phase not in formatting.OVER_PHASES else ""
+
+
+def _list_on_cluster(place: JobLocation) -> list[Job]:
+    """Those of the cluster; a note instead, where it cannot be asked and the person did not ask for it."""
+    found: list[Job] = []
+    problems: list[ElasticDLError] = []
+
+    def ask() -> None:
+        from elasticdl.jobs.kubernetes import cluster_job
+
+        try:
+            api = connect_cluster(place.context)
+            found.extend(cluster_job.list_cluster_jobs(api, place.namespace or api.namespace))
+        except ElasticDLError as exc:
+            problems.append(exc)
+
+    if place.on == KUBERNETES or not place.may_be_here:
+        ask()
+        if problems:
+            raise problems[0]
+        return found
+    # A thread of its own: whatever the way to the cluster hangs on, the list of this machine does not wait for it.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(CLUSTER_TIMEOUT_S)
+    if asking.is_alive():
+        click.echo(
+            f"note: the cluster did not answer within {CLUSTER_TIMEOUT_S:.0f} s; its jobs are left out", err=True
+        )
+        return []
+    for problem in problems:
+        click.echo(f"note: without the jobs of the cluster: {problem}", err=True)
+    return found

@@ -1,0 +1,86 @@
+"""`elasticdl journal`: verify the journal that a job's master writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.command import Command
+from elasticdl.errors import JournalDamaged, JournalUnreadable
+from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+
+if TYPE_CHECKING:
+    from elasticdl.master.runtime.replay import JournalVerification, StoredJournal
+    from elasticdl.spec import JobSpec
+
+EXAMPLES = """
+elasticdl journal verify
+elasticdl journal verify mnist
+elasticdl journal verify mnist --on kubernetes --namespace team-a
+"""
+EXIT_DAMAGED = 1
+
+
+@click.group("journal")
+def command() -> None:
+    """The journal of a job: every event that its master acted on."""
+
+
+@command.command("verify", cls=Command, examples=EXAMPLES)
+@job_argument(is_optional=True)
+@location_options
+@click.pass_context
+def verify_command(ctx: click.Context, job: str, place: JobLocation) -> None:
+    """Read the journal of JOB as a master would, and say whether it can be believed. Nothing is changed.
+
+    Ends with 0 if it is whole, with 1 if it is damaged or of a version that this one cannot read; then it says what is
+    lost and how to go on. Works while the job runs, too. Without JOB: the newest job.
+    """
+    from elasticdl.master.runtime import replay
+
+    found = find_job(job, place)
+    try:
+        stored, spec = found.stored_journal()
+    except (JournalDamaged, JournalUnreadable) as exc:  # not even its parts can be put together
+        click.echo(str(exc))
+        ctx.exit(EXIT_DAMAGED)
+    verified = replay.verify_journal(stored, spec)
+    for line in describe_verification(found.name, stored, spec, verified):
+        click.echo(line)
+    if verified.problem is not None:
+        ctx.exit(EXIT_DAMAGED)
+
+
+def describe_verification(name: str, stored: StoredJournal, spec: JobSpec, found: JournalVerification) -> list[str]:
+    from elasticdl.jobs import formatting
+
+    by = f", run {found.writer.run}, last written by ElasticDL {found.writer.version}" if found.writer else ""
+    lines = [f"journal of {name}: {stored.where}, {len(stored.content):,} bytes{by}"]
+    held = f"{found.events:,} events" + (
+        f" until {formatting.format_time(found.until)}, step {found.step:,}" if found.events else ""
+    )
+    if found.problem is None:
+        lines.append(f"whole: {held}")
+        if found.torn_bytes:
+            lines.append(
+                f"its last {found.torn_bytes:,} bytes are of a write that was cut off or is under way; nobody has "
+                "acted on it, and the next master removes it"
+            )
+        return lines
+    lines += [str(found.problem), f"before that: {held}"]
+    if found.lost_events:
+        lines.append(
+            f"lost: {found.lost_events:,} events that can be read behind it, until {formatting.format_time(found.lost_until)}"
+        )
+    lines.append(f"go on from the newest checkpoint: {_resume_instructions(name, spec)}")
+    return lines
+
+
+def _resume_instructions(name: str, spec: JobSpec) -> str:
+    from elasticdl.jobs import formatting
+
+    if spec.cluster is not None:
+        return f"delete the job with `elasticdl stop {name} --delete`, and submit it again with --resume"
+    return formatting.resume_command(name, spec.kind)

@@ -1,0 +1,53 @@
+"""`elasticdl logs`."""
+
+from __future__ import annotations
+
+import click
+
+from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.command import Command, did_you_mean
+from elasticdl.errors import SpecError
+from elasticdl.jobs.interface import Job
+from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+
+EXAMPLES = """
+elasticdl logs mnist
+elasticdl logs mnist --worker 2 -f
+elasticdl logs ctr --ps 0
+elasticdl logs mnist --master --on kubernetes
+"""
+
+
+@click.command("logs", cls=Command, examples=EXAMPLES)
+@job_argument(is_optional=True)
+@click.option("--worker", metavar="W", help="Only this worker: worker-2, or 2.")
+@click.option("--ps", metavar="P", help="Only this parameter server: ps-0, or 0.")
+@click.option("--master", is_flag=True, help="Only the master.")
+@click.option("--launcher", is_flag=True, help="Only the launcher of a job on this machine.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@location_options
+def command(
+    job: str, worker: str | None, ps: str | None, master: bool, launcher: bool, follow: bool, place: JobLocation
+) -> None:
+    """Show what the processes of JOB wrote; all of them, each line with its writer, unless one is named.
+
+    Without JOB: the newest job.
+    """
+    if sum((worker is not None, ps is not None, master, launcher)) > 1:
+        raise click.UsageError("--worker, --ps, --master and --launcher exclude each other")
+    found = find_job(job, place)
+    replica = "master" if master else "launcher" if launcher else ""
+    for role, given in (("worker", worker), ("ps", ps)):
+        replica = _resolve_replica(found, role, given) if given else replica
+    for writer, line in found.logs(replica, follow):
+        click.echo(line if replica else f"{writer:>9} | {line}")
+
+
+def _resolve_replica(job: Job, role: str, given: str) -> str:
+    """The worker or ps meant: by its id, or by its number alone."""
+    known = job.replicas(role)
+    name = given if given.startswith(f"{role}-") else f"{role}-{given}"
+    if name not in known:
+        there = f"; there are {', '.join(known)}" if known else f"; no {role} has started yet"
+        raise SpecError(f"job {job.name!r} has no {name}" + did_you_mean(name, known, there))
+    return name

@@ -1,0 +1,228 @@
+"""`elasticdl scheduler`, on this machine or on Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from elasticdl.cli.command import Command
+from elasticdl.errors import SpecError
+from elasticdl.jobs import home
+from elasticdl.jobs.lookup import KUBERNETES, JobLocation, connect_cluster, on_option
+from elasticdl.scheduler.interface import Policy
+
+if TYPE_CHECKING:
+    from elasticdl.kube.probes import ProbeServer
+    from elasticdl.scheduler.kubernetes.health import SchedulerHealth
+
+
+DEFAULT_POLICY = "goodput"
+QUEUE_LOCK_TIMEOUT_S = 2.0  # a scheduler that is just ending has let go of the queue by then
+
+EXAMPLES = """
+elasticdl scheduler
+elasticdl scheduler --budget 320 --policy goodput
+elasticdl train job.yaml --queue --num_workers=2 --max_workers=8
+elasticdl train job.yaml --queue --priority=10
+elasticdl scheduler --on kubernetes --namespace training
+elasticdl scheduler --on kubernetes -n training --image_name registry/elasticdl:1 --yaml | kubectl apply -f -
+"""
+
+
+@click.command("scheduler", cls=Command, examples=EXAMPLES)
+@click.option("--policy", metavar="NAME[:KEY=VALUE,…]", help=f"Who gets how many workers. Default: {DEFAULT_POLICY}.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="DEVICES",
+    help="CPU slots that all jobs share. Default: the cores of this machine.",
+)
+@click.option(
+    "--nodes", metavar="NxDEVICES", help="Instead of --budget: several nodes, as a policy sees them, e.g. 4x8."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Decide so often though nothing happened; 0: never. Default: as the policy likes.",
+)
+@on_option("What is shared. Default: this machine.")
+@click.option("--namespace", "-n", metavar="NAME", help="Of the ElasticJobs. Default: that of the context.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
+@click.option(
+    "--device",
+    metavar="RESOURCE",
+    help="On Kubernetes: what is shared. Default: nvidia.com/gpu where nodes have it, else cpu.",
+)
+@click.option(
+    "--yaml",
+    is_flag=True,
+    help="On Kubernetes: print account, rights and Deployment of such a scheduler for `kubectl apply`; run nothing.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="On Kubernetes: answer /healthz and /readyz there; 0: any free one. Default: none; with --yaml 8080.",
+)
+@click.option("--image_name", metavar="IMAGE", help="With --yaml: an image with ElasticDL and its extra `scheduler`.")
+def command(
+    policy: str | None,
+    budget: int | None,
+    nodes: str | None,
+    interval: float | None,
+    on: str | None,
+    namespace: str | None,
+    context: str | None,
+    device: str | None,
+    yaml: bool,
+    port: int | None,
+    image_name: str | None,
+) -> None:
+    """Share this machine among the jobs of `elasticdl train --queue`, or a cluster among its ElasticJobs.
+
+    Jobs start at once with what is free, grow when others end, shrink or wait when others come; those of greater
+    priority go first. A worker takes as many devices as it has threads. Ctrl-C ends the scheduler and no job: the next
+    one finds them all again.
+
+    On Kubernetes it writes how many workers each ElasticJob of a namespace wishes for, as `kubectl scale` does, and
+    suspends those that wait. Of several for one namespace one decides, and the others wait until it ends.
+    """
+    if on == KUBERNETES:
+        if budget is not None or nodes is not None:
+            raise click.UsageError("--budget and --nodes are of this machine; a cluster says itself what it has")
+        if yaml != (image_name is not None):
+            raise click.UsageError("--yaml and --image_name go together: the image is that of the Deployment")
+        if yaml and port == 0:
+            raise click.UsageError("--port=0: the probes of a Deployment need to know the port; give one, or none")
+        from elasticdl.scheduler import policies
+
+        name, place = policy or default_policy(), JobLocation(on, namespace or "", context or "")
+        chosen = policies.load_policy(name)
+        if image_name is not None:
+            print_manifests(place, image_name, name, device, interval, port)
+        else:
+            serve_cluster(chosen, place, device, interval, port)
+        return
+    if namespace or context or device or yaml or image_name or port is not None:
+        raise click.UsageError(
+            "--namespace, --context, --device, --yaml, --port and --image_name are of Kubernetes; use --on kubernetes"
+        )
+    serve_this_machine(policy, budget, nodes, interval)
+
+
+def serve_this_machine(policy: str | None, budget: int | None, nodes: str | None, interval: float | None) -> None:
+    """The queue of this machine, until a signal comes."""
+    from elasticdl.cli.screens.scheduler_panel import SchedulerScreen
+    from elasticdl.scheduler import policies
+    from elasticdl.scheduler.accounts.rates import fit_rates, warm_up_fitting
+    from elasticdl.scheduler.accounts.table import JobTable
+    from elasticdl.scheduler.local.nodes import parse_nodes
+    from elasticdl.scheduler.local.scheduler import LocalScheduler
+    from elasticdl.scheduler.local.server import LocalSchedulerServer
+
+    chosen = policies.load_policy(policy or default_policy())
+    turns = LocalScheduler(chosen, JobTable(parse_nodes(budget, nodes), fit_rates), interval)
+    queue = home.local_queue()
+    with queue.serving(QUEUE_LOCK_TIMEOUT_S) as is_ours:
+        if not is_ours:
+            raise SpecError(
+                f"another scheduler serves {queue.root}; end it first, or set ELASTICDL_HOME to another home"
+            )
+        _log_to_file(queue.root / "scheduler.log")
+        warm_up_fitting()
+        with SchedulerScreen.open() as screen:
+            screen.say(f"policy {chosen.name}, {turns.book.devices} devices; jobs come from `elasticdl train --queue`")
+            server = LocalSchedulerServer(queue, turns, screen.show, screen.say)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, lambda *_: server.stop())
+            server.run()
+    running = sum(bool(one.given) for one in turns.book.entries.values())
+    click.echo(
+        f"the scheduler ends; {_running_jobs(running)} by themselves, and are found again by the next `elasticdl scheduler`"
+    )
+
+
+def default_policy() -> str:
+    from elasticdl.scheduler import policies
+
+    return DEFAULT_POLICY if DEFAULT_POLICY in policies.POLICY_REGISTRY else "elastic-first-come"
+
+
+def _running_jobs(running: int) -> str:
+    return f"{running} job{'s' * (running != 1)} run{'s' * (running == 1)} on"
+
+
+def _log_to_file(path: Path) -> None:
+    logging.basicConfig(filename=path, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+
+
+def serve_cluster(
+    policy: Policy, place: JobLocation, device: str | None, interval_s: float | None, port: int | None
+) -> None:
+    """Until a signal comes. While another scheduler of the namespace leads, it waits.
+
+    On `port`, if one is given, it says whether it is well.
+    """
+    from elasticdl.kube.election import LEASE_S, Election
+    from elasticdl.kube.kinds import NODE
+    from elasticdl.scheduler.accounts.rates import warm_up_fitting
+    from elasticdl.scheduler.kubernetes import capacity
+    from elasticdl.scheduler.kubernetes.health import SchedulerHealth
+    from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
+    from elasticdl.scheduler.kubernetes.server import LEASE_NAME, NamespaceSchedulerServer, lead_and_serve
+
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    warm_up_fitting()
+    # A write that began when it led is over before another may lead.
+    api = connect_cluster(place.context, role="scheduler", timeout_s=LEASE_S / 3)
+    namespace = place.namespace or api.namespace
+    device = device or capacity.default_device_resource(api.list(NODE)[0])
+    election = Election(api, LEASE_NAME, namespace, f"{socket.gethostname()}-{os.getpid()}")
+    cluster = (api, namespace, device, lambda: election.leads)
+    click.echo(f"policy {policy.name} shares {device} among the ElasticJobs of namespace {namespace}")
+    pulse = SchedulerHealth()
+    with ExitStack() as stack:
+        if port is not None:
+            probes = _open_probes(port, pulse)
+            stack.callback(probes.close)
+            click.echo(f"it answers on port {probes.port}")
+        asyncio.run(
+            lead_and_serve(
+                lambda: NamespaceSchedulerServer(policy, NamespaceCluster(*cluster), interval_s, pulse), election, pulse
+            )
+        )
+    click.echo("the scheduler ends; jobs go on with what they have")
+
+
+def _open_probes(port: int, pulse: SchedulerHealth) -> ProbeServer:
+    from elasticdl.kube.probes import ProbeServer
+
+    try:
+        return ProbeServer(port, pulse.answer)
+    except OSError as exc:
+        raise SpecError(f"--port={port}: cannot be listened on: {exc.strerror}; give another, or 0 for any") from exc
+
+
+def print_manifests(
+    place: JobLocation, image: str, policy: str, device: str | None, interval_s: float | None, port: int | None
+) -> None:
+    """The objects of a scheduler in the cluster, for `kubectl apply`."""
+    import yaml
+
+    from elasticdl.scheduler.kubernetes import health, manifest
+
+    namespace = place.namespace or connect_cluster(place.context).namespace
+    arguments = ["--on=kubernetes", f"--namespace={namespace}", f"--policy={policy}"]
+    arguments += [f"--device={device}"] if device is not None else []
+    arguments += [f"--interval={interval_s:g}"] if interval_s is not None else []
+    made = manifest.scheduler_objects(namespace, image, arguments, health.PORT if port is None else port)
+    click.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)

@@ -1,0 +1,51 @@
+"""`elasticdl status`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from elasticdl.cli.arguments import job_argument
+from elasticdl.cli.command import Command
+from elasticdl.jobs.lookup import JobLocation, find_job, location_options
+
+MASTER_TIMEOUT_S = 5.0  # for a master that is being restarted
+
+EXAMPLES = """
+elasticdl status mnist
+elasticdl status mnist --json
+elasticdl status mnist --events
+elasticdl status mnist --on kubernetes --namespace team-a
+"""
+
+
+@click.command("status", cls=Command, examples=EXAMPLES)
+@job_argument(is_optional=True)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
+@click.option("--events", "all_events", is_flag=True, help="Every event since the start, not only the newest.")
+@location_options
+def command(job: str, as_json: bool, all_events: bool, place: JobLocation) -> None:
+    """Show how JOB stands: workers, progress, and who came or left when, why, and what it cost.
+
+    Works on a job that is over, too. Without JOB: the newest job.
+    """
+    from elasticdl.cli.screens import job_panel, plain_lines
+    from elasticdl.jobs import documents, formatting
+
+    found = find_job(job, place)
+    status = found.status(MASTER_TIMEOUT_S)
+    if as_json:
+        events = [documents.event_document(one) for one in found.events() or status.events]
+        click.echo(json.dumps(found.document(status) | {"events": events}, indent=1))
+        return
+    if all_events:
+        for event in found.events() or status.events:
+            click.echo(plain_lines.event_line(event))
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(job_panel.job_panel(status))
+    if status.phase in formatting.OVER_PHASES:
+        found.summarize(status, console)

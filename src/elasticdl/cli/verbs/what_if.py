@@ -1,0 +1,162 @@
+"""`elasticdl simulate --what-if`: a job that is not there yet, on a cluster as it stands."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elasticdl.cli.verbs.simulate import parse_cost, parse_policy_names
+from elasticdl.errors import SpecError
+from elasticdl.jobs import home
+from elasticdl.jobs.lookup import KUBERNETES, connect_cluster
+
+if TYPE_CHECKING:
+    from elasticdl.scheduler.snapshot import JobInfo
+    from elasticdl.scheduler.snapshot_file import SnapshotWithUnits
+    from elasticdl.sim.forecast import Forecast
+    from elasticdl.spec import JobSpec
+
+DEFAULT_JOB_NAME = "what-if"  # of a job whose file gives it none
+ELASTIC_JOB = "ElasticJob"
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfJob:
+    """The job that a person asks about."""
+
+    spec: JobSpec
+    priority: int = 0
+    namespace: str = ""  # of an ElasticJob that names one
+
+
+def answer_what_if(given: dict[str, Any]) -> None:
+    """Says it to a person, and writes it to --json."""
+    _refuse_trace_options(given)
+    asked = _read_job(given["what_if"]) if given["what_if"] else None
+    where, policy = _read_cluster(given, asked)
+    if given["write_snapshot"]:
+        from elasticdl.scheduler import snapshot_file
+
+        snapshot_file.write_snapshot(given["write_snapshot"], where)
+        click.echo(f"{given['write_snapshot']}: {_describe_cluster(where)}")
+        if asked is None:
+            return
+    assert asked is not None
+    from elasticdl.cli.verbs.scheduler import default_policy
+    from elasticdl.scheduler import policies
+    from elasticdl.scheduler.accounts.job_spec import job_info_from_spec
+    from elasticdl.sim import forecast
+
+    names = parse_policy_names(given["policy"]) if given["policy"] else [policy or default_policy()]
+    priority = asked.priority if given["priority"] is None else given["priority"]
+    job = job_info_from_spec(asked.spec, where, where.snapshot.now, priority)
+    cost = parse_cost(given["restart_cost"], given["costs"])
+    found = {name: forecast.forecast_job(policies.load_policy(name), where.snapshot, job, cost) for name in names}
+    for name, one in found.items():
+        for line in describe_forecast(name, job, one):
+            click.echo(line)
+    if given["json"]:
+        document = {name: asdict(one) | {"job": job.name} for name, one in found.items()}
+        given["json"].write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _describe_cluster(where: SnapshotWithUnits) -> str:
+    """2 nodes with 8 nvidia.com/gpu for workers, 3 jobs (1 waits)"""
+    nodes, jobs = where.snapshot.nodes, where.snapshot.jobs
+    devices = f"{where.snapshot.devices * where.unit:g} {where.resource or 'devices'}"
+    waiting = sum(not job.workers for job in jobs)
+    waits = f" ({waiting} without workers)" if waiting else ""
+    counts = f"{len(nodes)} node{'s' * (len(nodes) != 1)} with {devices} for workers"
+    return f"{counts}, {len(jobs)} job{'s' * (len(jobs) != 1)}{waits}"
+
+
+def describe_forecast(policy: str, job: JobInfo, one: Forecast) -> list[str]:
+    """The answer in sentences."""
+    from elasticdl.sim.results.table import format_duration
+
+    if one.is_rejected:
+        return [f"{job.name} would never start under {policy}: {one.reason}"]
+    if one.wait_s is None:
+        lines = [f"{job.name} would not start within a week under {policy}, as far as anybody knows: {one.reason}"]
+    else:
+        when = "at once" if not one.wait_s else f"in about {format_duration(one.wait_s)}"
+        places = ", ".join(f"{count} on {node}" for node, count in sorted(one.nodes.items()))
+        workers = _count_of_workers(one.workers)
+        wanted = f" of {job.maximum} it could use" if one.workers < job.maximum else ""
+        lines = [f"{job.name} would start {when} under {policy}, with {workers}{wanted}: {places}", f"  {one.reason}"]
+        lines += [
+            f"  {change.job}: {_count_of_workers(change.with_it)} instead of {change.without}: {change.reason}"
+            for change in one.changes
+        ]
+        if not one.changes:
+            lines.append("  no other job has more or fewer workers for it")
+    if one.guessed and (one.wait_s is None or one.wait_s):
+        lines.append(f"  guessed, since nobody knows how long they go on: {', '.join(one.guessed)}")
+    return lines
+
+
+def _count_of_workers(count: int) -> str:
+    return f"{count} worker{'s' * (count != 1)}"
+
+
+def _refuse_trace_options(given: dict[str, Any]) -> None:
+    for option in ("trace", "profiles", "jobs", "nodes", "racks", "parquet", "report", "processes"):
+        if given[option] is not None:
+            raise SpecError(f"--{option}: is for a trace; --what-if looks at the cluster as it stands")
+    if given["snapshot"] and any(given[option] for option in ("on", "context", "namespace", "device")):
+        raise SpecError(
+            "expected --snapshot, or a cluster with --on, --context, --namespace and --device; received both"
+        )
+
+
+def _read_job(path: Path) -> WhatIfJob:
+    """A job file, or an ElasticJob as for `kubectl apply`."""
+    from elasticdl.spec import load
+
+    document = load.read_yaml_file(path)
+    if document.get("kind") == ELASTIC_JOB:
+        from elasticdl.scheduler.kubernetes.resource import parse_priority
+
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("name"):
+            raise SpecError(f"{path}: an ElasticJob needs metadata.name")
+        priority = parse_priority(metadata.get("annotations") or {})
+        return WhatIfJob(load.resolve_elastic_job(document), priority, metadata.get("namespace") or "")
+    document.setdefault("kind", "training")
+    document.setdefault("name", DEFAULT_JOB_NAME)
+    return WhatIfJob(load.resolve_job(document, str(path)))
+
+
+def _read_cluster(given: dict[str, Any], asked: WhatIfJob | None) -> tuple[SnapshotWithUnits, str]:
+    """As it stands, and the policy that decides there, if we know it."""
+    if given["snapshot"]:
+        from elasticdl.scheduler import snapshot_file
+
+        return snapshot_file.read_snapshot(given["snapshot"]), ""
+    now = time.time()
+    if given["on"] == KUBERNETES or given["context"] or given["namespace"] or given["device"]:
+        from elasticdl.jobs.kubernetes.preflight import check_namespace
+        from elasticdl.kube.kinds import NODE
+        from elasticdl.scheduler.accounts import job_spec
+        from elasticdl.scheduler.kubernetes import capacity
+        from elasticdl.scheduler.kubernetes.namespace import snapshot_namespace as picture_of
+
+        api = connect_cluster(given["context"] or "")
+        coming = [job_spec.worker_requests(asked.spec)] if asked else []
+        device = given["device"] or (
+            job_spec.worker_device_resource(asked.spec)
+            if asked
+            else capacity.default_device_resource(api.list(NODE)[0])
+        )
+        namespace = given["namespace"] or (asked.namespace if asked else "") or api.namespace
+        check_namespace(api, namespace)
+        return picture_of(api, namespace, device, now, coming), ""
+    from elasticdl.scheduler.local import snapshot
+
+    found = snapshot.load_local_snapshot(home.local_queue(), now)
+    return found.pictured, found.policy

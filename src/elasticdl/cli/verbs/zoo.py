@@ -1,0 +1,206 @@
+"""`elasticdl zoo`: list and show models, write a starter, build and push images of models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from elasticdl.cli.command import Command
+from elasticdl.errors import SpecError
+
+LIST_EXAMPLES = """
+elasticdl zoo list
+elasticdl zoo list --json
+"""
+SHOW_EXAMPLES = """
+elasticdl zoo show deepfm
+elasticdl zoo show digits --json
+"""
+
+
+@click.command("list", cls=Command, examples=LIST_EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list with name, group, framework, words, paper.")
+def list_command(as_json: bool) -> None:
+    """List all models that come with ElasticDL."""
+    from elasticdl.zoo import catalog
+
+    if as_json:
+        click.echo(json.dumps([one.document() for one in catalog.MODELS], indent=1, ensure_ascii=False))
+        return
+    names = max(len(one.name) for one in catalog.MODELS)
+    words = max(len(one.words) for one in catalog.MODELS)
+    for title, models in catalog.group_models():
+        click.echo(title)
+        for one in models:
+            click.echo(f"  {one.name:<{names}}  {one.words:<{words}}  {one.paper}".rstrip())
+    click.echo("\n`elasticdl zoo show NAME` tells its parameters and how to train it")
+
+
+@click.command("show", cls=Command, examples=SHOW_EXAMPLES)
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: everything, as one JSON document.")
+def show_command(name: str, as_json: bool) -> None:
+    """Tell of the model NAME: its parameters, its paper, its file, and the commands that train it."""
+    from elasticdl.zoo import catalog
+
+    model = catalog.find_model(name)
+    if as_json:
+        more = {"params": model.params, "file": str(model.path), "commands": model.commands}
+        click.echo(json.dumps(model.document() | more, indent=1, ensure_ascii=False))
+        return
+    click.echo(f"{model.name}: {model.words}")
+    told = {"paper": model.paper, "framework": model.framework, "file": str(model.path)}
+    for key, value in told.items():
+        if value:
+            click.echo(f"  {key:<10} {value}")
+    click.echo("\nparameters, with their defaults" if model.params else "\nno parameters")
+    for key, value in model.params.items():
+        click.echo(f"  {key:<10} {value}")
+    click.echo("\ntrain it")
+    for command in model.commands:
+        click.echo(f"  {command}")
+
+
+BUILD_EXAMPLES = """
+elasticdl zoo build my-zoo --image registry.example.com/mnist:1
+elasticdl zoo build my-zoo --image mnist:1 --base registry.example.com/elasticdl:0.3.0-gpu
+elasticdl zoo build my-zoo --image mnist:1 --engine podman -- --network=host
+elasticdl zoo build --image registry.example.com/elasticdl-operator:1 --extra operator
+elasticdl zoo build my-zoo --image mnist:1 --dry-run
+"""
+
+
+@click.command("build", cls=Command, examples=BUILD_EXAMPLES)
+@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--image", required=True, metavar="NAME:TAG", help="Name of the image.")
+@click.option("--engine", metavar="NAME", help="docker, podman or buildah. Default: the first of them that answers.")
+@click.option("--base", metavar="IMAGE", help="Image to build on. Default: that of this ElasticDL, built if need be.")
+@click.option(
+    "--extra",
+    "extras",
+    multiple=True,
+    metavar="NAME",
+    help="What the image of ElasticDL holds: torch, tensorflow, operator, scheduler. Default: what the models import.",
+)
+@click.option("--build-arg", "pairs", multiple=True, metavar="A=B", help="A build argument; see docs/images.md.")
+@click.option("--dry-run", is_flag=True, help="Print Dockerfile and commands, and build nothing.")
+@click.argument("passed", nargs=-1, metavar="[-- ENGINE OPTIONS]")
+def build_command(
+    directory: Path | None,
+    image: str,
+    engine: str | None,
+    base: str | None,
+    extras: tuple[str, ...],
+    pairs: tuple[str, ...],
+    dry_run: bool,
+    passed: tuple[str, ...],
+) -> None:
+    """Make an image of the model directory DIR, for `elasticdl train --image_name`.
+
+    In the image DIR is /model_zoo, so --model_zoo=model_zoo means it; its requirements.txt is installed.
+    Without DIR the image of ElasticDL itself is made. What follows -- goes to the engine's build as it is.
+    """
+    import shlex
+
+    from elasticdl.cli.screens.progress_bars import engine_progress, find_engine
+    from elasticdl.image import build, pinning, plan, wheel
+    from elasticdl.image.model_directory import inspect_model_directory
+
+    # After -- the first word is an option of the engine, never DIR.
+    if directory is not None and str(directory).startswith("-"):
+        directory, passed = None, (str(directory), *passed)
+    plan.check_image_name(image)
+    arguments = plan.parse_build_arguments(pairs)
+    if base is not None and (extras or directory is None):
+        raise SpecError("--base is an image with ElasticDL in it: it goes with a DIR, and without --extra")
+    found = inspect_model_directory(directory) if directory is not None else None
+    wished = extras or (found.framework if found else "torch",)
+    shipped = plan.plan_runtime_image(wished, arguments, name="" if found else image)
+    engines = find_engine(engine)
+    # A checkout changes under one version number; the engine's cache spares all but the wheel.
+    is_due = base is None and (found is None or wheel.find_checkout() is not None or not engines.has(shipped.name))
+    if dry_run:
+        if is_due:
+            place = Path("CONTEXT")
+            click.echo(shlex.join(build.runtime_image_command(engines, shipped, place, passed)))
+        if directory is not None and found is not None:
+            click.echo(f"\n{plan.render_dockerfile(base or shipped.name, found)}")
+            dockerfile = Path("DOCKERFILE")
+            click.echo(
+                shlex.join(
+                    engines.build(image, dockerfile=dockerfile, context=directory, arguments=arguments, passed=passed)
+                )
+            )
+        return
+    if is_due:
+        shipped = plan.RuntimeImage(shipped.name, pinning.pin_base(shipped.arguments))
+        click.echo(f"upon {shipped.arguments['BASE']}", err=True)
+        with engine_progress(f"building {shipped.name} with {engines.name}") as show:
+            build.build_runtime_image(engines, shipped, passed, show)
+    if directory is None or found is None:
+        click.echo(f"built {image}")
+        return
+    if written := build.write_ignore_file(directory, found):
+        click.echo(written, err=True)
+    content = plan.render_dockerfile(base or shipped.name, found)
+    with engine_progress(f"building {image} with {engines.name}") as show:
+        build.build_model_image(engines, image, directory, content, arguments, passed, show)
+    click.echo(f"built {image}; train with it:\n\n    {plan.suggest_train_command(image, found)}")
+
+
+PUSH_EXAMPLES = """
+elasticdl zoo push registry.example.com/mnist:1
+elasticdl zoo push registry.example.com/mnist:1 -- --tls-verify=false
+"""
+
+
+@click.command("push", cls=Command, examples=PUSH_EXAMPLES)
+@click.argument("image", metavar="NAME:TAG")
+@click.option("--engine", metavar="NAME", help="docker, podman or buildah. Default: the first of them that answers.")
+@click.option("--dry-run", is_flag=True, help="Print the engine's command and run nothing.")
+@click.argument("passed", nargs=-1, metavar="[-- ENGINE OPTIONS]")
+def push_command(image: str, engine: str | None, dry_run: bool, passed: tuple[str, ...]) -> None:
+    """Push an image to the registry in its name, as whom the engine is logged in."""
+    import shlex
+
+    from elasticdl.cli.screens.progress_bars import engine_progress, find_engine
+    from elasticdl.image.engine import run_streaming
+    from elasticdl.image.plan import check_registry
+
+    check_registry(image)
+    found = find_engine(engine)
+    if dry_run:
+        click.echo(shlex.join(found.push(image, passed)))
+        return
+    if not found.has(image):
+        raise SpecError(f"{found.name} has no image {image}; build it first: elasticdl zoo build DIR --image {image}")
+    with engine_progress(f"pushing {image} with {found.name}") as show:
+        run_streaming(found.push(image, passed), show)
+    click.echo(f"pushed {image}")
+
+
+INIT_EXAMPLES = """
+elasticdl zoo init my-zoo
+"""
+
+
+@click.group("zoo")
+def command() -> None:
+    """See the models there are, make a starter, and images of models for a cluster."""
+
+
+@command.command("init", cls=Command, examples=INIT_EXAMPLES)
+@click.argument("directory", type=click.Path(path_type=Path))
+def init_command(directory: Path) -> None:
+    """Write a starter model with its data and a job.yaml into DIRECTORY."""
+    from elasticdl.zoo import new_project as starter
+
+    click.echo(starter.create_project(directory))
+
+
+command.add_command(list_command)
+command.add_command(show_command)
+command.add_command(build_command)
+command.add_command(push_command)

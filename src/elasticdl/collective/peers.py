@@ -1,0 +1,239 @@
+"""A worker's one listening port: its peers come in through it, and what strangers do to it costs next to nothing.
+
+Both sides prove that they hold the job's token without sending it: the door sends a nonce, the caller answers with
+a greeting, a nonce of its own and a keyed digest of all three, and the door answers with its own digest. In a job
+with TLS this happens inside a connection whose two certificates were checked.
+
+Greetings are short, have a deadline, and only so many are under way at a time (listener.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import secrets
+import selectors
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
+
+from elasticdl.errors import AccessDenied
+from elasticdl.listener import Caller, Conversation, Listener, receive_bytes
+from elasticdl.tls import Role, TlsCredentials, check_peer
+
+_log = logging.getLogger(__name__)
+
+_MAGIC = b"EDL1"
+_CHALLENGE = struct.Struct("!4s32s")  # magic, the door's nonce
+_ANSWER = struct.Struct("!H32s32s")  # length of the greeting that follows, the caller's nonce, its proof
+_PROOF_BYTES = 32
+_MAX_GREETING_BYTES = 1024
+
+
+class ConnectionPurpose(StrEnum):
+    STATE = "state"  # a newcomer asks for the training state
+    ROUND = "round"  # a member of a round connects to another
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Who calls, and what for."""
+
+    worker: str
+    purpose: ConnectionPurpose
+    run: int = 0
+    round: int = 0
+    rank: int = 0
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Greeting:
+        """Raises ConnectionError for anything that is no greeting."""
+        try:
+            said = json.loads(text)
+            greeting = cls(said["worker"], ConnectionPurpose(said["purpose"]), said["run"], said["round"], said["rank"])
+        except (KeyError, TypeError, ValueError, RecursionError) as exc:
+            raise ConnectionError(f"a greeting that cannot be read: {exc}") from exc
+        numbers = (greeting.run, greeting.round, greeting.rank)
+        if not isinstance(greeting.worker, str) or any(type(n) is not int or not 0 <= n < 1 << 63 for n in numbers):
+            raise ConnectionError("a greeting whose fields are of the wrong kind")
+        return greeting
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCredentials:
+    """What a worker shows its peers, and expects of them."""
+
+    worker: str
+    token: str
+    run: int = 0
+    tls: TlsCredentials | None = None
+
+    def check_certificate(self, connection: ssl.SSLSocket, worker: str = "") -> None:
+        """Raises ConnectionError unless it speaks for a worker of this job; for this one, where it is named."""
+        assert self.tls is not None
+        try:
+            peer = check_peer(connection, self.tls, Role.WORKER)
+        except AccessDenied as exc:
+            raise ConnectionError(str(exc)) from exc
+        if worker and peer is not None and not peer.speaks_for(worker):
+            raise ConnectionError(f"{peer.name} calls itself {worker}")
+
+    def prove(self, side: bytes, door_nonce: bytes, caller_nonce: bytes, greeting: bytes) -> bytes:
+        return hmac.digest(self.token.encode(), side + door_nonce + caller_nonce + greeting, "sha256")
+
+
+ConnectionHandler = Callable[
+    [Greeting, socket.socket], None
+]  # owns the connection, which blocks; called in the door's thread
+
+
+class PeerListener:
+    """Listens from its construction to `close`."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: PeerCredentials,
+        handlers: Mapping[ConnectionPurpose, ConnectionHandler],
+        *,
+        greeting_s: float = 5.0,
+        most_callers: int = 64,
+    ) -> None:
+        self._credentials = credentials
+        self._handlers = handlers
+        self._context: ssl.SSLContext | None = None
+        self._context_until = 0.0
+        self._told_at = float("-inf")
+        self.refused = 0  # callers without the token, or too slow, or one too many
+        self._listener = Listener(
+            address, 0, self._greet, self._refuse, name="door", conversation_s=greeting_s, most_callers=most_callers
+        )
+        self.address = f"{address}:{self._listener.port}"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it waits for descriptors to become free."""
+        return self._listener.is_paused
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _greet(self, caller: Caller) -> Conversation:
+        mine = self._credentials
+        caller.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if mine.tls is not None:
+            context = self._server_context(mine.tls)
+            encrypted = context.wrap_socket(caller.connection, server_side=True, do_handshake_on_connect=False)
+            caller.connection = encrypted
+            while (wanted := _try_handshake(encrypted)) != 0:
+                yield wanted
+            mine.check_certificate(encrypted)
+        nonce = secrets.token_bytes(32)
+        caller.connection.send(_CHALLENGE.pack(_MAGIC, nonce))  # the buffer of a new connection has room
+        length, caller_nonce, proof = _ANSWER.unpack((yield from _read(caller.connection, _ANSWER.size)))
+        if length > _MAX_GREETING_BYTES:
+            raise ConnectionError(f"a greeting of {length} bytes")
+        text = yield from _read(caller.connection, length)
+        if not hmac.compare_digest(proof, mine.prove(b"caller", nonce, caller_nonce, text)):
+            raise ConnectionError("no proof of the job's token")
+        greeting = Greeting.decode(text)
+        if greeting.run != mine.run:
+            raise ConnectionError(f"{greeting.worker} belongs to run {greeting.run} of the job, this is {mine.run}")
+        if isinstance(caller.connection, ssl.SSLSocket):
+            mine.check_certificate(caller.connection, greeting.worker)
+        caller.connection.send(mine.prove(b"door", nonce, caller_nonce, text))
+        return partial(self._let_in, greeting, caller)
+
+    def _let_in(self, greeting: Greeting, caller: Caller) -> None:
+        try:
+            caller.connection.setblocking(True)
+            self._handlers[greeting.purpose](greeting, caller.connection)
+        except Exception:
+            _log.exception("a connection of %s, %s, was not taken", greeting.worker, greeting.purpose)
+            caller.connection.close()
+
+    def _refuse(self, exc: Exception) -> None:
+        self.refused += 1
+        now = time.monotonic()
+        if now - self._told_at > 1.0:  # a flood of strangers is not a flood in the log
+            _log.warning("a caller was refused, %d so far: %s", self.refused, str(exc) or repr(exc))
+            self._told_at = now
+
+    def _server_context(self, tls: TlsCredentials) -> ssl.SSLContext:
+        """Of the certificate as it is now; read once a second at most, however many call."""
+        now = time.monotonic()
+        if self._context is None or now > self._context_until:
+            self._context, self._context_until = tls.server_context(), now + 1.0
+        return self._context
+
+
+def connect_to_peer(address: str, credentials: PeerCredentials, greeting: Greeting, timeout_s: float) -> socket.socket:
+    """A connection through the door at `address`, which blocks. Raises OSError where it does not open in time."""
+    deadline = time.monotonic() + timeout_s
+    host, port = address.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=timeout_s)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if credentials.tls is not None:
+            connection = credentials.tls.client_context().wrap_socket(connection)
+            credentials.check_certificate(connection)
+        magic, door_nonce = _CHALLENGE.unpack(_read_until(connection, _CHALLENGE.size, deadline))
+        if magic != _MAGIC:
+            raise ConnectionError(f"{address} is no worker of ElasticDL")
+        text, nonce = greeting.encode(), secrets.token_bytes(32)
+        proof = credentials.prove(b"caller", door_nonce, nonce, text)
+        connection.sendall(_ANSWER.pack(len(text), nonce, proof) + text)
+        answered = _read_until(connection, _PROOF_BYTES, deadline)
+        if not hmac.compare_digest(answered, credentials.prove(b"door", door_nonce, nonce, text)):
+            raise ConnectionError(f"{address} does not hold the token of this job")
+        connection.settimeout(None)
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def shut_down(connection: socket.socket) -> None:
+    """Wake whoever is blocked in the connection, here and at the other end. Any thread."""
+    with contextlib.suppress(OSError):
+        # Not the method of SSLSocket, which would let a thread that is reading go on with undeciphered bytes.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _try_handshake(connection: ssl.SSLSocket) -> int:
+    """0 when it is done, else the event to wait for."""
+    try:
+        connection.do_handshake()
+    except ssl.SSLWantReadError:
+        return selectors.EVENT_READ
+    except ssl.SSLWantWriteError:
+        return selectors.EVENT_WRITE
+    return 0
+
+
+def _read(connection: socket.socket, count: int) -> Generator[int, None, bytes]:
+    received = b""
+    while len(received) < count:
+        received += yield from receive_bytes(connection, count - len(received))
+    return received
+
+
+def _read_until(connection: socket.socket, count: int, deadline: float) -> bytes:
+    received = b""
+    while len(received) < count:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        more = connection.recv(count - len(received))
+        if not more:
+            raise ConnectionError("the worker there hung up: it is another job's, or ends")
+        received += more
+    return received

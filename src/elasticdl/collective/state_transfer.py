@@ -1,0 +1,308 @@
+"""Hand-over of the state: a newcomer catches up while the others train.
+
+The donor sends an image of its state, then the reduced gradient of every later step. The
+newcomer applies each with its own optimizer: the same update, hence the same bits. It
+acknowledges every step, so the donor knows how far behind it is. The update that ends the
+hand-over names the round to enter.
+
+Each end has a deadline: the donor gives up a newcomer that takes nothing, the newcomer a donor that says nothing. A
+donor with nothing to send says so, since a step may take minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.collective import frames
+from elasticdl.collective.backlog import SLACK_BYTES, Backlog
+from elasticdl.collective.channel import InterruptibleChannel
+from elasticdl.collective.frames import Frame
+from elasticdl.collective.peers import ConnectionPurpose, Greeting, PeerCredentials, connect_to_peer
+from elasticdl.errors import RoundBroken
+
+_log = logging.getLogger(__name__)
+
+_ACKNOWLEDGED = struct.Struct("!q")  # the step that the newcomer has reached
+_MAX_OVERTAKEN = 3  # images that were out of date before their updates could follow: more of them would not help
+_WORDS_PER_STALL = 4  # how often a donor without anything to send says that it is there
+
+
+class StateSender:
+    """The donor's end of one hand-over, over a connection that is plain or TLS.
+
+    Fed by the training thread between two steps, which never waits here; one thread of its own sends and listens.
+    What it holds is bounded, see `Backlog`; all of it is dropped when the hand-over is over.
+    """
+
+    def __init__(
+        self, worker: str, connection: socket.socket, *, stall_s: float, slack_bytes: int = SLACK_BYTES
+    ) -> None:
+        """`stall_s`: how long the newcomer may take and acknowledge nothing of what it is given."""
+        self.worker = worker
+        self.began_at = time.monotonic()
+        self._channel = InterruptibleChannel(connection, stall_s)
+        self._stall_s = stall_s
+        self._lock = threading.Lock()  # of the backlog
+        self._backlog = Backlog(slack_bytes)
+        self._acknowledged = -1
+        self._sent_to = -1  # the step of what was given last
+        self._stride = 1  # steps of the newest update
+        self.position = -1  # of the training, after what was given last
+        self._is_closed = False  # nothing more will be given
+        self.is_over = False  # for the donor: closed, or failed
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name=f"handover-to-{worker}", daemon=True).start()
+
+    # ---- of the training thread
+
+    @property
+    def needs_image(self) -> bool:
+        """At the start, and again when the newcomer could not keep up and all that was begun is sent."""
+        with self._lock:
+            return self._backlog.needs_image and not self.is_over
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the newcomer can use the next update."""
+        return self._backlog.is_following
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was given."""
+        return self._sent_to >= 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is not sent yet."""
+        return self._backlog.unsent_bytes
+
+    def is_close(self, step: int, behind: int) -> bool:
+        """Whether the newcomer is at most `behind` updates behind `step`."""
+        return self.is_following and self._acknowledged >= step - behind * self._stride
+
+    def give_image(self, image: CapturedState, position: int = -1) -> None:
+        """Only where `needs_image`. The tensors are released one by one as they are sent."""
+        header = {"kind": "image", "step": image.step, "records": image.records, "meta": image.meta}
+        pieces = frames.split_frame(Frame(header, image.tensors))
+        with self._lock:
+            if self.is_over:
+                return  # its thread ended meanwhile
+            self._backlog.put_image(pieces)
+            self._sent_to, self.position = image.step, position
+        self._channel.wake()
+
+    def give_update(
+        self,
+        step: int,
+        update: Mapping[str, Any],
+        tensors: Mapping[str, torch.Tensor],
+        enter: int,
+        position: int = -1,
+        *,
+        is_needed: bool = False,
+    ) -> None:
+        """What leads to `step`: an update's description as JSON values, its gradient and buffers.
+
+        `enter` is the round to enter after it, 0 for none yet. Only where `is_following`; the newcomer does not follow
+        any more where this would exceed what may be held, unless it `is_needed` to enter.
+        """
+        pieces = frames.split_frame(Frame({"kind": "update", "step": step, "enter": enter, **update}, dict(tensors)))
+        with self._lock:
+            if self.is_over:
+                return
+            if self._backlog.put_update(pieces, is_last=is_needed or bool(enter)):
+                self._sent_to, self._stride, self.position = step, max(1, step - self._sent_to), position
+            elif self._backlog.overtaken >= _MAX_OVERTAKEN:
+                why = f"updates are made faster than this worker takes them, after {_MAX_OVERTAKEN} images"
+                self._backlog.put_message(frames.split_frame(Frame({"kind": "given up", "why": why}, {})))
+                self.is_over = self._is_closed = True
+        self._channel.wake()
+
+    def start_over(self) -> None:
+        """An update could not be given: only an image helps."""
+        with self._lock:
+            self._backlog.start_over()
+
+    def close(self) -> None:
+        """Nothing more will be given; what was given is still sent."""
+        self.is_over = self._is_closed = True
+        self._channel.wake()
+
+    def abort(self) -> None:
+        """End it now, and keep nothing for it."""
+        self.is_over = True
+        with self._lock:
+            self._backlog.drop()
+        self._channel.abort()
+
+    def wait(self, timeout_s: float) -> None:
+        """After `close`: until the newcomer has taken all it was given and hung up."""
+        self._ended.wait(timeout_s)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    # ---- of its own thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except (OSError, ValueError) as exc:
+            if not (self._is_closed or self._channel.is_aborted):
+                _log.info("hand-over to %s ended: %s", self.worker, exc)
+        finally:
+            self.is_over = True
+            with self._lock:
+                self._backlog.drop()
+            self._channel.close()
+            self._ended.set()
+
+    def _serve(self) -> None:
+        moved_at = said_at = time.monotonic()
+        received = bytearray()
+        while not self._channel.is_aborted:
+            has_come, sent = self._listen(received), self._send()
+            now = time.monotonic()
+            if sent:
+                said_at = now
+            is_awaited = self._is_awaited
+            if has_come or sent or not is_awaited:
+                moved_at = now
+            if has_come or sent:
+                continue
+            if is_awaited:
+                left_s = moved_at + self._stall_s - now
+                if left_s <= 0:
+                    raise TimeoutError(f"it took nothing for {self._stall_s:g} s (--timing handover_s=…)")
+            else:
+                left_s = said_at + self._stall_s / _WORDS_PER_STALL - now
+                if left_s <= 0:
+                    self._say_waiting()
+                    continue
+            self._channel.wait(left_s, to_send=not self._backlog.is_empty)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether something is expected of the newcomer: to take, to acknowledge, or to hang up."""
+        is_behind = self.is_following and self._acknowledged < self._sent_to
+        return is_behind or self._is_closed or not self._backlog.is_empty
+
+    def _say_waiting(self) -> None:
+        with self._lock:
+            if self._backlog.is_empty:
+                self._backlog.put_message(frames.split_frame(Frame({"kind": "waiting"}, {})))
+
+    def _send(self) -> int:
+        with self._lock:
+            piece = self._backlog.next_piece()
+        if piece is None:
+            return 0
+        count = self._channel.try_send(piece)
+        with self._lock:
+            self._backlog.sent(count)
+        return count
+
+    def _listen(self, received: bytearray) -> bool:
+        """Take the acknowledgements that came; whether any did."""
+        part = bytearray(1024)
+        count = self._channel.try_receive_into(memoryview(part))
+        received += part[:count]
+        whole = len(received) // _ACKNOWLEDGED.size * _ACKNOWLEDGED.size
+        if whole:
+            (self._acknowledged,) = _ACKNOWLEDGED.unpack_from(received, whole - _ACKNOWLEDGED.size)
+            del received[:whole]
+            with self._lock:
+                if self.is_following and self._acknowledged >= self._sent_to:
+                    self._backlog.overtaken = 0
+        return count > 0
+
+
+class StateReceiver:
+    """The newcomer's end: connect, then follow the donor until it says which round to enter."""
+
+    def __init__(self, connection: socket.socket, *, stall_s: float, most_bytes: int = frames.MEMORY_BYTES) -> None:
+        """`stall_s`: how long the donor may say nothing. `most_bytes` of tensors are taken in one frame."""
+        self._channel = InterruptibleChannel(connection, stall_s)
+        self._most_bytes = most_bytes
+
+    @classmethod
+    def connect(cls, address: str, credentials: PeerCredentials, timeout_s: float, stall_s: float) -> StateReceiver:
+        """Ask the worker at `address` for its state; `timeout_s` is for the connection and the greeting."""
+        greeting = Greeting(credentials.worker, ConnectionPurpose.STATE, credentials.run)
+        try:
+            connection = connect_to_peer(address, credentials, greeting, timeout_s)
+        except OSError as exc:
+            raise RoundBroken(f"no hand-over from {address}: {exc}") from exc
+        return cls(connection, stall_s=stall_s)
+
+    def follow(self, on_image: Callable[[CapturedState], None], on_update: Callable[[Frame], None]) -> int:
+        """Apply what comes until told to enter a round; its id. Raises RoundBroken where the donor is gone."""
+        while True:
+            frame = self._next()
+            header = frame.header
+            if header["kind"] == "image":
+                on_image(CapturedState(header["step"], header["records"], frame.tensors, header["meta"]))
+            else:
+                on_update(frame)
+            self._acknowledge(header["step"])
+            if header.get("enter"):
+                return int(header["enter"])
+
+    def _next(self) -> Frame:
+        """The next image or update, its header checked."""
+        try:
+            while True:
+                frame = frames.receive_frame(self._channel, self._most_bytes)
+                if is_state_frame(frame):
+                    return frame
+        except OSError as exc:
+            raise RoundBroken(f"no state from the donor: {exc}") from exc
+
+    def _acknowledge(self, step: int) -> None:
+        try:
+            self._channel.sendall(_ACKNOWLEDGED.pack(step))
+        except OSError as exc:
+            raise RoundBroken(f"the donor is gone: {exc}") from exc
+
+    def abort(self) -> None:
+        """End `follow` from another thread."""
+        self._channel.abort()
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def is_state_frame(frame: Frame) -> bool:
+    """Whether a donor's frame is an image or an update, which a newcomer applies; its header is as it should be.
+
+    Raises ConnectionError for a frame that is none of a hand-over, or that ends it.
+    """
+    kind, header = frame.header.get("kind"), frame.header
+    if kind == "waiting":
+        return False
+    if kind == "given up":
+        raise ConnectionError(f"it gave up: {header.get('why')}")
+    _check_number(header, "step")
+    if kind == "image" and isinstance(header.get("meta"), dict):
+        _check_number(header, "records")
+    elif kind == "update":
+        _check_number(header, "enter")
+    else:
+        raise ConnectionError(f"a frame of kind {kind!r} that cannot be read")
+    return True
+
+
+def _check_number(header: Mapping[str, Any], name: str) -> None:
+    value = header.get(name)
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ConnectionError(f"a frame whose {name} is {value!r}")

@@ -1,0 +1,146 @@
+"""The job that a ctr.yaml describes: its defaults, its model file, and its job description. Pure."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from elasticdl.ctr.config import CtrConfig
+from elasticdl.ctr.models.catalog import MODELS_BY_NAME
+from elasticdl.spec import PsMode, load
+
+MAX_BATCH_SIZE, MIN_BATCH_SIZE, STEPS_PER_EPOCH = 2048, 64, 64
+"""A batch is such that an epoch has about `STEPS` of them."""
+
+LEARNING_RATE = 0.0015
+MODEL_LEARNING_RATES = {"lr": 0.005, "fm": 0.003}
+"""Models without a net have smaller steps to take."""
+
+
+def default_batch_size(rows: int) -> int:
+    """A power of two."""
+    return min(MAX_BATCH_SIZE, max(MIN_BATCH_SIZE, 1 << max(0, round(math.log2(max(rows, 1) / STEPS_PER_EPOCH)))))
+
+
+def default_learning_rate(model: str) -> float:
+    return MODEL_LEARNING_RATES.get(model, LEARNING_RATE)
+
+
+def default_ps_options(mode: str) -> dict[str, Any]:
+    """Asynchronous pushes are some updates old when they arrive, and Adam swings with them at the full rate.
+
+    So a worker waits for its own, and the rate of a push is divided by its staleness: docs/click-models.md has figures.
+    """
+    return {"modulate_rate": True, "depth": 0} if mode == PsMode.ASYNC else {}
+
+
+# What `elasticdl ctr search` looks for where ctr.yaml says nothing, as far as the model has such a parameter: two or
+# three sizes around the models' own defaults, and rates around LEARNING_RATE. A choice of ours, not measured.
+DEFAULT_SEARCH_SPACE = {
+    "learning_rate": "log(1e-4, 1e-2)",
+    "columns": [8, 16, 32],
+    "dropout": "uniform(0, 0.5)",
+    "hidden": [[128, 64], [256, 128], [400, 400, 400]],
+}
+
+
+_TEMPLATE = '''"""Written by `elasticdl train {name}`. It is an ordinary model file: change it, and it is kept."""
+
+from pathlib import Path
+
+{imports}
+
+_JOB = Job(Path(__file__).parent)
+
+
+def forward(**params):
+    return _JOB.forward(**params)
+
+
+def loss(labels, predictions):
+    return _JOB.loss(labels, predictions)
+
+
+def optimizer({optimizer}):
+    return _JOB.optimizer({optimizer})
+
+
+{decorator}def dataset_fn(dataset, mode, metadata):
+    return _JOB.dataset(dataset, mode)
+
+
+def eval_metrics_fn():
+    return _JOB.metrics()
+
+
+def callbacks():
+    return _JOB.callbacks()
+
+
+def model_files():
+    return _JOB.model_files()
+'''
+_TORCH = {"imports": "from elasticdl.ctr.models.job import Job", "optimizer": "parameters, lr", "decorator": ""}
+_KERAS = {
+    "imports": "from elasticdl.keras import of_arrays\nfrom elasticdl.ctr.models.keras.job import Job",
+    "optimizer": "lr",
+    "decorator": "@of_arrays\n",
+}
+
+
+def module_name(model: str) -> str:
+    """The name of the file, without its ending."""
+    return model.replace("/", "_")
+
+
+def render_model_file(model: str, config: str) -> str:
+    """The file for a model of the zoo; `config` is the name of the ctr.yaml."""
+    return _TEMPLATE.format(name=config, **(_KERAS if MODELS_BY_NAME[model].is_keras else _TORCH))
+
+
+def batch_size(config: CtrConfig, rows: int) -> int:
+    return config.training.batch_size or default_batch_size(rows)
+
+
+def evaluation_steps(config: CtrConfig, rows: int) -> int:
+    """So many steps, at least one."""
+    return max(1, rows // (batch_size(config, rows) * config.training.evaluations))
+
+
+def evaluations_per_epoch(config: CtrConfig, rows: int) -> float:
+    """How many really come of `training.evaluations`: steps are whole."""
+    return -(-rows // batch_size(config, rows)) / evaluation_steps(config, rows)
+
+
+def build_job_description(config: CtrConfig, directory: Path, rows: int, ps_mode: str | None = None) -> dict[str, Any]:
+    """What the config's `job` says comes last, and so counts. `ps_mode`: of this mode, whatever the config says."""
+    training, validation, _ = config.parts
+    batch = batch_size(config, rows)
+    every = evaluation_steps(config, rows)
+    described: dict[str, Any] = {
+        "model": {"zoo": str(directory), "definition": f"{module_name(config.model)}.forward"},
+        "data": {"training": training, "columns": list(config.columns), "delimiter": config.delimiter},
+        "plan": {
+            "global_batch_size": batch,
+            "minibatch_size": batch,  # what makes an update where workers are not in step: async, local, sync
+            "epochs": config.training.epochs,
+            "learning_rate": config.training.learning_rate or default_learning_rate(config.model),
+            "seed": config.training.seed,
+        },
+        "workers": _describe_workers(config.workers),
+        "ps": {"wish": config.ps, **default_ps_options(ps_mode or config.job.get("ps", {}).get("mode", PsMode.HYBRID))},
+        "output": config.output or str(directory / "model"),
+    }
+    if validation is not None:
+        described["data"]["validation"] = validation
+        described["evaluation"] = {"steps": every, "wait": True}
+        described["checkpoint"] = {"steps": every, "keep": 5}
+    return load.merge_documents(described, config.job)
+
+
+def _describe_workers(given: int | tuple[int, int]) -> dict[str, int]:
+    if isinstance(given, int):
+        return {"wish": given}
+    fewest, most = given
+    return {"min": fewest, "wish": most, "max": most}

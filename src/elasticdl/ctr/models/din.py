@@ -1,0 +1,85 @@
+"""DIN: what a person did before counts by how near it is to what is offered (Zhou et al., KDD 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from elasticdl.ctr.models.layers import Features, masked_mean, padding_index
+from elasticdl.features.layout import PADDING_ID, FeatureLayout
+from elasticdl.torch import Embedding, Initializer
+
+
+class Dice(nn.Module):
+    """PReLU whose corner lies where the batch is: p · x + (1 - p) · slope · x, p the sigmoid of x normalised."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(size, affine=False)
+        self.slope = nn.Parameter(torch.full((size,), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        share = torch.sigmoid(self.norm(x))
+        return share * x + (1.0 - share) * self.slope * x
+
+
+class TargetAttention(nn.Module):
+    """[rows, longest, columns] and a target [rows, columns] to the weighted sum [rows, columns].
+
+    Weights are not normalised: many things near to the target make a large sum. Padding has none.
+    """
+
+    def __init__(self, columns: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        sizes = [4 * columns, *hidden]
+        layers: list[nn.Module] = []
+        for before, after in pairwise(sizes):
+            layers += [nn.Linear(before, after), nn.PReLU()]
+        self.weight = nn.Sequential(*layers, nn.Linear(sizes[-1], 1))
+
+    def forward(self, rows: Tensor, target: Tensor, is_there: Tensor) -> Tensor:
+        wanted = target.unsqueeze(1).expand_as(rows)
+        weights: Tensor = self.weight(torch.cat([rows, wanted, rows - wanted, rows * wanted], dim=2))
+        return (weights * rows * is_there.unsqueeze(2)).sum(dim=1)
+
+
+class DIN(nn.Module):
+    """Each sequence with a target is attended to; one without is a mean. Without sequences it is a deep net."""
+
+    def __init__(
+        self,
+        layout: FeatureLayout,
+        *,
+        columns: int = 10,
+        attention: Sequence[int] = (32, 16),
+        hidden: Sequence[int] = (128, 64),
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.table = Embedding(
+            columns, initializer=Initializer(kind="normal", deviation=0.05), padding_idx=padding_index(layout)
+        )
+        self.targets = {name: layout.names.index(field) for name, field in layout.sequences.items() if field}
+        self.sequences = tuple(layout.sequences)
+        self.attention = nn.ModuleDict({name: TargetAttention(columns, attention) for name in self.targets})
+        inputs = (len(layout.fields) + len(self.sequences)) * columns + len(layout.numbers)
+        layers: list[nn.Module] = []
+        for size in hidden:
+            layers += [nn.Linear(inputs, size), Dice(size), nn.Dropout(dropout)]
+            inputs = size
+        self.deep = nn.Sequential(*layers, nn.Linear(inputs, 1))
+
+    def forward(self, features: Features) -> Tensor:
+        fields = self.table(features["ids"])
+        found = [fields.flatten(1), features["numbers"]]
+        for name in self.sequences:
+            rows, is_there = self.table(features[name]), features[name] != PADDING_ID
+            place = self.targets.get(name)
+            found.append(
+                masked_mean(rows, is_there) if place is None else self.attention[name](rows, fields[:, place], is_there)
+            )
+        score: Tensor = self.deep(torch.cat(found, dim=1)).squeeze(1)
+        return score

@@ -1,0 +1,167 @@
+"""The functions of a model file made from ctr.yaml: a model bound to its preprocessor, its loss, dataset and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from elasticdl.ctr.models import catalog
+from elasticdl.data.dataset import Dataset
+from elasticdl.errors import ModelError
+from elasticdl.features.layout import FeatureLayout
+from elasticdl.features.preprocessing import standalone
+from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.preprocessing.target_encoding import TargetFolds
+from elasticdl.model.callbacks import Callback, EarlyStopping, ReduceLROnPlateau
+from elasticdl.model.metrics import AUC, Metric
+from elasticdl.model.mode import Mode
+
+
+def weighted_logloss(labels: Tensor | dict[str, Tensor], predictions: Tensor, positive_weight: float = 1.0) -> Tensor:
+    """The mean over rows of each row's loss times its weight.
+
+    Args:
+        labels: 0 or 1, [rows]; or {"label": those, "weight": one number a row}.
+        predictions: before the sigmoid, [rows].
+        positive_weight: how many times a row with a click counts. Predictions are then odds of that many clicks.
+
+    Weights are not scaled to a mean of 1: so a batch has the same gradient however many workers share it.
+    """
+    if not positive_weight > 0:
+        raise ModelError(f"logloss: expected positive_weight above 0. Received: {positive_weight}")
+    found = labels["label"] if isinstance(labels, dict) else labels
+    weights = labels["weight"].to(predictions.dtype) if isinstance(labels, dict) and "weight" in labels else None
+    if found.shape != predictions.shape:
+        raise ModelError(f"logloss: expected labels {list(predictions.shape)}. Received: {list(found.shape)}")
+    factor = predictions.new_tensor(positive_weight) if positive_weight != 1.0 else None
+    return binary_cross_entropy_with_logits(predictions, found.to(predictions.dtype), weight=weights, pos_weight=factor)
+
+
+SETTINGS_FILE = "job.json"
+EXPORTED_FILES = ("front.json", "statistics.json", "features.yaml", SETTINGS_FILE)
+
+
+class CtrJobSettings(BaseModel):
+    """job.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    params: dict[str, Any] = {}
+    weight: str | None = None
+    positive_weight: float = 1.0
+    patience: int = 3
+
+
+class ScoredModel(nn.Module):
+    """The model's score, and the chance of a click it stands for."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        score = self.model(features)
+        return {"chance": torch.sigmoid(score), "score": score}
+
+
+class CtrJob:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.front = Preprocessor.load(directory)
+        try:
+            self.settings = CtrJobSettings.model_validate_json((directory / SETTINGS_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValidationError) as exc:
+            raise ModelError(f"{directory / SETTINGS_FILE}: expected the settings of a job: {exc}") from exc
+
+    @property
+    def layout(self) -> FeatureLayout:
+        return self.front.layout
+
+    def forward(self, **params: Any) -> nn.Module:
+        return ScoredModel(catalog.build_model(self.settings.model, self.layout, **{**self.settings.params, **params}))
+
+    def loss(self, labels: dict[str, Tensor], predictions: dict[str, Tensor]) -> Tensor:
+        return weighted_logloss(labels, predictions["score"], self.settings.positive_weight)
+
+    def optimizer(self, parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=lr)
+
+    def dataset(self, dataset: Dataset, mode: Mode) -> Dataset:
+        """Features of raw columns; with labels unless they are to be predicted."""
+        has_labels = mode is not Mode.PREDICTION
+        weight = self.settings.weight if has_labels else None
+        types = {name: kind for name, kind in self.front.types.items() if has_labels or name != self.front.label}
+        if weight is not None:
+            types[weight] = pa.float64()
+
+        folds = (
+            TargetFolds.load(self.directory, self.front.rates) if mode is Mode.TRAINING and self.front.rates else None
+        )
+
+        def made(columns: pa.RecordBatch) -> Any:
+            features = {name: self.of_array(array) for name, array in self.front.encode(columns, folds).items()}
+            if not has_labels:
+                return features
+            labels = {"label": self.of_array(self.front.labels(columns))}
+            if weight is not None:
+                labels["weight"] = self.of_array(self.front.weights(columns, weight))
+            return features, labels
+
+        return dataset.map_columns(made, types)
+
+    def of_array(self, array: Any) -> Any:
+        """What a model takes."""
+        return torch.from_numpy(array)
+
+    def metrics(self) -> dict[str, Metric]:
+        return {"logloss": LoglossMetric(), "auc": ScoreAUC(), "calibration": CalibrationMetric()}
+
+    def callbacks(self) -> list[Callback]:
+        return [
+            EarlyStopping("logloss", self.settings.patience, "min", exports_best=True),
+            ReduceLROnPlateau("logloss", factor=0.1, patience=2, mode="min"),
+        ]
+
+    def model_files(self) -> dict[str, bytes]:
+        """What makes features of raw rows, with and without ElasticDL."""
+        found = {
+            name: (self.directory / name).read_bytes() for name in EXPORTED_FILES if (self.directory / name).exists()
+        }
+        return found | {"served.py": Path(standalone.__file__).read_bytes()}
+
+
+class LoglossMetric:
+    """Of every row alike, whatever it weighs in training."""
+
+    reduction = "mean"
+
+    def update(self, labels: dict[str, Tensor], predictions: dict[str, Tensor]) -> list[float]:
+        each = binary_cross_entropy_with_logits(
+            predictions["score"].double(), labels["label"].double(), reduction="sum"
+        )
+        return [float(each)]
+
+
+class ScoreAUC(AUC):
+    def __init__(self) -> None:
+        super().__init__(from_logits=True)
+
+    def update(self, labels: Any, predictions: Any) -> list[float]:
+        return super().update(labels["label"], predictions["score"])
+
+
+class CalibrationMetric:
+    """Predicted clicks over clicks: 1 where the chances are right on the whole."""
+
+    reduction = "ratio"
+
+    def update(self, labels: dict[str, Tensor], predictions: dict[str, Tensor]) -> list[float]:
+        return [float(predictions["chance"].double().sum()), float(labels["label"].double().sum())]

@@ -1,0 +1,1 @@
+"""Click-through-rate models in Keras, one in each file."""

@@ -1,0 +1,95 @@
+"""Layers that CTR models in Keras share: embeddings of all fields from one table, first-order weights, deep networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elasticdl.features.layout import PADDING_ID, FeatureLayout
+from elasticdl.keras import Embedding
+from elasticdl.keras.runtime import keras, tf
+
+Features = dict[str, Any]
+
+
+class FieldEmbeddings(keras.layers.Layer):
+    """[rows, fields + sequences, columns]. One table has the rows of all fields; a sequence is the mean of its own."""
+
+    def __init__(self, layout: FeatureLayout, columns: int, initializer: Any = None, **options: Any) -> None:
+        super().__init__(**options)
+        first = initializer or keras.initializers.RandomNormal(stddev=0.01)
+        self.table = Embedding(columns, embeddings_initializer=first, name="table")
+        self.sequences = tuple(layout.sequences)
+        self.columns = columns
+        self.count = len(layout.fields) + len(self.sequences)
+
+    def call(self, features: Features) -> Any:
+        fields = self.table(features["ids"])
+        if not self.sequences:
+            return fields
+        means = [ragged_mean(self.table(drop_padding(features[name]))) for name in self.sequences]
+        return tf.concat([fields, tf.stack(means, 1)], 1)
+
+
+class FirstOrderTerm(keras.layers.Layer):
+    """A weight for each id and each number, and a bias: the score of logistic regression, [rows]."""
+
+    def __init__(self, layout: FeatureLayout, **options: Any) -> None:
+        super().__init__(**options)
+        self.weights_of = FieldEmbeddings(layout, 1, "zeros", name="weights_of")
+        self.count = len(layout.numbers)
+
+    def build(self, input_shape: Any = None) -> None:
+        self.numbers = self.add_weight(shape=(self.count,), initializer="zeros", name="numbers")
+        self.bias = self.add_weight(shape=(), initializer="zeros", name="bias")
+        self.built = True
+
+    def call(self, features: Features) -> Any:
+        of_ids = tf.reduce_sum(self.weights_of(features), [1, 2])
+        return ordered_sum(of_ids, tf.linalg.matvec(features["numbers"], self.numbers)) + self.bias
+
+
+class DeepNetwork(keras.layers.Layer):
+    """Layers with ReLU and then one output, [rows]; without `out` what the last layer gives."""
+
+    def __init__(self, hidden: Sequence[int], dropout: float, out: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.hidden = [keras.layers.Dense(size, activation="relu", name=f"hidden_{n}") for n, size in enumerate(hidden)]
+        self.dropouts = [keras.layers.Dropout(dropout, name=f"dropout_{n}") for n in range(len(hidden))]
+        self.out = keras.layers.Dense(1, name="out") if out else None
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        for layer, dropout in zip(self.hidden, self.dropouts, strict=True):
+            x = dropout(layer(x), training=training)
+        return x if self.out is None else self.out(x)[:, 0]
+
+
+def drop_padding(ids: Any) -> Any:
+    """A sequence without what fills it up, ragged."""
+    return tf.RaggedTensor.from_tensor(ids, padding=tf.constant(PADDING_ID, tf.int64))
+
+
+def ragged_mean(rows: Any) -> Any:
+    """Of what is there: ragged [rows, values, columns] to [rows, columns]; zeros where nothing is."""
+    counts = tf.cast(rows.row_lengths(), tf.float32)[:, tf.newaxis]
+    return tf.math.divide_no_nan(tf.reduce_sum(rows, 1), counts)
+
+
+def flatten_inputs(embeddings: Any, layer: FieldEmbeddings, features: Features) -> Any:
+    """All embeddings of a row and its numbers, one after the other: what deep nets take."""
+    numbers = features["numbers"]
+    return tf.concat([tf.reshape(embeddings, [-1, layer.count * layer.columns]), numbers], 1)
+
+
+def ordered_sum(*terms: Any) -> Any:
+    """The sum of tensors [rows], in one order always.
+
+    TensorFlow's optimizer regroups a + b + c wherever it can prove their shapes equal: in a SavedModel perhaps where
+    it cannot in a job, and then the two differ in the last bit.
+    """
+    return tf.reduce_sum(tf.stack(terms, 1), 1)
+
+
+def pairwise_products(embeddings: Any) -> Any:
+    """The sum of the products of all pairs of fields: [rows, fields, columns] to [rows, columns]."""
+    return 0.5 * (tf.square(tf.reduce_sum(embeddings, 1)) - tf.reduce_sum(tf.square(embeddings), 1))

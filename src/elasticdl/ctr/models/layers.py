@@ -1,0 +1,97 @@
+"""Layers that CTR models share: embeddings of all fields from one table, first-order weights, deep networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elasticdl.features.layout import PADDING_ID, FeatureLayout
+from elasticdl.torch import Embedding, Initializer
+
+Features = dict[str, Tensor]
+
+
+class FieldEmbeddings(nn.Module):
+    """[rows, fields + sequences, columns]. One table has the rows of all fields; a sequence is the mean of its own."""
+
+    def __init__(self, layout: FeatureLayout, columns: int, deviation: float = 0.01) -> None:
+        super().__init__()
+        first = Initializer(kind="normal", deviation=deviation)
+        self.table = Embedding(columns, initializer=first, padding_idx=padding_index(layout))
+        self.sequences = tuple(layout.sequences)
+        self.columns = columns
+        self.count = len(layout.fields) + len(self.sequences)
+
+    def forward(self, features: Features) -> Tensor:
+        fields: Tensor = self.table(features["ids"])
+        if not self.sequences:
+            return fields
+        means = [masked_mean(self.table(features[name]), features[name] != PADDING_ID) for name in self.sequences]
+        return torch.cat([fields, torch.stack(means, dim=1)], dim=1)
+
+
+class FirstOrderTerm(nn.Module):
+    """A weight for each id and each number, and a bias: the score of logistic regression, [rows]."""
+
+    def __init__(self, layout: FeatureLayout) -> None:
+        super().__init__()
+        self.table = Embedding(1, initializer="zeros", padding_idx=padding_index(layout))
+        self.sequences = tuple(layout.sequences)
+        self.numbers = nn.Parameter(torch.zeros(len(layout.numbers)))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, features: Features) -> Tensor:
+        score: Tensor = self.table(features["ids"]).sum(dim=(1, 2)) + features["numbers"] @ self.numbers + self.bias
+        for name in self.sequences:
+            score = score + masked_mean(self.table(features[name]), features[name] != PADDING_ID).squeeze(1)
+        return score
+
+
+def padding_index(layout: FeatureLayout) -> int | None:
+    """The id without a row, where there are sequences: none is looked for otherwise."""
+    return PADDING_ID if layout.sequences else None
+
+
+def masked_mean(rows: Tensor, is_there: Tensor) -> Tensor:
+    """Of what is there: [rows, longest, columns] to [rows, columns]; zeros where nothing is."""
+    kept = is_there.unsqueeze(-1).to(rows.dtype)
+    return (rows * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1.0)
+
+
+def flatten_inputs(embeddings: Tensor, features: Features) -> Tensor:
+    """All embeddings of a row and its numbers, one after the other: what deep nets take."""
+    return torch.cat([embeddings.flatten(1), features["numbers"]], dim=1)
+
+
+def flat_width(layout: FeatureLayout, embeddings: FieldEmbeddings) -> int:
+    """Columns of `flat`."""
+    return embeddings.count * embeddings.columns + len(layout.numbers)
+
+
+def pairwise_products(embeddings: Tensor) -> Tensor:
+    """The sum of the products of all pairs of fields: [rows, fields, columns] to [rows, columns]."""
+    return 0.5 * (embeddings.sum(dim=1).square() - embeddings.square().sum(dim=1))
+
+
+def mlp(inputs: int, hidden: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
+    """Layers with ReLU; the last one's are the outputs."""
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(inputs, size), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+        inputs = size
+    return nn.Sequential(*layers)
+
+
+class DeepNetwork(nn.Module):
+    """A net with one output, [rows]."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden = mlp(inputs, hidden, dropout)
+        self.out = nn.Linear(hidden[-1] if hidden else inputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        score: Tensor = self.out(self.hidden(x)).squeeze(1)
+        return score

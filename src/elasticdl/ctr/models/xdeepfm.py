@@ -1,0 +1,64 @@
+"""xDeepFM: a compressed interaction network, a linear model and a deep net side by side (Lian et al., KDD 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elasticdl.ctr.models.layers import (
+    DeepNetwork,
+    Features,
+    FieldEmbeddings,
+    FirstOrderTerm,
+    flat_width,
+    flatten_inputs,
+)
+from elasticdl.features.layout import FeatureLayout
+
+
+class CIN(nn.Module):
+    """Products of fields of ever higher order, column by column: [rows, fields, columns] to [rows, sum of sizes].
+
+    Map h of layer k is the sum over i, j of W[k, h, i, j] · (map i of layer k - 1) ∘ (field j).
+    """
+
+    def __init__(self, fields: int, sizes: Sequence[int]) -> None:
+        super().__init__()
+        before = [fields, *sizes[:-1]]
+        self.layers = nn.ModuleList(
+            nn.Conv1d(maps * fields, size, kernel_size=1) for maps, size in zip(before, sizes, strict=True)
+        )
+
+    def forward(self, fields: Tensor) -> Tensor:
+        found, maps = [], fields
+        for layer in self.layers:
+            products = torch.einsum("bid,bjd->bijd", maps, fields).flatten(1, 2)
+            maps = torch.relu(layer(products))
+            found.append(maps.sum(dim=2))
+        return torch.cat(found, dim=1)
+
+
+class XDeepFM(nn.Module):
+    def __init__(
+        self,
+        layout: FeatureLayout,
+        *,
+        columns: int = 10,
+        maps: Sequence[int] = (16, 16),
+        hidden: Sequence[int] = (128, 64),
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.linear = FirstOrderTerm(layout)
+        self.embeddings = FieldEmbeddings(layout, columns)
+        self.cin = CIN(self.embeddings.count, maps)
+        self.crossed = nn.Linear(sum(maps), 1, bias=False)
+        self.deep = DeepNetwork(flat_width(layout, self.embeddings), hidden, dropout)
+
+    def forward(self, features: Features) -> Tensor:
+        embeddings = self.embeddings(features)
+        crossed = self.crossed(self.cin(embeddings)).squeeze(1)
+        score: Tensor = self.linear(features) + crossed + self.deep(flatten_inputs(embeddings, features))
+        return score

@@ -1,0 +1,180 @@
+"""Generates the report on a click model: measured by another process, written as a page."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elasticdl.cli.screens import progress_bars
+from elasticdl.ctr.report import subjects
+from elasticdl.ctr.report.subjects import ReportSubject
+from elasticdl.errors import ElasticDLError
+from elasticdl.jobs import history, home, timeline
+from elasticdl.reporting import fonts
+from elasticdl.spec import DataSpec, JobSpec
+from elasticdl.spec.directory import JobDirectory, read_json
+
+if TYPE_CHECKING:
+    from elasticdl.ctr.report.curves import TrainingCurves
+    from elasticdl.ctr.report.measurement import MeasurementRequest, ModelMeasurement
+    from elasticdl.features.sql.interface import AnalysisProgress
+
+REPORT_DIRECTORY = "report"
+DEFAULT_ROWS, DEFAULT_REPEATS = 10_000, 2
+MEASURE_ARGUMENTS = ("-P", "-m", "elasticdl.ctr.report.measure")
+
+
+def generate_report(
+    subject: ReportSubject, target: Path, rows: int, repeats: int, command: str, progress: AnalysisProgress
+) -> Path:
+    """The page, in the directory `target`."""
+    from elasticdl.ctr.report import measurement as documents
+
+    target.mkdir(parents=True, exist_ok=True)
+    index = subject.directory / "index"
+    index.mkdir(parents=True, exist_ok=True)
+    spec = subject.job.load_spec() if subject.job is not None else None
+    config = subject.config
+    _, validation, test = config.parts
+    request = documents.MeasurementRequest(
+        model=subject.model,
+        params=dict(spec.model.params) if spec is not None and spec.model is not None else {},
+        data=spec.data if spec is not None else DataSpec(columns=config.columns, delimiter=config.delimiter),
+        validation=spec.data.validation if spec is not None else validation,
+        test=test,
+        index=index,
+        rows=rows,
+        repeats=repeats,
+        seed=config.training.seed,
+        target=target / documents.MEASUREMENT_FILE,
+    )
+    found = measure_in_process(request, progress)
+    progress("drawing", 1.0)
+    return _write_page(subject, spec, found, target, command)
+
+
+def measure_in_process(request: MeasurementRequest, progress: AnalysisProgress) -> ModelMeasurement:
+    """By a process of its own. ElasticDLError says why it could not."""
+    from elasticdl.ctr.report.measurement import ModelMeasurement
+
+    argv = [sys.executable, *MEASURE_ARGUMENTS]
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            told: dict[str, Any] = {}
+            try:
+                with suppress(BrokenPipeError):  # it has ended, and says why
+                    process.stdin.write(request.model_dump_json())
+                    process.stdin.close()
+                for line in process.stdout:
+                    for told in history.parse_events(line):  # what others print there is none of it
+                        if "what" in told:
+                            progress(str(told["what"]), float(told["done"]))
+            except BaseException:
+                process.terminate()
+                raise
+        if process.returncode:
+            errors.seek(0)
+            last = errors.read().strip().splitlines()[-1:] or [f"it ended with {process.returncode}"]
+            raise ElasticDLError(str(told.get("error") or f"the measuring process failed: {last[0]}"))
+    return ModelMeasurement.load(request.target)
+
+
+def report_finished_job(name: str, file: Path | None) -> None:
+    """At the end of a job: one line says where the report is, or why there is none. Never fails the job.
+
+    `file` is its config; None where that has to be found, if it has one.
+    """
+    directory = home.job_directory(name)
+    result = read_json(directory.result) or {}
+    has_model = result.get("phase") == "succeeded" or (result.get("phase") == "stopped" and result.get("checkpoint"))
+    try:
+        if file is None:
+            if not subjects.is_ctr_job(directory.load_spec()):
+                return
+            file = subjects.find_config_file(directory)
+        if not has_model or not subjects.read_config(file).report:
+            return
+        subject = subjects.subject_of_job(directory, file)
+        with progress_bars.analysis_progress() as progress:
+            path = generate_report(
+                subject, subject.directory / REPORT_DIRECTORY, DEFAULT_ROWS, DEFAULT_REPEATS, command_line(), progress
+            )
+        click.echo(f"{'report':<12} {path}")
+    except KeyboardInterrupt:
+        click.echo(f"no report: it was broken off; make it with `elasticdl ctr report {name}`")
+    except Exception as exc:
+        # Whatever it is, the job is over and its model is there.
+        why = str(exc).partition("\n")[0] or type(exc).__name__
+        click.echo(f"no report: {why}; try again with `elasticdl ctr report {name}`")
+
+
+def command_line() -> str:
+    return shlex.join(["elasticdl", *sys.argv[1:]])
+
+
+def _write_page(
+    subject: ReportSubject, spec: JobSpec | None, found: ModelMeasurement, target: Path, command: str
+) -> Path:
+    import yaml
+
+    from elasticdl.ctr.report.columns import describe_columns
+    from elasticdl.features import features_file as features
+    from elasticdl.features.statistics import Statistics
+
+    fonts.use_writable_font_cache()
+    from elasticdl.ctr.report import page
+
+    config = subject.config
+    files = Path(found.files)
+    statistics = Statistics.load(files / "statistics.json")
+    rows = describe_columns(
+        statistics,
+        features.load_features_file(files / "features.yaml"),
+        config.features,
+        found.importance,
+        str(subject.file),
+    )
+    settings = {subject.file.name: config.model_dump(mode="json")}
+    if spec is not None:
+        settings["the job, in full"] = spec.model_dump(mode="json", exclude_none=True)
+    name = spec.name if spec is not None else subject.file.stem
+    course = _read_course(subject.job) if subject.job is not None else None
+    facts = {
+        "model": config.model + (f" {json.dumps(config.params)}" if config.params else ""),
+        "parameters": f"{found.parameters:,}",
+        "trained": f"{statistics.rows:,} rows; the model is that of step {found.step:,}"
+        + (f" of {course.last_step:,}" if course is not None and course.last_step > found.step else ""),
+        "scored by": "the exported program" if found.has_program else "its weights",
+        "from": str(subject.source),
+        "training rows": spec.data.training or "" if spec is not None else config.parts[0],
+        "validation": (spec.data.validation if spec is not None else config.parts[1]) or "none",
+        "test": config.parts[2] or "none",
+    }
+    texts = {
+        title: yaml.safe_dump(document, sort_keys=False, allow_unicode=True) for title, document in settings.items()
+    }
+    return page.write_report(target, page.ModelReport(name, facts, found, course, rows, texts, command))
+
+
+def _read_course(directory: JobDirectory) -> TrainingCurves:
+    """Of the job with all that it went on from."""
+    from elasticdl.ctr.report import curves as course
+
+    earlier = sorted(directory.root.glob("previous-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    events = [event for root in (*earlier, directory.root) for event in history.read_events(JobDirectory(root))]
+    curves = {
+        tag: list(zip(curve.step, curve.at, curve.value, strict=True))
+        for tag, curve in timeline.read_curves(directory).items()
+    }
+    return course.collect_curves(curves, events)

@@ -1,0 +1,178 @@
+"""Runs a search: trials as jobs, until there are enough, the time is over or the user ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elasticdl.cli.screens.search_table import SearchScreen, format_values
+from elasticdl.ctr import config as configs
+from elasticdl.ctr import config_job
+from elasticdl.ctr.job_description import evaluations_per_epoch
+from elasticdl.ctr.models import catalog
+from elasticdl.ctr.search import best_config, space
+from elasticdl.ctr.search.loop import Search
+from elasticdl.ctr.search.study import SearchOptions, Study, TrialStatus, require_optuna
+from elasticdl.ctr.search.trial_jobs import TrialJobs
+from elasticdl.errors import SpecError
+from elasticdl.features.preprocessing.preprocessor import PREPROCESSOR_FILE as FRONT
+from elasticdl.jobs import home
+from elasticdl.spec import JobKind, load
+from elasticdl.spec.job import NAME_PATTERN
+
+if TYPE_CHECKING:
+    from elasticdl.ctr.build import BuildResult
+    from elasticdl.ctr.config import CtrConfig
+    from elasticdl.ctr.search.space import Space
+
+POLL_S = 0.3
+EXIT_INTERRUPTED = 130
+PARALLEL_IN_QUEUE = 4  # trials at a time where a scheduler shares the machine among them
+# What all trials have in common, beside the front: if it changes, they cannot be compared.
+COMPARED_KEYS = ("data", "validation", "split", "label", "label_values", "model", "params", "weight", "job")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The options of the command."""
+
+    trials: int
+    parallel: int | None
+    timeout_s: float | None
+    name: str | None
+    manner: SearchOptions
+
+
+def run_search(file: Path, asked: SearchRequest) -> int:
+    """What is wrong is told before the data is looked at."""
+    require_optuna()
+    given = load.read_yaml_file(file)
+    name = _job_name_prefix(asked.name or file.stem)
+    parsed = configs.parse_config(given, str(file))
+    if parsed.model in catalog.MODELS_BY_NAME:  # else building says what is wrong
+        _search_space(parsed, f"{file}: search")
+    if parsed.job.get("cluster"):
+        raise SpecError(f"{file}: job.cluster: trials run on this machine; leave it out to search")
+    if parsed.parts[1] is None:
+        raise SpecError(f"{file}: split: a search needs validation rows to choose by, e.g. [80, 10, 10]")
+    config_job.check_model_framework(given, JobKind.TRAINING)
+    config, built = config_job.build_config(file, given)
+    searched = _search_space(config, f"{file}: search")
+    place = built.directory / "search"
+    place.mkdir(exist_ok=True)
+    with _lock_search(place):
+        most = math.ceil(config.training.epochs * evaluations_per_epoch(config, built.rows))
+        manner = SearchOptions(asked.manner.pruner, asked.manner.startup, asked.manner.seed, most)
+        study = Study.open(place / "study.db", searched, manner, _comparison_key(config, built))
+        parallel = asked.parallel or (PARALLEL_IN_QUEUE if home.local_queue().is_served() else 1)
+        with closing(TrialJobs(config, built, file, parallel)) as jobs:
+            is_whole = _run_trials(Search(study, jobs, asked.trials, parallel, name), asked)
+        return _report_best(study, given, config, built, place, is_whole=is_whole)
+
+
+def _search_space(config: CtrConfig, where: str) -> Space:
+    params = catalog.MODELS_BY_NAME[config.model].declared
+    found = space.parse_space(config.search, where) if config.search else space.default_space(config, params)
+    space.check_space(found, config, params, where)
+    if not found:
+        raise SpecError(f"{where}: nothing to choose; name a range, e.g. learning_rate: log(1e-4, 1e-2)")
+    return found
+
+
+def _comparison_key(config: CtrConfig, built: BuildResult) -> dict[str, Any]:
+    front = hashlib.sha256((built.directory / FRONT).read_bytes()).hexdigest()
+    same = {key: value for key, value in config.model_dump(mode="json").items() if key in COMPARED_KEYS}
+    training = config.training.model_dump(mode="json", exclude={"learning_rate", "batch_size"})
+    return {**same, "features": front, "training": training}
+
+
+def _run_trials(search: Search, asked: SearchRequest) -> bool:
+    """Whether all trials are over. Whatever happens, no job of ours runs on."""
+    deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
+    with _event_on_signals() as is_ended, SearchScreen.open() as screen:
+        try:
+            while search.turn():
+                screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
+                if deadline is not None and time.monotonic() > deadline:
+                    screen.say(f"{asked.timeout_s:g} s are over: running trials are stopped")
+                    return False
+                if is_ended.wait(POLL_S):
+                    screen.say("stopping the running trials; the same command goes on with them")
+                    return False
+            screen.show(search.study.trials, search.seen, search.study.best, asked.trials)
+            return True
+        finally:
+            search.stop()
+
+
+def _report_best(
+    study: Study, given: Any, config: CtrConfig, built: BuildResult, place: Path, *, is_whole: bool
+) -> int:
+    trials, found = study.trials, study.best
+    counts = {state: sum(one.state is state for one in trials) for state in TrialStatus}
+    click.echo(", ".join(f"{number} {state.value}" for state, number in counts.items() if number))
+    if found is not None:
+        path = place / best_config.BEST_FILE
+        over = len(trials) - counts[TrialStatus.RUNNING]
+        best_config.write_best_config(
+            path, best_config.make_best_config(given, config, found), found, over, built.directory
+        )
+        click.echo(f"best: trial {found.number}, validation logloss {found.value:.6g}: {format_values(found.values)}")
+        click.echo(f"train it   elasticdl train {path}")
+    elif is_whole:
+        click.echo("no trial ran to its end, so there is no best one")
+        return 1
+    return 0 if is_whole else EXIT_INTERRUPTED
+
+
+def _job_name_prefix(given: str) -> str:
+    """As names of jobs are: small letters, digits and hyphens."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in given.lower()).strip("-")
+    if not NAME_PATTERN.fullmatch(f"{name}-trial-000"):
+        raise SpecError(f"--job_name: {given!r} cannot begin the name of a job: use some letters, digits and hyphens")
+    return name
+
+
+@contextmanager
+def _lock_search(place: Path) -> Iterator[None]:
+    """One search of a config at a time."""
+    descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as exc:
+        raise SpecError(f"another search goes on in {place}; wait for it, or end it with Ctrl-C") from exc
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _event_on_signals() -> Iterator[threading.Event]:
+    """Set by the first signal; a second Ctrl-C interrupts whatever we do."""
+    is_ended = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def heard(number: int, _: Any) -> None:
+        is_ended.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in numbers:
+        signal.signal(number, heard)
+    try:
+        yield is_ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

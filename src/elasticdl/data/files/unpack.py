@@ -1,0 +1,129 @@
+"""Unpacks compressed files once, because they cannot be read by position."""
+
+from __future__ import annotations
+
+import atexit
+import bz2
+import gzip
+import hashlib
+import lzma
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from elasticdl import atomic
+from elasticdl.data.files.stored_file import BLOCK_BYTES, TRANSIENT_ERRNOS, StoredFile, find_file
+from elasticdl.data.interface import ProgressCallback
+from elasticdl.errors import DataError
+
+MAX_UNPACKED_BYTES = 100 << 30
+_MIN_FREE_SHARE = 0.02  # of the disk: a full one harms everybody on the machine
+
+
+def _zstd(packed: IO[bytes]) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
+
+
+_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
+    ".gz": lambda packed: gzip.GzipFile(fileobj=packed),
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
+    ".zst": _zstd,
+}
+
+
+def uncompressed_name(path: str) -> str:
+    """`path` without the extension of a compression that can be unpacked."""
+    return path[: -len(_compression_suffix(path))] if is_compressed(path) else path
+
+
+def is_compressed(path: str) -> bool:
+    return _compression_suffix(path) in _OPENERS
+
+
+def unpack_file(
+    file: StoredFile,
+    directory: Path | None,
+    max_bytes: int = MAX_UNPACKED_BYTES,
+    progress: ProgressCallback | None = None,
+) -> StoredFile:
+    """`file` itself, or what is in it, stored in `directory`. It keeps its name for messages.
+
+    Without a directory it lies in a temporary one, which goes when the program ends.
+    """
+    if not is_compressed(file.path):
+        return file
+    identity = "\n".join([file.path, str(file.size), file.version])
+    name = hashlib.sha256(identity.encode()).hexdigest()[:32] + ".unpacked"
+    place = directory or Path(tempfile.mkdtemp(prefix="elasticdl-unpacked-"))
+    target = place / name
+    if not target.exists():
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            file.ask(lambda: _unpack(file, target, max_bytes, progress))
+        except BaseException:
+            if directory is None:
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+    if target.stat().st_size == 0:
+        raise DataError(f"{file.path}: there is nothing in it (0 bytes unpacked); leave it out of the data path")
+    found = find_file(str(target))
+    if directory is None:
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return replace(found, path=file.path, location=str(target))
+
+
+def _unpack(file: StoredFile, target: Path, max_bytes: int, progress: ProgressCallback | None) -> None:
+    try:
+        with (
+            atomic.open_file(target, mode=atomic.PRIVATE_MODE, sync=True) as out,
+            file.open() as packed,
+            _OPENERS[_compression_suffix(file.path)](packed) as content,
+        ):
+            _copy(file, packed, content, out, target.parent, max_bytes, progress)
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as exc:
+        raise DataError(
+            f"{file.path}: truncated, or no {_compression_suffix(file.path)} file: {exc}; copy it anew"
+        ) from exc
+    except OSError as exc:
+        if exc.errno in TRANSIENT_ERRNOS:
+            raise
+        raise DataError(f"{file.path}: cannot be unpacked into {target.parent}: {exc}") from exc
+
+
+def _copy(
+    file: StoredFile,
+    packed: IO[bytes],
+    content: Any,
+    out: IO[bytes],
+    place: Path,
+    most: int,
+    progress: ProgressCallback | None,
+) -> None:
+    done = 0
+    while block := content.read(BLOCK_BYTES):
+        done += len(block)
+        disk = shutil.disk_usage(place)
+        if done > most:
+            raise DataError(
+                f"{file.path}: more than {most} bytes unpacked; raise data.unpack_limit (--unpack_limit), or unpack it "
+                f"yourself to where there is room"
+            )
+        if disk.free - len(block) < disk.total * _MIN_FREE_SHARE:
+            raise DataError(
+                f"{file.path}: no room in {place} to unpack it: {disk.free} bytes are free after {done}; make room, or "
+                f"unpack it yourself to where there is some"
+            )
+        out.write(block)
+        if progress is not None:
+            progress(min(packed.tell(), file.size), file.size)
+
+
+def _compression_suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.lower()

@@ -1,0 +1,1 @@
+"""Readers of file formats and of Python datasets; each gives a source of numbered records."""

@@ -1,0 +1,128 @@
+"""Reads images from folders named by class, `root/class/image.jpg`; the sorted folder names are the labels 0, 1, 2, …"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from elasticdl.data.files import paths, stored_file
+from elasticdl.data.interface import Indices, Record, check_indices
+from elasticdl.errors import BadRecord, DataError, SpecError
+from elasticdl.extras import install_command
+
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+
+
+class ImageFolder:
+    """A map-style dataset of (picture, label): for `elasticdl.torch.join`, a DataLoader or `custom_data_reader`.
+
+    `transform` gets a PIL image in RGB. Without one a picture is a float32 array [3, height, width] of 0 to 1, scaled
+    to `size` = (height, width) where it is given; pictures of unlike sizes need one of the two to become a batch.
+    """
+
+    def __init__(
+        self, root: str, transform: Callable[[Any], Any] | None = None, size: tuple[int, int] | None = None
+    ) -> None:
+        if transform is not None and size is not None:
+            raise SpecError("ImageFolder: transform and size were given; resize in transform, or leave it out")
+        self.root = str(root)
+        self.transform = transform
+        self.size = size
+        _pillow()
+        self.pictures = find_images(self.root)
+        self.classes = class_names(self.pictures)
+        self._labels = {name: label for label, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        path = self.pictures[number]
+        image = open_image(path)
+        if self.transform is not None:
+            return self.transform(image), self._labels[_class_of(path)]
+        if self.size is not None:
+            height, width = self.size
+            image = image.resize((width, height))
+        array = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)
+        return array, self._labels[_class_of(path)]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Pictures as records {"image": uint8 [height, width, 3], "label": number, "class": name}, for a model file."""
+
+    name: str
+    pictures: tuple[str, ...]
+    classes: tuple[str, ...]
+    columns: tuple[str, ...] = ("image", "label", "class")
+    can_read_ahead: bool = True
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def read(self, indices: Indices) -> list[Record]:
+        records = []
+        for number in check_indices(indices, len(self), self.name).tolist():
+            name = _class_of(self.pictures[number])
+            image = np.array(open_image(self.pictures[number]))
+            records.append({"image": image, "label": self.classes.index(name), "class": name})
+        return records
+
+    def place(self, index: int) -> str:
+        return self.pictures[index]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_images(uri: str) -> ImageSource:
+    """The pictures at `uri` as records."""
+    _pillow()
+    pictures = find_images(uri)
+    return ImageSource(uri, pictures, class_names(pictures))
+
+
+def find_images(uri: str) -> tuple[str, ...]:
+    """All pictures at `uri`, sorted by path; DataError where there is none."""
+    every = paths.expand_paths(uri, known_only=False)
+    pictures = tuple(path for path in every if PurePosixPath(path).suffix.lower() in IMAGE_EXTENSIONS)
+    if not pictures:
+        raise DataError(
+            f"{uri}: no pictures ({', '.join(IMAGE_EXTENSIONS)}) among its {len(every)} files; expected folders of them, "
+            f"named by their classes: {uri.rstrip('/')}/cat/1.jpg"
+        )
+    return pictures
+
+
+def class_names(pictures: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({_class_of(path) for path in pictures}))
+
+
+def open_image(path: str) -> Any:
+    """The picture as a PIL image in RGB, read whole."""
+    filesystem, location = stored_file.resolve_filesystem(path)
+    try:
+        content = stored_file.read_with_retry(path, lambda: filesystem.cat_file(location))
+        with _pillow().open(io.BytesIO(content)) as image:
+            return image.convert("RGB")
+    except OSError as exc:  # PIL's errors are of this kind, too
+        raise BadRecord(f"{path}: cannot be read as a picture: {exc}") from exc
+
+
+def _class_of(path: str) -> str:
+    return PurePosixPath(path).parent.name
+
+
+def _pillow() -> ModuleType:
+    try:
+        from PIL import Image
+    except ImportError as exc:
+        raise SpecError(f"pictures are read by Pillow, which is not installed: {install_command('images')}") from exc
+    return Image

@@ -1,0 +1,136 @@
+"""TFRecord files: a record is its bytes.
+
+The framing: length (uint64), masked CRC32C of the length, the bytes, masked CRC32C of the bytes; little-endian.
+Lengths are checked when the file is opened, the bytes when they are read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+
+from elasticdl.data.files.offset_index import OffsetIndex, load_or_build_index, read_record_bytes
+from elasticdl.data.files.stored_file import StoredFile
+from elasticdl.data.interface import Indices, ProgressCallback, Record, check_indices
+from elasticdl.errors import BadRecord, DataError
+
+_HEAD = struct.Struct("<QI")
+_FOOT = struct.Struct("<I")
+_FRAME_BYTES = _HEAD.size + _FOOT.size
+_BLOCK_BYTES = 1 << 20
+_BATCH = 1 << 16
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class TFRecordSource:
+    """One TFRecord file, opened by `open_tfrecord`."""
+
+    file: StoredFile
+    index: OffsetIndex
+    columns: tuple[str, ...] = ()
+    can_read_ahead: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.file.path
+
+    def __len__(self) -> int:
+        return self.index.records
+
+    def read(self, indices: Indices) -> list[Record]:
+        wanted, back = np.unique(check_indices(indices, len(self), self.name), return_inverse=True)
+        if not len(wanted):
+            return []
+        payload, begins, sizes = read_record_bytes(self.file, self.index, wanted)
+        records = [
+            self._unframe(index, payload, begin, size)
+            for index, begin, size in zip(wanted.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+        ]
+        return [records[at] for at in back.tolist()]
+
+    def place(self, index: int) -> str:
+        starts, _ = self.index.ranges(np.array([index]))
+        return f"{self.name}, record {index} (byte {int(starts[0])})"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _unframe(self, index: int, payload: bytes, begin: int, size: int) -> bytes:
+        record = payload[begin + _HEAD.size : begin + size - _FOOT.size]
+        (expected,) = _FOOT.unpack_from(payload, begin + size - _FOOT.size)
+        if masked_crc(record) != expected:
+            raise BadRecord(
+                f"{self.place(index)}: the checksum of the record is wrong; the file is damaged, copy it anew"
+            )
+        return record
+
+
+def open_tfrecord(
+    file: StoredFile, index_directory: Path | None = None, progress: ProgressCallback | None = None
+) -> TFRecordSource:
+    """Index the file; DataError where its framing is broken."""
+    index = load_or_build_index(file, "tfrecord", lambda: _record_starts(file, progress), index_directory)
+    return TFRecordSource(file, index)
+
+
+def write_tfrecord(path: str | Path, records: Iterable[bytes]) -> None:
+    """Write `records` as one TFRecord file."""
+    with open(path, "wb") as out:
+        for record in records:
+            length = struct.pack("<Q", len(record))
+            out.write(length + _FOOT.pack(masked_crc(length)) + record + _FOOT.pack(masked_crc(record)))
+
+
+def masked_crc(payload: bytes) -> int:
+    """CRC32C, rotated and offset as the format wants it, so that a checksum of checksums stays good."""
+    crc: int = google_crc32c.value(payload)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _record_starts(file: StoredFile, progress: ProgressCallback | None) -> Iterator[Indices]:
+    """Hop from length to length; the bytes between need not be looked at."""
+    position = base = number = 0
+    buffer = b""
+    starts: list[int] = []
+    while position < file.size:
+        if position + _HEAD.size > base + len(buffer):
+            buffer, base = file.read_at(position, _BLOCK_BYTES), position
+            if progress is not None:
+                progress(position, file.size)
+        if len(buffer) - (position - base) < _HEAD.size:
+            raise DataError(_truncated_message(file, number, position, "its 12 bytes of length"))
+        length, crc = _HEAD.unpack_from(buffer, position - base)
+        if masked_crc(buffer[position - base : position - base + 8]) != crc:
+            raise DataError(_wrong_length_message(file, number, position, buffer))
+        if position + _FRAME_BYTES + length > file.size:
+            raise DataError(_truncated_message(file, number, position, f"{_FRAME_BYTES + length} bytes"))
+        starts.append(position)
+        position += _FRAME_BYTES + length
+        number += 1
+        if len(starts) == _BATCH:
+            yield np.array(starts, dtype=np.int64)
+            starts.clear()
+    yield np.array(starts, dtype=np.int64)
+    if progress is not None:
+        progress(file.size, file.size)
+
+
+def _truncated_message(file: StoredFile, number: int, position: int, expected: str) -> str:
+    return (
+        f"{file.path}, record {number} (byte {position}): the file is truncated: expected {expected}, "
+        f"got {file.size - position} bytes; copy or write the file anew"
+    )
+
+
+def _wrong_length_message(file: StoredFile, number: int, position: int, buffer: bytes) -> str:
+    where = f"{file.path}, record {number} (byte {position})"
+    if position == 0:
+        what = "it is compressed with gzip: decompress it" if buffer.startswith(_GZIP) else "this is no TFRecord file"
+        return f"{where}: {what}"
+    return f"{where}: the checksum of the length is wrong; the file is damaged, copy or write it anew"

@@ -1,0 +1,1 @@
+"""Tables of DuckDB, PostgreSQL and MaxCompute as sources of numbered rows."""

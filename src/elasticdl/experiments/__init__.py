@@ -1,0 +1,1 @@
+"""Experiments of the original ElasticDL, repeated: run, judge, draw."""

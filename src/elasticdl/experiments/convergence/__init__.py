@@ -1,0 +1,1 @@
+"""The convergence experiment: fixed and elastic workers reach the same AUC."""

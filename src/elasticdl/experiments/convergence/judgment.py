@@ -1,0 +1,198 @@
+"""Judges whether the elastic runs of the convergence experiment lie within the spread of the fixed ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+AucPoints = tuple[tuple[int, float], ...]  # step and AUC of each evaluation, in order
+
+# Kept from the original's report on its third experiment, on the whole click log.
+ORIGINAL_CLAIM = "the original, on the whole click log: best AUC 0.8003 to 0.8008 for all nine runs"
+MAX_DEVIATIONS = 2.0  # on either side of the mean
+MIN_FIXED_RUNS = 3  # fixed runs that have a standard deviation worth the name, and a spread without one of them
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergenceRun:
+    """One job: how it was run, what its evaluations found, and what befell its workers."""
+
+    group: str  # fixed 4, fixed 8, elastic 4-8
+    is_elastic: bool
+    seed: int
+    points: AucPoints
+    seconds: float
+    updates: int
+    most_workers: int  # that trained at once
+    joined: int = 0
+    left: int = 0
+    lost: int = 0
+    changes: tuple[tuple[int, str], ...] = field(default=())  # step, and what was done to it
+
+    @property
+    def best(self) -> float:
+        return max(auc for _, auc in self.points)
+
+    @property
+    def last(self) -> float:
+        return self.points[-1][1]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "seed": self.seed,
+            "best_auc": self.best,
+            "last_auc": self.last,
+            "seconds": round(self.seconds, 1),
+            "updates": self.updates,
+            "workers": {"most": self.most_workers, "joined": self.joined, "left": self.left, "lost": self.lost},
+            "changes": [{"step": step, "what": what} for step, what in self.changes],
+            "auc": [{"step": step, "auc": auc} for step, auc in self.points],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    mean: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(float(np.mean(values)), min(values), max(values))
+
+    def has(self, value: float) -> bool:
+        return self.least <= value <= self.most
+
+    def document(self) -> dict[str, float]:
+        return {"mean": self.mean, "least": self.least, "most": self.most, "spread": self.most - self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class AucBand:
+    """Where the AUC of the fixed runs lies at each of `steps`: its range, its mean and its standard deviation."""
+
+    steps: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]  # 0 for fewer than FEWEST runs, of which it says nothing
+
+
+def group_runs(runs: Sequence[ConvergenceRun]) -> dict[str, list[ConvergenceRun]]:
+    found: dict[str, list[ConvergenceRun]] = {}
+    for run in runs:
+        found.setdefault(run.group, []).append(run)
+    return found
+
+
+def fixed_band(runs: Sequence[ConvergenceRun]) -> AucBand:
+    """Of the runs that are not elastic, at the steps of the first run's evaluations that all runs have come to.
+
+    Others were evaluated some updates earlier or later; between evaluations lines are straight.
+    """
+    low = max(run.points[0][0] for run in runs)
+    high = min(run.points[-1][0] for run in runs)
+    within = sorted({low, high, *(step for step, _ in runs[0].points if low < step < high)})
+    steps = np.array(within, np.float64)
+    fixed = np.stack([interpolate_auc(run, steps) for run in runs if not run.is_elastic])
+    deviation = fixed.std(axis=0, ddof=1) if len(fixed) >= MIN_FIXED_RUNS else np.zeros(len(steps))
+    return AucBand(steps, fixed.min(axis=0), fixed.max(axis=0), fixed.mean(axis=0), deviation)
+
+
+def interpolate_auc(run: ConvergenceRun, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    at, values = zip(*run.points, strict=True)
+    return np.asarray(np.interp(steps, at, values), np.float64)
+
+
+def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
+    """Whether the elastic runs lie inside the spread of the fixed ones, from the strictest question to the mildest.
+
+    The spread is the range of n runs. Another run of the very same kind has a point inside with a chance of
+    (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs. So each fixed run is
+    asked the same, with the band of the other ones; and an exact test of permutations says how often runs that are
+    called elastic by lot differ as much from the rest.
+    """
+    elastic, fixed = ([run for run in runs if run.is_elastic is kind] for kind in (True, False))
+    if not elastic or not fixed:
+        return {}
+    around = fixed_band(runs)
+    curves, theirs = (np.stack([interpolate_auc(run, around.steps) for run in some]) for some in (elastic, fixed))
+    is_inside = (curves >= around.least) & (curves <= around.most)
+    mean = curves.mean(axis=0)
+    mean_inside = (mean >= around.least) & (mean <= around.most)
+    beyond = np.maximum(around.least - curves, curves - around.most)
+    best = Spread.of([run.best for run in fixed])
+    return {
+        "every elastic curve inside the spread": bool(is_inside.all()),
+        "mean elastic curve inside the spread": bool(mean_inside.all()),
+        "mean of the elastic best AUCs inside": best.has(float(np.mean([run.best for run in elastic]))),
+        "elastic best AUCs inside": f"{sum(best.has(run.best) for run in elastic)} of {len(elastic)}",
+        "points inside": int(is_inside.sum()),
+        "points": int(is_inside.size),
+        "points above": int((curves > around.most).sum()),
+        "points below": int((curves < around.least).sum()),
+        "share inside": float(is_inside.mean()),
+        "share expected if nothing differs": (len(fixed) - 1) / (len(fixed) + 1),
+        "points of the mean inside": int(mean_inside.sum()),
+        "points of the mean": int(mean_inside.size),
+        "farthest outside": float(max(beyond.max(), 0.0)),
+        "farthest below": float(max((around.least - curves).max(), 0.0)),
+        **_judge_by_deviations(around, curves),
+        **_judge_leaving_one_out(theirs, curves),
+        "chance of such a difference of curves by lot": permutation_p_value(
+            curves.mean(axis=1).tolist(), theirs.mean(axis=1).tolist()
+        ),
+        "chance of such a difference of best AUCs by lot": permutation_p_value(
+            [run.best for run in elastic], [run.best for run in fixed]
+        ),
+    }
+
+
+def _judge_by_deviations(around: AucBand, elastic: NDArray[np.float64]) -> dict[str, Any]:
+    """How far from the mean of the fixed runs, in their standard deviations: the other meaning of a spread."""
+    if not around.deviation.all():
+        return {}
+    far = np.abs(elastic - around.mean) / around.deviation
+    return {
+        "every elastic curve within two standard deviations": bool((far <= MAX_DEVIATIONS).all()),
+        "points within two standard deviations": int((far <= MAX_DEVIATIONS).sum()),
+        "farthest, in standard deviations": float(far.max()),
+    }
+
+
+def _judge_leaving_one_out(fixed: NDArray[np.float64], elastic: NDArray[np.float64]) -> dict[str, float]:
+    """Of points, the share inside the spread of all fixed runs but one: that one's, and the elastic ones'."""
+    if len(fixed) < MIN_FIXED_RUNS:
+        return {}
+    of_fixed, of_elastic = [], []
+    for place in range(len(fixed)):
+        others = np.delete(fixed, place, axis=0)
+        least, most = others.min(axis=0), others.max(axis=0)
+        of_fixed.append(float(((fixed[place] >= least) & (fixed[place] <= most)).mean()))
+        of_elastic.append(float(((elastic >= least) & (elastic <= most)).mean()))
+    return {
+        "share of a fixed run inside the others": float(np.mean(of_fixed)),
+        "share of an elastic run inside as many": float(np.mean(of_elastic)),
+    }
+
+
+def permutation_p_value(some: Sequence[float], rest: Sequence[float]) -> float:
+    """Of all ways to choose as many, the share whose mean differs from the others' by no less. Exact, two-sided."""
+    every = np.array([*some, *rest])
+
+    def differs(chosen: Sequence[int]) -> float:
+        return abs(float(every[list(chosen)].mean() - np.delete(every, chosen).mean()))
+
+    seen = differs(range(len(some)))
+    ways = [differs(chosen) for chosen in itertools.combinations(range(len(every)), len(some))]
+    return sum(one >= seen - 1e-12 for one in ways) / len(ways)
+
+
+def summarize_best_aucs(runs: Sequence[ConvergenceRun]) -> dict[str, dict[str, float]]:
+    return {name: Spread.of([run.best for run in found]).document() for name, found in group_runs(runs).items()}

@@ -1,0 +1,197 @@
+"""One job of the convergence experiment: real processes, workers that join, leave and are killed while it trains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import ElasticDLError, PermanentError
+from elasticdl.experiments.convergence.judgment import ConvergenceRun
+from elasticdl.jobs import evaluations, history, timeline
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.client import MasterClient
+from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.spec.env import HOME
+
+POLL_S = 0.3
+MASTER_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 60.0  # a job that is told to stop has ended by then
+MEMBER_STATE = "member"
+
+ReportProgress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What is trained. Where `low` and `high` differ, workers go from one to the other and back, and one is killed."""
+
+    group: str
+    low: int
+    high: int
+    seed: int
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.low != self.high
+
+    @property
+    def name(self) -> str:
+        return f"{self.group.replace(' ', '-')}-seed-{self.seed}"
+
+
+@dataclass(slots=True)
+class WorkerChanges:
+    """Decides when workers are wished for, and when one is killed. It waits for those wished for to be there.
+
+    So that however slow the machine is, all of it happens, and by updates, not by the clock.
+    """
+
+    low: int
+    high: int
+    dwell: int  # updates between two changes
+    wish: int = 0
+    changed_at: int = 0
+    is_killed: bool = False
+    done: list[tuple[int, str]] = field(default_factory=list)
+
+    def decide(self, step: int, members: int) -> int | str | None:
+        """Another number of workers, "kill", or None."""
+        self.wish = self.wish or self.low
+        if members != self.wish:
+            self.changed_at = step  # updates count from when all are there
+            return None
+        if not self.is_killed and self.wish == self.high and step >= self.changed_at + self.dwell // 2:
+            self.is_killed = True
+            self.done.append((step, "kill -9 of a worker"))
+            return "kill"
+        if step < self.changed_at + self.dwell:
+            return None
+        self.wish = self.high if self.wish == self.low else self.low
+        self.changed_at = step
+        self.done.append((step, f"{self.wish} workers wished for"))
+        return self.wish
+
+
+def run_job(plan: RunPlan, config: Path, home: Path, changes: int, progress: ReportProgress) -> ConvergenceRun:
+    """Train it to its end. Whatever happens, no process of it is left."""
+    directory = JobDirectory(home / "jobs" / plan.name)
+    began = time.monotonic()
+    argv = [
+        sys.executable, "-P", "-m", "elasticdl.cli", "train", str(config), f"--job_name={plan.name}",
+        f"--seed={plan.seed}", f"--min_workers={plan.low}", f"--num_workers={plan.low}", f"--max_workers={plan.high}",
+        f"--output={home / 'models' / plan.name}",
+    ]  # fmt: skip
+    said = home / f"{plan.name}.log"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            argv, env={**os.environ, HOME: str(home)}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    made: list[tuple[int, str]] = []
+    try:
+        made = _change_workers_until_over(plan, directory, process, changes, progress)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_TIMEOUT_S)
+    result = read_json(directory.result) or {}
+    if result.get("phase") != "succeeded":
+        raise PermanentError(f"job {plan.name} did not succeed: {result.get('reason') or said.read_text()[-1500:]}")
+    return summarize_run(plan, history.read_events(directory), result, time.monotonic() - began, made)
+
+
+def _change_workers_until_over(
+    plan: RunPlan, directory: JobDirectory, process: subprocess.Popen[bytes], changes: int, progress: ReportProgress
+) -> list[tuple[int, str]]:
+    deciding: WorkerChanges | None = None
+    while process.poll() is None:
+        status = _read_status(directory)
+        if status is not None and status.total_steps:
+            progress(status.step / status.total_steps, f"{plan.name}: {_count_members(status)} workers")
+            deciding = deciding or WorkerChanges(plan.low, plan.high, max(2, status.total_steps // changes))
+            if plan.is_elastic and status.phase == "running":
+                _apply_change(deciding, status, directory)
+        try:
+            process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            continue
+    return deciding.done if deciding else []
+
+
+def _apply_change(deciding: WorkerChanges, status: pb.JobStatus, directory: JobDirectory) -> None:
+    match deciding.decide(status.step, _count_members(status)):
+        case int(wish):
+            with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
+                client.scale(workers=wish)
+        case "kill":
+            pids = [worker.pid for worker in status.workers if worker.state == MEMBER_STATE and worker.pid]
+            try:
+                os.kill(pids[-1], signal.SIGKILL)
+            except ProcessLookupError:
+                deciding.is_killed = False  # it has just left: another one then
+                deciding.done.pop()
+
+
+def _read_status(directory: JobDirectory) -> pb.JobStatus | None:
+    """None while there is no master, or no more."""
+    if not directory.master.exists() or directory.result.exists():
+        return None
+    try:
+        with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
+            return client.status()
+    except ElasticDLError:
+        return None
+
+
+def _count_members(status: pb.JobStatus) -> int:
+    return sum(worker.state == MEMBER_STATE for worker in status.workers)
+
+
+def summarize_run(
+    plan: RunPlan,
+    events: Sequence[Mapping[str, Any]],
+    result: Mapping[str, Any],
+    seconds: float,
+    changes: Sequence[tuple[int, str]],
+) -> ConvergenceRun:
+    """A job that succeeded, from what it wrote down. PermanentError where it was never evaluated."""
+    points = tuple(
+        (one.step, one.metrics["auc"]) for one in evaluations.read_evaluations(events) if "auc" in one.metrics
+    )
+    if not points:
+        raise PermanentError(f"job {plan.name} was never evaluated; its log has no AUC")
+    kinds = [one.get("kind") for one in events]
+    return ConvergenceRun(
+        group=plan.group,
+        is_elastic=plan.is_elastic,
+        seed=plan.seed,
+        points=points,
+        seconds=seconds,
+        updates=int(result.get("step") or points[-1][0]),
+        most_workers=_max_concurrent_workers(events),
+        joined=kinds.count(timeline.JOINED),
+        left=kinds.count(timeline.LEFT),
+        lost=kinds.count(timeline.LOST),
+        changes=tuple(changes),
+    )
+
+
+def _max_concurrent_workers(events: Sequence[Mapping[str, Any]]) -> int:
+    """Of those that had joined."""
+    moments: list[tuple[float, int]] = []
+    for life in timeline.worker_lifetimes(events):
+        if life.joined_at is not None:
+            moments.append((life.joined_at, 1))
+            if life.ended_at is not None:
+                moments.append((life.ended_at, -1))
+    here = most = 0
+    for _, change in sorted(moments):
+        here += change
+        most = max(most, here)
+    return most

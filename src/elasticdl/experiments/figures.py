@@ -1,0 +1,133 @@
+"""Draws experiments: devices of each job by policy, and the AUC over updates of the convergence runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elasticdl import atomic
+from elasticdl.experiments.convergence.judgment import MAX_DEVIATIONS, ConvergenceRun, fixed_band, group_runs
+from elasticdl.experiments.results import ExperimentResult
+from elasticdl.reporting import figures
+from elasticdl.reporting.figures import COLORS, INK, style_axes
+
+CLAIM_COLOR = figures.RED
+
+JobGroups = Mapping[str, Sequence[str]]
+"""Jobs that are drawn as one, by what they are called together; the lowest first."""
+
+
+def draw_policies(
+    path: Path,
+    title: str,
+    courses: Sequence[ExperimentResult],
+    groups: Sequence[JobGroups],
+    notes: Sequence[str],
+    claims: Mapping[str, tuple[float, str]],
+    level: float | None = None,
+) -> None:
+    """`notes`: one a course. `claims`: by policy, when something happened in the original, and what.
+
+    `level`: the share of the cluster that is in use, as the original says.
+    """
+    figure = figures.new_figure(11, 0.9 + 2.35 * len(courses))
+    rows = figure.subplots(len(courses), 1, sharex=True, squeeze=False)[:, 0]
+    last = max([one.end_s for one in courses] + [at for at, _ in claims.values()])
+    for axes, course, grouped, note in zip(rows, courses, groups, notes, strict=True):
+        style_axes(axes)
+        _draw_areas(axes, course, grouped)
+        axes.axhline(course.devices, color=INK, linewidth=1)
+        axes.set_ylim(0, course.devices * 1.18)
+        axes.set_xlim(0, last * 1.03)
+        axes.set_ylabel("devices", color=INK)
+        axes.set_title(f"{course.policy}: {note}", loc="left", fontsize=10, color=INK)
+        if course.policy in claims:
+            at, what = claims[course.policy]
+            axes.axvline(at, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
+            _annotate(axes, (at, course.devices * 1.09), what)
+        if level is not None:
+            axes.axhline(course.devices * level, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
+            _annotate(axes, (last * 1.03, course.devices * 1.08), f"the original: more than {level:.0%} in use")
+    rows[-1].set_xlabel("seconds", color=INK)
+    handles, names = rows[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="upper right", ncols=len(names), frameon=False, fontsize=9)
+    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
+    with atomic.open_file(path) as file:
+        figure.savefig(file, dpi=130, format="png")
+
+
+def _annotate(axes: Any, where: tuple[float, float], what: str) -> None:
+    place = {"xytext": (-5, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
+    axes.annotate(what, where, **place, color=CLAIM_COLOR, fontsize=8.5)
+
+
+def _draw_areas(axes: Any, course: ExperimentResult, groups: JobGroups) -> None:
+    """Steps, exact: a point wherever anything changes."""
+    edges = {0.0, course.end_s}
+    for run in course.runs.values():
+        for start, end, _ in run.spans:
+            edges |= {start, end}
+    times = sorted(edges)
+    below = np.zeros(len(times))
+    for index, (label, names) in enumerate(groups.items()):
+        height = np.array(course.at([name for name in names if name in course.runs], times), float)
+        axes.fill_between(
+            times,
+            below,
+            below + height,
+            step="post",
+            color=COLORS[index % len(COLORS)],
+            alpha=0.85,
+            linewidth=0,
+            label=label,
+        )
+        below = below + height
+
+
+LINE_STYLES = ("-", "--", ":", "-.")
+RANGE_COLOR, DEVIATIONS_COLOR = "#cbd2d9", "#eceff2"
+
+
+def draw_convergence(path: Path, title: str, runs: Sequence[ConvergenceRun], notes: Sequence[str]) -> None:
+    figure = figures.new_figure(11, 6)
+    axes = figure.subplots()
+    style_axes(axes)
+    if any(not run.is_elastic for run in runs):
+        around = fixed_band(runs)
+        if around.deviation.all():
+            low, high = (around.mean + side * MAX_DEVIATIONS * around.deviation for side in (-1, 1))
+            axes.fill_between(
+                around.steps, low, high, color=DEVIATIONS_COLOR, linewidth=0, label="two standard deviations"
+            )
+        axes.fill_between(
+            around.steps,
+            around.least,
+            around.most,
+            color=RANGE_COLOR,
+            alpha=0.75,
+            linewidth=0,
+            label="spread of the fixed",
+        )
+    for index, (name, found) in enumerate(group_runs(runs).items()):
+        for run in found:
+            steps, values = zip(*run.points, strict=True)
+            axes.plot(
+                steps, values,
+                color=COLORS[index % len(COLORS)],
+                linestyle=LINE_STYLES[run.seed % len(LINE_STYLES)],
+                linewidth=2.0 if run.is_elastic else 1.3,
+                label=name if run is found[0] else None,
+            )  # fmt: skip
+    # The rise from nothing is the same for all; what matters is above it.
+    ordered = sorted(auc for run in runs for _, auc in run.points)
+    bottom, top = ordered[len(ordered) // 8], ordered[-1]
+    margin = max(top - bottom, 1e-4) / 12
+    axes.set_ylim(bottom - margin, top + margin)
+    axes.set_xlabel("updates of all workers", color=INK)
+    axes.set_ylabel("AUC of the validation rows", color=INK)
+    axes.legend(loc="lower right", frameon=False, fontsize=9)
+    axes.set_title("\n".join(notes), loc="left", fontsize=9.5, color=INK)
+    atomic.write_file(path, figures.to_png(figure, title))

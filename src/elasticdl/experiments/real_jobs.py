@@ -1,0 +1,207 @@
+"""The experiments with real processes: this machine's scheduler, real jobs, and what their event logs tell.
+
+Scaled down to 8 slots. Batches are mostly asleep, so that 8 workers train side by side on two cores. The service is
+jobs of greater priority that come and end by themselves. A job waits until its slots are free and the scheduler
+launches it; its workers run some seconds later, as in the simulator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import PermanentError
+from elasticdl.experiments.results import ExperimentResult, JobRun
+from elasticdl.jobs import history, timeline
+from elasticdl.scheduler.local.queue import SubmissionQueue
+from elasticdl.spec.env import HOME
+
+LOGICAL_RANKS = 20  # of a global batch, which its workers share: each takes `PAUSE_S`
+BATCH_PAUSE_S = 0.05
+TIMEOUT_S = 300.0
+POLL_S = 0.05
+POLICIES = ("fifo-gang", "elastic-first-come", "courteous")
+
+PrintLine = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentJob:
+    """A job of an experiment, so many seconds after the first job began to train."""
+
+    name: str
+    after_s: float  # of the first it does not count
+    steps: int
+    minimum: int
+    wish: int
+    maximum: int
+    priority: int = 0
+    is_endless: bool = False  # it is stopped when all others are over
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """An experiment: a machine of so many slots, and who comes when."""
+
+    slots: int
+    jobs: tuple[ExperimentJob, ...]
+
+
+SCENARIOS = {
+    # As 175 of 320, the second in the middle of the first.
+    "two-jobs": Scenario(8, (ExperimentJob("first", 0.0, 120, 1, 5, 5), ExperimentJob("second", 12.0, 120, 1, 5, 5))),
+    "mixed": Scenario(
+        8,
+        (
+            ExperimentJob("training", 0.0, 100_000, 1, 6, 8, is_endless=True),
+            # Never more than 7 slots together, however long they take to start.
+            ExperimentJob("service-1", 5.0, 50, 3, 3, 3, priority=10),
+            ExperimentJob("service-2", 20.0, 35, 2, 2, 2, priority=10),
+            ExperimentJob("service-3", 50.0, 30, 2, 2, 2, priority=10),
+        ),
+    ),
+}
+
+
+def run_experiment(name: str, say: PrintLine) -> list[ExperimentResult]:
+    """One policy after the other. Ctrl-C and SIGTERM leave no job behind."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    courses = []
+    for policy in POLICIES:
+        say(f"{policy} …")
+        courses.append(run_scenario(policy, SCENARIOS[name]))
+    return courses
+
+
+def run_scenario(policy: str, scene: Scenario) -> ExperimentResult:
+    """In a home of its own."""
+    with tempfile.TemporaryDirectory(prefix="elasticdl-experiment-") as root:
+        return _run_scenario(policy, scene, Path(root))
+
+
+def _run_scenario(policy: str, scene: Scenario, root: Path) -> ExperimentResult:
+    queue, jobs = SubmissionQueue(root), scene.jobs
+    environ = {**os.environ, HOME: str(root), "OMP_NUM_THREADS": "1"}
+    seen = _JobObserver(queue)
+    with _running_scheduler(policy, scene.slots, queue, environ):
+        began = _submit_job(jobs[0], queue, environ)
+        submitted = {jobs[0].name: began}
+        _wait_until(lambda: seen.look(submitted) and seen.trains(jobs[0].name), "the first job to train")
+        first = time.time()
+        for job in jobs[1:]:
+            while time.time() < first + job.after_s:
+                seen.look(submitted)
+                time.sleep(POLL_S)
+            submitted[job.name] = _submit_job(job, queue, environ)
+        lasting = {job.name for job in jobs if job.is_endless}
+        _wait_until(lambda: seen.look(submitted) and set(queue.names()) <= lasting, "the jobs to end")
+        end = time.time()
+        for name in lasting:
+            queue.ask_to_stop(name)
+        _wait_until(lambda: seen.look(submitted) and not queue.names(), "the last job to stop")
+    runs = {
+        name: _job_run(seen.log(name), at, seen.launched_at.get(name), began, end) for name, at in submitted.items()
+    }
+    if not lasting:
+        end = began + max(run.ended_at or 0.0 for run in runs.values())
+    return ExperimentResult(policy, scene.slots, end - began, runs)
+
+
+class _JobObserver:
+    """All events of jobs: whoever is suspended and goes on later begins its log anew. And when slots were theirs."""
+
+    def __init__(self, queue: SubmissionQueue) -> None:
+        self.launched_at: dict[str, float] = {}
+        self._queue = queue
+        self._found: dict[str, dict[str, Mapping[str, Any]]] = {}
+
+    def look(self, names: Iterable[str]) -> bool:
+        """Always True."""
+        for name in names:
+            events = history.read_events(self._queue.directory_of(name))
+            self._found.setdefault(name, {}).update({json.dumps(one, sort_keys=True): one for one in events})
+        report = self._queue.report()
+        for name, standing in report.jobs.items() if report else ():
+            if standing.account.launched_at is not None:
+                self.launched_at[name] = standing.account.launched_at
+        return True
+
+    def log(self, name: str) -> list[Mapping[str, Any]]:
+        return sorted(self._found.get(name, {}).values(), key=lambda one: float(one.get("at") or 0.0))
+
+    def trains(self, name: str) -> bool:
+        return any(one.get("kind") == timeline.JOINED for one in self.log(name))
+
+
+@contextmanager
+def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue, environ: dict[str, str]) -> Iterator[None]:
+    """Whatever happens in the block, no job is left afterwards."""
+    queue.home.mkdir(parents=True, exist_ok=True)
+    argv = [*_ELASTICDL, "scheduler", f"--budget={slots}", f"--policy={policy}"]
+    with (queue.home / "scheduler-output").open("wb") as output:
+        process = subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        _wait_until(queue.is_served, "the scheduler", process)
+        yield
+    finally:
+        for name in queue.names():
+            queue.ask_to_stop(name)
+        _wait_until(lambda: not queue.names() or process.poll() is not None, "jobs to stop")
+        process.send_signal(signal.SIGTERM)
+        process.wait(TIMEOUT_S)
+
+
+_ELASTICDL = [sys.executable, "-P", "-m", "elasticdl.cli"]
+
+
+def _submit_job(job: ExperimentJob, queue: SubmissionQueue, environ: dict[str, str]) -> float:
+    """When it was in the queue."""
+    zoo = Path(__file__).parents[1] / "zoo"
+    done = subprocess.run(
+        [
+            *_ELASTICDL, "train", "--queue", f"--priority={job.priority}", f"--job_name={job.name}",
+            f"--model_zoo={zoo}", "--model_def=paced.paced.forward", f"--model_params=pause_s={BATCH_PAUSE_S}",
+            "--training_data=made-up", "--data_format=python", f"--global_batch_size={LOGICAL_RANKS}",
+            f"--logical_ranks={LOGICAL_RANKS}", "--num_epochs=10000", f"--max_steps={job.steps}", "--threads=1",
+            f"--min_workers={job.minimum}", f"--num_workers={job.wish}", f"--max_workers={job.maximum}",
+        ],
+        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    found = queue.find(job.name)
+    if done.returncode or found is None:
+        raise PermanentError(f"job {job.name} was not submitted: {done.stdout}{done.stderr}")
+    return found.submitted_at
+
+
+def _job_run(
+    events: list[Mapping[str, Any]], submitted_at: float, launched_at: float | None, began: float, end: float
+) -> JobRun:
+    """A worker has its slot from its launch to its end; the job's slots are free for it a little before."""
+    lives = [life for life in timeline.worker_lifetimes(events) if life.started_at < end]
+    joined = [life.joined_at - began for life in lives if life.joined_at is not None]
+    ended = [min(life.ended_at or end, end) - began for life in lives]
+    return JobRun(
+        submitted_at - began,
+        None if launched_at is None else launched_at - began,
+        min(joined, default=None),
+        max(ended, default=None),
+        tuple((life.started_at - began, until, 1) for life, until in zip(lives, ended, strict=True)),
+    )
+
+
+def _wait_until(is_so: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
+            raise PermanentError(f"waited in vain for {what}")
+        time.sleep(POLL_S)

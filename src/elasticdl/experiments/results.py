@@ -1,0 +1,73 @@
+"""The result of a scheduling experiment: how many devices each job had when, when it began and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from elasticdl.sim.interface import AllocationSpan, JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One job. Times in seconds from the beginning of the experiment."""
+
+    submitted_at: float
+    started_at: float | None  # its devices were free, and its own
+    running_at: float | None  # its first workers made steps
+    ended_at: float | None
+    spans: tuple[tuple[float, float, int], ...]  # from, to, devices
+
+    @property
+    def waited_s(self) -> float | None:
+        """Until it had devices."""
+        return None if self.started_at is None else self.started_at - self.submitted_at
+
+    @property
+    def ran_after_s(self) -> float | None:
+        """Until its workers ran: what it waited, and what its own start took."""
+        return None if self.running_at is None else self.running_at - self.submitted_at
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentResult:
+    policy: str
+    devices: int
+    end_s: float
+    runs: Mapping[str, JobRun]
+
+    @property
+    def utilisation(self) -> float:
+        """Devices that were given to jobs, of all, until the end."""
+        given = sum((end - start) * count for run in self.runs.values() for start, end, count in run.spans)
+        return given / (self.devices * self.end_s)
+
+    def at(self, names: Iterable[str], times: Iterable[float]) -> list[int]:
+        """Devices of these jobs together, at each time."""
+        spans = [span for name in names for span in self.runs[name].spans]
+        return [sum(count for start, end, count in spans if start <= at < end) for at in times]
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self) | {"utilisation": self.utilisation}
+
+
+def result_of_records(
+    policy: str, devices: int, records: Iterable[JobRecord], until_s: float, start_s: float
+) -> ExperimentResult:
+    """Of simulated jobs of one device a worker, which take `start_s` to start. Until the last is over, at most."""
+    runs = {one.name: _job_run(one, until_s, start_s) for one in records}
+    last = max((run.ended_at or 0.0 for run in runs.values()), default=0.0)
+    return ExperimentResult(policy, devices, min(last, until_s), runs)
+
+
+def _job_run(one: JobRecord, until_s: float, start_s: float) -> JobRun:
+    spans = _clip_spans(one.spans, until_s)
+    running_at = None if one.started_at is None else one.started_at + start_s
+    # Who had its devices for less than that never got so far.
+    has_run = running_at is not None and spans and spans[-1][1] > running_at
+    return JobRun(one.submitted_at, one.started_at, running_at if has_run else None, one.finished_at, spans)
+
+
+def _clip_spans(spans: Iterable[AllocationSpan], until_s: float) -> tuple[tuple[float, float, int], ...]:
+    return tuple((one.start_s, min(one.end_s, until_s), one.workers) for one in spans if one.start_s < until_s)

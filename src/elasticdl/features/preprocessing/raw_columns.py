@@ -1,0 +1,124 @@
+"""Raw columns of a batch as encoders take them: numbers with NaN where missing, texts by their distinct values."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from elasticdl.errors import DataError
+from elasticdl.features.layout import MISSING_ID
+from elasticdl.features.statistics import ColumnKind
+
+
+@dataclass(eq=False)
+class TextColumn:
+    """A column of texts: its distinct values, and which of them each row has; -1 for a missing one."""
+
+    distinct: pa.StringArray
+    codes: NDArray[np.int64]
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        return self.codes < 0
+
+    def each(self, encode: Callable[[Any], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Ids of rows, from ids of the distinct values."""
+        ids = np.append(encode(self.distinct), MISSING_ID)
+        return ids[self.codes]  # -1 is the last: MISSING
+
+    def whole(self) -> pa.StringArray:
+        """One text a row; empty where it is missing."""
+        texts = pa.concat_arrays([self.distinct, pa.array([""], pa.string())])
+        return texts.take(pa.array(np.where(self.codes < 0, len(self.distinct), self.codes)))
+
+
+class RawColumns:
+    """A batch, each of whose columns is converted once however many encoders take it."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._numbers: dict[str, NDArray[np.float64]] = {}
+        self._texts: dict[tuple[str, ColumnKind], TextColumn] = {}
+        self._made: dict[tuple[Any, ...], NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """DataError where a value is neither a number nor missing. A subnormal one is zero, as TensorFlow has it."""
+        if name not in self._numbers:
+            self._numbers[name] = _parse_numbers(self._column(name), name)
+        return self._numbers[name]
+
+    def texts(self, name: str, kind: ColumnKind) -> TextColumn:
+        """A number's text is that of its value: 5, 5.0 and 05 are all "5"."""
+        if (name, kind) not in self._texts:
+            column = self._column(name)
+            if kind is ColumnKind.NUMBER:
+                column = _format_numbers(self.numbers(name))
+            self._texts[name, kind] = _encode_distinct(column)
+        return self._texts[name, kind]
+
+    def once(self, what: tuple[Any, ...], make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """What several encoders make alike is made once."""
+        if what not in self._made:
+            self._made[what] = make()
+        return self._made[what]
+
+    def _column(self, name: str) -> pa.Array:
+        at = self._batch.schema.get_field_index(name)
+        if at < 0:
+            raise DataError(f"no column {name!r} in the data; there are {', '.join(self._batch.schema.names[:20])}")
+        return self._batch.column(at)
+
+
+def _parse_numbers(column: pa.Array, name: str) -> NDArray[np.float64]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _is_text(column.type):
+        stripped = pc.utf8_trim_whitespace(column)
+        column = pc.if_else(pc.equal(stripped, ""), pa.scalar(None, stripped.type), stripped)
+    try:
+        numbers = column.cast(pa.float64())
+    except pa.ArrowInvalid as exc:
+        raise DataError(f"column {name!r}: expected numbers: {str(exc).splitlines()[0]}") from exc
+    found = np.asarray(numbers.fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64)
+    is_tiny = (np.abs(found) <= sys.float_info.min) & (found != 0)
+    return np.where(is_tiny, found * 0, found) if is_tiny.any() else found
+
+
+def _encode_distinct(column: pa.Array) -> TextColumn:
+    if not pa.types.is_dictionary(column.type):
+        column = (column if column.type == pa.string() else column.cast(pa.string())).dictionary_encode()
+    distinct = column.dictionary.cast(pa.string())
+    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    empty = pc.index(distinct, pa.scalar("")).as_py()
+    if empty >= 0:
+        codes = np.where(codes == empty, -1, codes)
+    return TextColumn(distinct, codes)
+
+
+def _format_numbers(values: NDArray[np.float64]) -> pa.Array:
+    """Each number as text; null where it is missing."""
+    missing = np.isnan(values)
+    whole = np.floor(values) == values
+    if bool(np.all(missing | (whole & (np.abs(values) < 2**53)))):
+        return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing).cast(pa.string())
+    return pa.array([None if math.isnan(value) else format_number(value) for value in values.tolist()], pa.string())
+
+
+def format_number(number: float) -> str:
+    is_whole = math.isfinite(number) and number == math.floor(number) and abs(number) < 2**53
+    return str(int(number)) if is_whole else repr(number)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view())

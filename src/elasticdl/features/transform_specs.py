@@ -1,0 +1,218 @@
+"""Transforms of a column as the user writes them, such as `discretize(quantiles=20)`. Parsed, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from elasticdl.errors import SpecError
+
+Positive = Annotated[int, Field(ge=1)]
+Bins = Annotated[int, Field(ge=2, lt=1 << 40)]
+DatePart = Literal["year", "month", "day", "yearday", "weekday", "hour", "minute", "second"]
+
+
+class TransformSpec(BaseModel):
+    """Options as in the text; `columns` are those it takes, where it names them itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    word: ClassVar[str]
+    summary: ClassVar[str]
+    takes: ClassVar[str]  # "number", "text", "date" or "any"
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{key}={_format_value(getattr(self, key))}" for key in sorted(self.model_fields_set))
+        return f"{self.word}({given})"
+
+
+class NormalizerSpec(TransformSpec):
+    word, takes = "normalize", "number"
+    summary = "a number: minus its mean, by its standard deviation; log=true takes ln(1 + x - minimum) first"
+    log: bool = False
+
+
+class NumberSpec(TransformSpec):
+    word, takes = "number", "number"
+    summary = "a number as it is; a missing one is 0"
+
+
+class ClipSpec(TransformSpec):
+    word, takes = "clip", "number"
+    summary = "a number within minimum and maximum, by default its 1 % and 99 % quantiles, from 0 to 1"
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class MissingIndicatorSpec(TransformSpec):
+    word, takes = "missing", "any"
+    summary = "a number: 1 where the value is missing, else 0"
+
+
+class DiscretizationSpec(TransformSpec):
+    word, takes = "discretize", "number"
+    summary = "an id: which of so many ranges, by quantiles of the data or at the bounds given"
+    quantiles: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    bounds: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> DiscretizationSpec:
+        if self.quantiles is not None and self.bounds is not None:
+            raise ValueError("quantiles or bounds, not both")
+        return self
+
+
+class LogSquareSpec(TransformSpec):
+    word, takes = "log_square", "number"
+    summary = "an id: floor(ln(x)²) above 2, the number itself below; for counts with a long tail"
+
+
+class LogRoundSpec(TransformSpec):
+    word, takes = "log_round", "number"
+    summary = "an id: the rounded logarithm"
+    bins: Bins = 32
+    base: Annotated[float, Field(gt=1)] | None = None
+
+
+class RoundIdentitySpec(TransformSpec):
+    word, takes = "round_identity", "number"
+    summary = "an id: the rounded number itself, from 0 to bins - 1"
+    bins: Bins
+
+
+class IndexLookupSpec(TransformSpec):
+    word, takes = "lookup", "any"
+    summary = "an id: the place in the vocabulary of values that are there min_count times"
+    min_count: Positive = 2
+    most: Positive | None = None
+    unknown: Positive = 1
+
+
+class HashingSpec(TransformSpec):
+    word, takes = "hash", "any"
+    summary = "an id: the value's hash, modulo bins"
+    bins: Bins
+
+
+class SequenceSpec(TransformSpec):
+    word, takes = "sequence", "text"
+    summary = "ids of a list in one text, e.g. the last things bought; like=COLUMN shares that column's ids"
+    sep: Annotated[str, Field(min_length=1)] = "|"
+    longest: Positive = 50
+    bins: Bins | None = None
+    like: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> SequenceSpec:
+        if (self.bins is None) == (self.like is None):
+            raise ValueError("either bins=N or like=COLUMN")
+        return self
+
+
+class DatePartsSpec(TransformSpec):
+    word, takes = "date", "date"
+    summary = "an id for each part of a date"
+    parts: Annotated[tuple[DatePart, ...], Field(min_length=1)] = ("hour", "weekday")
+
+
+class TargetEncodingSpec(TransformSpec):
+    word, takes = "clicked", "any"
+    summary = "two numbers: how often the label is 1 where this value is, told by other rows only, and how many rows"
+    min_count: Positive = 2
+
+
+class DropSpec(TransformSpec):
+    word, takes = "drop", "any"
+    summary = "nothing"
+
+
+class CrossSpec(TransformSpec):
+    word, takes = "cross", "any"
+    summary = "an id: the values of several columns together, hashed"
+    columns: Annotated[tuple[str, ...], Field(min_length=2)]
+    bins: Bins = 1_000_000
+
+    def __str__(self) -> str:
+        names = ", ".join(name if name.isidentifier() else repr(name) for name in self.columns)
+        return f"cross({names}, bins={self.bins})"
+
+
+TRANSFORM_SPECS: dict[str, type[TransformSpec]] = {
+    one.word: one
+    for one in (
+        NormalizerSpec, NumberSpec, ClipSpec, MissingIndicatorSpec, DiscretizationSpec, LogSquareSpec, LogRoundSpec, RoundIdentitySpec,
+        IndexLookupSpec, HashingSpec, SequenceSpec, DatePartsSpec, TargetEncodingSpec, DropSpec, CrossSpec,
+    )
+}  # fmt: skip
+
+_LITERALS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def parse_transform(text: str) -> TransformSpec:
+    """SpecError says what is wrong with it, and the nearest known word."""
+    name, positional, options = _parse_call(text)
+    if name not in TRANSFORM_SPECS:
+        near = get_close_matches(name, TRANSFORM_SPECS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(TRANSFORM_SPECS)}"
+        raise SpecError(f"{text!r}: no transformation {name!r}{hint}")
+    kind = TRANSFORM_SPECS[name]
+    if positional and kind is not CrossSpec:
+        raise SpecError(f"{text!r}: options have names, e.g. {_example(kind)}")
+    if kind is CrossSpec:
+        options["columns"] = tuple(positional)
+    try:
+        return kind.model_validate(options)
+    except ValidationError as exc:
+        raise SpecError(f"{text!r}: {_describe_error(exc, kind)}") from exc
+
+
+def _parse_call(text: str) -> tuple[str, list[str], dict[str, Any]]:
+    """`name(column, key=literal)` in its parts."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as exc:
+        raise SpecError(f"{text!r}: expected a transformation such as discretize(quantiles=20)") from exc
+    if isinstance(node, ast.Name):
+        return node.id, [], {}
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise SpecError(f"{text!r}: expected a transformation such as discretize(quantiles=20)")
+    columns = [one.id if isinstance(one, ast.Name) else _literal(one, text) for one in node.args]
+    options: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in options:
+            raise SpecError(f"{text!r}: expected each option once, by its name")
+        options[keyword.arg] = _literal(keyword.value, text)
+    return node.func.id, [str(one) for one in columns], options
+
+
+def _literal(node: ast.expr, text: str) -> Any:
+    if isinstance(node, ast.Name):
+        return _LITERALS.get(node.id.lower(), node.id)  # a bare word is text: like=C1, parts=[hour]
+    if isinstance(node, ast.List | ast.Tuple):
+        return tuple(_literal(one, text) for one in node.elts)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError) as exc:
+        raise SpecError(f"{text!r}: expected numbers, texts and lists, nothing computed") from exc
+
+
+def _describe_error(exc: ValidationError, kind: type[TransformSpec]) -> str:
+    first = exc.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        near = get_close_matches(place, kind.model_fields, n=1)
+        known = ", ".join(kind.model_fields) or "none"
+        return f"no option {place!r}" + (f"; did you mean {near[0]}?" if near else f"; there are: {known}")
+    return f"{place}: {first['msg']}" if place else str(first["msg"]).removeprefix("Value error, ")
+
+
+def _example(kind: type[TransformSpec]) -> str:
+    return f"{kind.word}({', '.join(f'{name}=…' for name in kind.model_fields)})"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_format_value(one) for one in value) + "]"
+    return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else f"{value}"

@@ -1,0 +1,77 @@
+"""The base class of all transforms: one definition, called with the values of any framework."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.features.transforms.ops import Array, Ops
+
+MAX_BINS = 2**62
+
+
+class Transform(ABC):
+    """A frozen dataclass that is called with a column: NumPy, Arrow, lists, `Ragged`, `Sparse`, or tensors."""
+
+    # AutoGraph of TensorFlow takes what has this for its own work, and runs it as it is: there is nothing to convert.
+    autograph_info__: ClassVar[dict[str, Any]] = {}
+
+    def __call__(self, values: Any) -> Any:
+        """The column transformed, in the framework it came in; ragged and sparse columns stay so."""
+        # By name: who has no tensor of a framework never loads it.
+        if framework := detect_framework(values):
+            return import_module(f"elasticdl.features.{framework}").apply(self, values)
+        return self.on_arrays(values)
+
+    @abstractmethod
+    def on_arrays(self, values: Any) -> Any:
+        """The same of NumPy, Arrow and lists alone."""
+
+    @cached_property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """Constants that it needs, as arrays."""
+        return {}
+
+
+class ElementwiseTransform(Transform):
+    """One whose values are transformed one by one, whatever holds them."""
+
+    @abstractmethod
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        """Value by value, in the operations of one framework; `tables` are those of the definition, in its arrays."""
+
+    def on_arrays(self, values: Any) -> Any:
+        from elasticdl.features.transforms import array_columns
+        from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
+
+        flat, rebuild = array_columns.flatten_column(values)
+        with np.errstate(all="ignore"):
+            return rebuild(self.compute(NUMPY_OPS, flat, self.tables))
+
+
+def detect_framework(values: Any) -> str:
+    """ "torch", "keras", or "" for NumPy, Arrow and lists. A list is of what is in it."""
+    while isinstance(values, list | tuple) and values:
+        values = values[0]
+    if (torch := sys.modules.get("torch")) and isinstance(values, torch.Tensor):
+        return "torch"
+    if (keras := sys.modules.get("keras")) and isinstance(values, keras.KerasTensor):
+        return "keras"
+    if (tf := sys.modules.get("tensorflow")) and isinstance(
+        values, tf.Tensor | tf.RaggedTensor | tf.SparseTensor | tf.Variable
+    ):
+        return "keras"
+    return ""
+
+
+def check_bins(owner: str, what: str, received: Any) -> None:
+    is_whole = isinstance(received, int | np.integer) and not isinstance(received, bool)
+    if not is_whole or not 0 < received <= MAX_BINS:
+        raise ValueError(f"{owner}: expected {what} from 1 to 2^62. Received: {received!r}")

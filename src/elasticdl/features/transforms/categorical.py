@@ -1,0 +1,239 @@
+"""Transforms of values to ids: Hashing, IndexLookup, Cross."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.errors import DataError
+from elasticdl.features.sql import has_counter
+from elasticdl.features.transforms import current_statistics
+from elasticdl.features.transforms.array_columns import Ragged, Sparse
+from elasticdl.features.transforms.base import ElementwiseTransform, check_bins
+from elasticdl.features.transforms.ops import Array, Ops
+from elasticdl.features.vocabulary import PackedStrings
+
+if TYPE_CHECKING:
+    from elasticdl.features.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Hashing(ElementwiseTransform):
+    """The fingerprint of a value modulo `num_bins`, int64: as TensorFlow's `to_hash_bucket_fast`.
+
+    The fingerprint is FarmHash's Fingerprint64 of the bytes of the text in UTF-8. A whole number is its decimal text
+    first: 12 and "12" have one id. A null is the empty text. Floats are refused: they have no one text.
+
+    >>> Hashing(num_bins=3)(["A", "B", "C", "D", "E"])
+    array([1, 0, 1, 1, 2])
+    """
+
+    num_bins: int
+
+    def __post_init__(self) -> None:
+        check_bins("Hashing", "num_bins", self.num_bins)
+
+    @classmethod
+    def from_statistics(
+        cls, name: str, *, bins_per_value: float = 1.0, statistics: Statistics | str | Path | None = None
+    ) -> Hashing:
+        """As many bins as the column has distinct values, times `bins_per_value`: more bins, fewer collisions."""
+        return cls(max(1, math.ceil(current_statistics.column_statistics(name, statistics).distinct * bins_per_value)))
+
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        return ops.buckets(values, self.num_bins)
+
+
+Positions = NDArray[np.int64]
+VocabularyFinder = Callable[[Any], Positions]
+"""From an Arrow array of texts without nulls to their places; -1 for a text that is not in the vocabulary."""
+
+
+def native_finder(vocabulary: Sequence[str]) -> VocabularyFinder:
+    from elasticdl.features.sql import _counter
+
+    places = _counter.Places(*PackedStrings.of(vocabulary).pieces)
+
+    def find(texts: Any) -> Positions:
+        values = _as_binary(texts)
+        if not len(values):
+            return np.empty(0, np.int64)
+        _, offsets, letters = values.buffers()
+        found = places.find(
+            np.frombuffer(letters, np.uint8) if letters else np.empty(0, np.uint8),
+            np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1],
+        )
+        return found.view(np.int64)  # C's long long, which NumPy writes otherwise
+
+    return find
+
+
+def dict_finder(places: Mapping[bytes, int]) -> VocabularyFinder:
+    def find(texts: Any) -> Positions:
+        return np.fromiter(map(places.get, _as_binary(texts).to_pylist(), repeat(-1)), np.int64, len(texts))
+
+    return find
+
+
+def _as_binary(texts: Any) -> Any:
+    import pyarrow as pa
+
+    return texts.cast(pa.binary())
+
+
+@dataclass(frozen=True)
+class IndexLookup(ElementwiseTransform):
+    """The place of a value in the vocabulary, int64. Others are `len(vocabulary) + fingerprint % num_oov_tokens`.
+
+    The vocabulary is a list, or a file in UTF-8 with one value a line. Values are text; a whole number is looked up
+    by its decimal text. A null is the empty text. The fingerprint is that of `Hashing`.
+
+    >>> IndexLookup(["A", "B", "C"])(["B", "A", "unheard of", "C"])
+    array([1, 0, 3, 2])
+    """
+
+    vocabulary: Sequence[str] | str | Path
+    num_oov_tokens: int = 1
+
+    def __post_init__(self) -> None:
+        check_bins("IndexLookup", "num_oov_tokens", self.num_oov_tokens)
+        is_file = isinstance(self.vocabulary, str | Path)
+        values = _read_lines(Path(str(self.vocabulary))) if is_file else tuple(self.vocabulary)  # type: ignore[arg-type]
+        if wrong := [value for value in values if not isinstance(value, str)]:
+            raise ValueError(f"IndexLookup: expected a vocabulary of text. Received: {wrong[0]!r} in it")
+        if repeated := [value for value, count in Counter(values).items() if count > 1]:
+            where = f"{self.vocabulary}: " if is_file else ""
+            raise ValueError(f"IndexLookup: {where}expected every value once. Received: {repeated[0]!r} more than once")
+        object.__setattr__(self, "vocabulary", values)
+
+    @classmethod
+    def from_statistics(
+        cls,
+        name: str,
+        *,
+        min_count: int = 1,
+        num_oov_tokens: int = 1,
+        statistics: Statistics | str | Path | None = None,
+    ) -> IndexLookup:
+        """The values of the column that are there `min_count` times or more, most frequent first."""
+        found = current_statistics.column_statistics(name, statistics)
+        if found.distinct and not found.values:
+            raise DataError(f"column {name!r}: its statistics have no vocabulary; use Hashing, or analyze it as text")
+        if min_count < found.least_count:
+            raise DataError(
+                f"column {name!r}: its statistics have values that are there {found.least_count} times or more only. "
+                f"Received: min_count={min_count}; analyze again with a lower minimum"
+            )
+        counted = zip(found.values, found.counts, strict=True)
+        return cls([value for value, count in counted if count >= min_count], num_oov_tokens)
+
+    def num_bins(self) -> int:
+        """Ids are 0 … num_bins() - 1."""
+        return self._known + self.num_oov_tokens
+
+    @property
+    def _known(self) -> int:
+        return len(self.vocabulary)  # type: ignore[arg-type]
+
+    @cached_property
+    def find(self) -> VocabularyFinder:
+        return native_finder(self.vocabulary) if has_counter() else dict_finder(self.places)  # type: ignore[arg-type]
+
+    @cached_property
+    def places(self) -> dict[bytes, int]:
+        """Of each value's bytes."""
+        return {str(value).encode(): place for place, value in enumerate(self.vocabulary)}  # type: ignore[arg-type]
+
+    @cached_property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """The whole numbers of the vocabulary, sorted, and their places: for values that are numbers in torch."""
+        found = sorted((int(value), place) for value, place in self.places.items() if _is_decimal(value))
+        return {
+            "numbers": np.array([number for number, _ in found], np.int64),
+            "places": np.array([place for _, place in found], np.int64),
+        }
+
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        place = ops.index(values, self, tables)
+        if self.num_oov_tokens == 1:  # no need of a fingerprint
+            return ops.where(place < 0, self._known, place)
+        return ops.where(place < 0, ops.buckets(values, self.num_oov_tokens) + self._known, place)
+
+
+def _is_decimal(value: bytes) -> bool:
+    """Whether it is the text of an int64, as that is written."""
+    is_digits = value.removeprefix(b"-").isdigit() and len(value) <= 20
+    return is_digits and str(int(value)).encode() == value and -(2**63) <= int(value) < 2**63
+
+
+def _read_lines(path: Path) -> tuple[str, ...]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise DataError(f"IndexLookup: {path}: expected a file of UTF-8 with one value a line: {exc}") from exc
+    lines = text.split("\n")
+    return tuple(line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines))
+
+
+CROSS_SEPARATOR = "\x1f"
+"""Stands between the values: the unit separator of ASCII, so that ("a", "bc") is not ("ab", "c")."""
+
+
+@dataclass(frozen=True)
+class Cross(ElementwiseTransform):
+    r"""One id for the values of several columns in a row, int64: the fingerprint of their texts, modulo `num_bins`.
+
+    Called with a list of two or more columns of the same shape. The texts are joined by "\x1f", the unit separator of
+    ASCII, so that ("a", "bc") is not ("ab", "c"); values that have it inside may meet. Whole numbers and nulls are as
+    in `Hashing`. Crossing is value by value, not each with each.
+
+    >>> Cross(num_bins=1000)([["a", "ab"], ["bc", "c"]])
+    array([693, 234])
+    """
+
+    num_bins: int
+
+    def __post_init__(self) -> None:
+        check_bins("Cross", "num_bins", self.num_bins)
+
+    def on_arrays(self, values: Any) -> Any:
+        from elasticdl.features.transforms import array_columns
+        from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
+
+        check_columns(values)
+        known = [array_columns.as_column(value) for value in values]
+        if any(not _is_alike(known[0], other) for other in known[1:]):
+            raise DataError("Cross: expected columns of the same shape, whose rows have as many values each")
+        flat, rebuilds = zip(*(array_columns.flatten_column(value) for value in known), strict=True)
+        return rebuilds[0](self.compute(NUMPY_OPS, list(flat), {}))
+
+    def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
+        return ops.joined_buckets(values, CROSS_SEPARATOR, self.num_bins)
+
+
+def check_columns(values: Any) -> None:
+    if not isinstance(values, list | tuple) or len(values) < 2:
+        raise DataError(f"Cross: expected a list of two or more columns. Received: {type(values).__name__}")
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Ragged) and isinstance(other, Ragged):
+        return np.array_equal(one.splits, other.splits)
+    if isinstance(one, Sparse) and isinstance(other, Sparse):
+        return np.array_equal(one.places, other.places)
+    if isinstance(one, Ragged | Sparse) or isinstance(other, Ragged | Sparse):
+        return False
+    return (
+        bool(np.shape(one) == np.shape(other))
+        if hasattr(one, "shape") and hasattr(other, "shape")
+        else len(one) == len(other)
+    )

@@ -1,0 +1,56 @@
+"""The statistics that `X.from_statistics` uses when it is given none."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from elasticdl.errors import DataError
+
+if TYPE_CHECKING:
+    from elasticdl.features.statistics import ColumnStatistics, Statistics
+
+_CURRENT: ContextVar[Statistics | None] = ContextVar("elasticdl_statistics", default=None)
+
+
+class use_statistics:
+    """Make `statistics`, or those in a file, the current ones: from now on, or for a `with` block."""
+
+    def __init__(self, statistics: Statistics | str | Path) -> None:
+        self._token: Token[Statistics | None] = _CURRENT.set(_load_statistics(statistics))
+
+    def __enter__(self) -> Statistics:
+        current = _CURRENT.get()
+        assert current is not None
+        return current
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _CURRENT.reset(self._token)
+
+
+def column_statistics(name: str, statistics: Statistics | str | Path | None) -> ColumnStatistics:
+    """Of the column `name`: in these statistics, or the current ones. DataError where there are none."""
+    found = _CURRENT.get() if statistics is None else _load_statistics(statistics)
+    if found is None:
+        raise DataError(
+            f"no statistics for column {name!r}: give them (statistics=…), "
+            "or make them current: elasticdl.features.use_statistics(statistics)"
+        )
+    return found.of(name)
+
+
+def require_number(name: str, what: str, value: float | None) -> float:
+    """DataError where the column has no such number."""
+    if value is None:
+        raise DataError(f"column {name!r}: its statistics have no {what}; it is a column of numbers that has one")
+    return value
+
+
+def _load_statistics(statistics: Statistics | str | Path) -> Statistics:
+    if not isinstance(statistics, str | Path):
+        return statistics
+    from elasticdl.features.statistics import Statistics
+
+    return Statistics.load(Path(statistics))

@@ -1,0 +1,55 @@
+"""The operations that transforms are written in: those that NumPy, TensorFlow and torch all have, with the same result to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from elasticdl.features.transforms.categorical import IndexLookup
+    from elasticdl.features.transforms.date_parts import DateParts
+    from elasticdl.features.transforms.numeric import ToNumber
+
+Array = Any
+"""Of NumPy, TensorFlow or torch; text is an Arrow array or a tensor of TensorFlow."""
+
+ValueKind = Literal["text", "single", "double", "whole"]
+"""Text, floats of at most 32 bits, floats of 64 bits, whole numbers (booleans among them)."""
+
+
+class Ops(Protocol):
+    """One implementation for each framework."""
+
+    def kind(self, values: Array) -> ValueKind: ...
+    def float32(self, numbers: Array) -> Array: ...
+    def float64(self, numbers: Array) -> Array: ...
+    def int64(self, numbers: Array) -> Array:
+        """Towards zero. Only for numbers between -2^63 and 2^63: others are each framework's own."""
+
+    def cast(self, numbers: Array, name: str) -> Array:
+        """As int64, to int32 too."""
+
+    def where(self, condition: Array, one: Array | float, other: Array | float) -> Array: ...
+    def is_nan(self, floats: Array) -> Array: ...
+    def rint(self, floats: Array) -> Array: ...
+    def floor(self, floats: Array) -> Array: ...
+    def quotient(self, floats: Array, by: Array) -> Array:
+        """Rounded once; `by` is not zero."""
+
+    def rank(self, table: Array, numbers: Array) -> Array:
+        """How many of the sorted table are not above each number, int64; all of them for NaN."""
+
+    def is_text(self, texts: Array, text: str) -> Array: ...
+    def stack(self, columns: list[Array]) -> Array:
+        """Along a new last axis."""
+
+    # Of text or whole numbers; a whole number stands for its decimal text.
+    def buckets(self, values: Array, bins: int) -> Array: ...
+    def joined_buckets(self, columns: list[Array], separator: str, bins: int) -> Array: ...
+    def index(self, values: Array, lookup: IndexLookup, tables: Mapping[str, Array]) -> Array:
+        """Place in the vocabulary, -1 where it is not there."""
+
+    # Of text only.
+    def parsed(self, texts: Array, to: ToNumber) -> Array: ...
+    def read_dates(self, texts: Array, dates: DateParts) -> list[Array]:
+        """Whether there is a date, and its year, month, day, hour, minute, second, int64."""

@@ -1,0 +1,115 @@
+"""Transforms of columns to ragged and sparse ones: ToRagged, ToSparse, Sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from elasticdl.errors import DataError
+from elasticdl.features.transforms.array_columns import Ragged, Sparse
+from elasticdl.features.transforms.base import Transform, check_bins
+
+
+@dataclass(frozen=True)
+class ToRagged(Transform):
+    """A ragged column without the values that are `ignore_value`. Text is split at `sep` first.
+
+    `ignore_value` None leaves out the empty text, and -1 of whole numbers; no float. All values of a dense row are
+    those of the ragged row.
+
+    >>> ToRagged(sep=",")(["a,b", "", "c"]).to_list()
+    [['a', 'b'], [], ['c']]
+    >>> ToRagged()([[1, 2], [3, -1]]).to_list()
+    [[1, 2], [3]]
+    """
+
+    sep: str = ","
+    ignore_value: float | str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sep:
+            raise ValueError("ToRagged: expected a separator of one character or more. Received: ''")
+
+    def on_arrays(self, values: Any) -> Ragged:
+        from elasticdl.features.transforms import array_columns
+        from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
+
+        found = array_columns.as_ragged(values)
+        kind = NUMPY_OPS.kind(found.values)
+        if kind == "text":
+            found = array_columns.split_texts(found, self.sep)
+        ignored = array_columns.resolve_ignore_value(kind, self.ignore_value, owner="ToRagged", floats=None)
+        return found if ignored is None else array_columns.drop_ignored(found, ignored)
+
+
+@dataclass(frozen=True)
+class ToSparse(Transform):
+    """A sparse column without the values that are `ignore_value`. A column that is sparse already stays as it is.
+
+    `ignore_value` None leaves out the empty text, -1 of whole numbers, and 0.0 of floats.
+
+    >>> ToSparse()([[1, -1], [-1, 4]])
+    Sparse(values=array([1, 4]), places=array([[0, 0],
+           [1, 1]]), shape=(2, 2))
+    """
+
+    ignore_value: float | str | None = None
+
+    def on_arrays(self, values: Any) -> Sparse:
+        import pyarrow as pa
+
+        from elasticdl.features.transforms import array_columns
+        from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
+
+        known = array_columns.as_column(values)
+        if isinstance(known, Sparse):
+            return known
+        if isinstance(known, Ragged):
+            raise DataError("ToSparse: expected a dense column. Received: a ragged one")
+        flat, _ = array_columns.flatten_column(known)
+        shape = known.shape if isinstance(known, np.ndarray) else (len(known),)
+        ignored = array_columns.resolve_ignore_value(
+            NUMPY_OPS.kind(flat), self.ignore_value, owner="ToSparse", floats=0.0
+        )
+        keep = ~array_columns.equals_ignored(flat, ignored)
+        places = np.argwhere(keep.reshape(shape)).astype(np.int64, copy=False)
+        return Sparse(flat[keep] if isinstance(flat, np.ndarray) else flat.filter(pa.array(keep)), places, shape)
+
+
+@dataclass(frozen=True)
+class Sequence(Transform):
+    """Text split at `sep`, at most `longest` pieces a row: a ragged column of text.
+
+    Empty pieces are left out. Of a longer row the last pieces are kept, which are the latest where the order is that
+    of time, or the first with `keep="first"`. Ids that are made of it become a dense array by `padded(longest)`.
+
+    >>> Sequence(sep="|", longest=2)(["a|b|c", "", "d"]).to_list()
+    [['b', 'c'], [], ['d']]
+    >>> Hashing(100)(Sequence(sep="|", longest=2)(["a|b|c", "", "d"])).padded(2)
+    array([[22, 72],
+           [-1, -1],
+           [65, -1]])
+    """
+
+    sep: str
+    longest: int
+    keep: Literal["first", "last"] = "last"
+
+    def __post_init__(self) -> None:
+        if not self.sep:
+            raise ValueError("Sequence: expected a separator of one character or more. Received: ''")
+        check_bins("Sequence", "longest", self.longest)
+        if self.keep not in ("first", "last"):
+            raise ValueError(f"Sequence: expected keep to be first or last. Received: {self.keep!r}")
+
+    def on_arrays(self, values: Any) -> Ragged:
+        from elasticdl.features.transforms import array_columns
+        from elasticdl.features.transforms.numpy_ops import NUMPY_OPS
+
+        found = array_columns.as_ragged(values)
+        if NUMPY_OPS.kind(found.values) != "text":
+            raise DataError("Sequence: expected a column of text. Received: numbers")
+        pieces = array_columns.drop_ignored(array_columns.split_texts(found, self.sep), "")
+        return array_columns.truncate_rows(pieces, self.longest, is_last=self.keep == "last")

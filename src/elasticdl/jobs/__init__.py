@@ -1,0 +1,1 @@
+"""Jobs from Python: describe, check, submit, find, watch, scale and stop them, wherever they run."""

@@ -1,0 +1,180 @@
+"""Merges options, job file, earlier run and defaults into one resolved job, and names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from elasticdl.cli.command import LOCAL_STRATEGY, STRATEGY_NAMES, did_you_mean, parse_options
+from elasticdl.errors import SpecError
+from elasticdl.jobs.lookup import KUBERNETES
+from elasticdl.jobs.lookup import LOCAL as LOCAL_PLACE
+from elasticdl.spec import JobKind, JobSpec, Strategy, load, options
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.job import NAME_PATTERN
+
+_SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
+
+
+def generate_name(stem: str, now: datetime, random: Random, is_taken: Callable[[str], bool]) -> str:
+    """For example mnist-20261115-1307-x3: short enough for a job on a cluster, too."""
+    label = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:32].strip("-") or "job"
+    while True:
+        name = f"{label}-{now:%Y%m%d-%H%M}-{random.choice(_SUFFIX_LETTERS)}{random.choice(_SUFFIX_LETTERS)}"
+        if not is_taken(name):
+            assert NAME_PATTERN.fullmatch(name), name
+            return name
+
+
+def name_stem(document: dict[str, Any]) -> str:
+    """The word a job is best called by: its model's file or its script."""
+    definition = (document.get("model") or {}).get("definition")
+    if isinstance(definition, str) and definition:
+        parts = definition.split(".")
+        return parts[-2] if len(parts) > 1 else parts[0]
+    path = (document.get("script") or {}).get("path")
+    return str(path).rpartition("/")[2].removesuffix(".py") if path else "job"
+
+
+VERB_OF_KIND = {
+    JobKind.TRAINING: "train",
+    JobKind.EVALUATION: "evaluate",
+    JobKind.PREDICTION: "predict",
+    JobKind.SCRIPT: "run",
+}
+
+ZOO_IN_IMAGE = "model_zoo"
+
+
+def describe_job(
+    kind: JobKind,
+    from_file: Mapping[str, Any],
+    values: dict[str, Any],
+    *,
+    file: Path | None,
+    working_directory: Path,
+    now: datetime,
+    random: Random,
+    directory_of: Callable[[str], JobDirectory],
+    extra: dict[str, Any] | None = None,
+    on: str = "",
+    defaults: dict[str, Any] | None = None,
+    find_name: Callable[[str], str] | None = None,
+) -> JobSpec:
+    """The resolved job, to be run `on` a place of `PLACES`; "": as its description says. A resumed job takes what
+    neither option nor file says from its own earlier description; what that does not say, from `defaults`. `from_file`
+    is the job that `file` describes or means. `find_name` gives the whole name of a job that is resumed on this
+    machine, or raises.
+    """
+    given = parse_options(values)
+    if isinstance(given.get("log_level"), str):
+        given["log_level"] = given["log_level"].upper()
+    from_options = load.merge_documents(options.options_document(given), extra or {})
+    if on == LOCAL_PLACE:
+        _refuse_cluster_options(from_options)
+        from_file = {key: value for key, value in from_file.items() if key != "cluster"}
+    document = load.merge_documents(from_file, from_options)
+    if find_name is not None and _is_resumed_by_name(document):
+        document["name"] = from_options["name"] = find_name(str(document["name"]))
+    if on == KUBERNETES and not _section(document, "cluster").get("image"):
+        raise SpecError(
+            "--on kubernetes: which image? Name the one that holds the model with --image_name, or as cluster.image"
+        )
+    is_on_cluster = bool(document.get("cluster"))
+    # A job of this machine that is called alike is another job.
+    earlier = {} if is_on_cluster else _earlier_description(document, directory_of)
+    file_directory = file.absolute().parent if file else working_directory
+    # Paths of a job on a cluster are meant inside its image.
+    if not is_on_cluster:
+        if _section(document, "data").get("format") == "python":
+            from_options.setdefault("data", {}).setdefault("format", "python")
+        from_file = load.make_paths_absolute(from_file, file_directory)
+        from_options = load.make_paths_absolute(from_options, working_directory)
+        document = load.merge_documents(from_file, from_options)
+    document = load.merge_documents(
+        document, _strategy_document(values.get("distribution_strategy"), document, from_options)
+    )
+    if document.setdefault("kind", kind.value) != kind.value:
+        verb = VERB_OF_KIND.get(document["kind"], "another command")
+        raise SpecError(
+            f"kind: {document['kind']!r} is not for `elasticdl {VERB_OF_KIND[kind]}`; use `elasticdl {verb}`"
+        )
+    if earlier and earlier["kind"] != kind.value:
+        verb = VERB_OF_KIND[earlier["kind"]]
+        can_resume = verb in (VERB_OF_KIND[JobKind.TRAINING], VERB_OF_KIND[JobKind.SCRIPT])
+        fix = f"use `elasticdl {verb} --resume --job_name={document['name']}`" if can_resume else "start it again"
+        raise SpecError(f"--resume: {document['name']!r} is a job of `elasticdl {verb}`; {fix}")
+    document = load.merge_documents(load.merge_documents(defaults or {}, earlier), document)
+    if isinstance(document.get("model"), dict):
+        document["model"].setdefault("zoo", ZOO_IN_IMAGE if is_on_cluster else str(file_directory))
+    if not document.get("name"):
+        if _section(document, "checkpoint").get("resume") and not _section(document, "checkpoint").get("directory"):
+            raise SpecError(
+                "--resume: which job? Give its --job_name (`last` is the newest), or the --checkpoint_dir to go on from"
+            )
+        stem = name_stem({key: _section(document, key) for key in ("model", "script")})
+        document["name"] = generate_name(stem, now, random, lambda name: directory_of(name).root.exists())
+    return load.resolve_job(document, str(file) if file else "")
+
+
+def _refuse_cluster_options(from_options: dict[str, Any]) -> None:
+    """A file may be for a cluster and be tried here; an option that would be ignored is refused."""
+    flags = [
+        one.flag for one in options.OPTIONS if one.path.startswith("cluster.") and _has_path(from_options, one.path)
+    ]
+    if flags:
+        raise SpecError(f"{', '.join(flags)}: for jobs on Kubernetes; leave out --on local, or leave out the option")
+
+
+def _has_path(document: dict[str, Any], path: str) -> bool:
+    place: Any = document
+    for key in path.split("."):
+        if not isinstance(place, dict) or key not in place:
+            return False
+        place = place[key]
+    return True
+
+
+def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
+    section = document.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _is_resumed_by_name(document: dict[str, Any]) -> bool:
+    """Whether a job of this machine goes on from its own checkpoints, not from those of a directory."""
+    checkpoint = _section(document, "checkpoint")
+    has_directory = bool(checkpoint.get("directory")) or bool(document.get("cluster"))
+    return bool(checkpoint.get("resume")) and bool(document.get("name")) and not has_directory
+
+
+def _earlier_description(document: dict[str, Any], directory_of: Callable[[str], JobDirectory]) -> dict[str, Any]:
+    """What a job that is resumed was before: its plan must not change with the number of workers."""
+    name = document.get("name")
+    if not isinstance(name, str) or not _section(document, "checkpoint").get("resume"):
+        return {}
+    directory = directory_of(name)
+    if not directory.spec.exists():
+        return {}
+    return directory.load_spec().model_dump(mode="json", exclude_none=True)
+
+
+def _strategy_document(strategy: str | None, document: dict[str, Any], from_options: dict[str, Any]) -> dict[str, Any]:
+    """The original's --distribution_strategy; its Local is one worker, with ps beside it where there are some."""
+    if strategy is None:
+        return {}
+    if strategy in (Strategy.ALLREDUCE, Strategy.PS):
+        return {"strategy": strategy}
+    if strategy != LOCAL_STRATEGY:
+        expected = f"expected {', '.join(STRATEGY_NAMES)}; received {strategy!r}"
+        raise SpecError(f"--distribution_strategy: {expected}{did_you_mean(strategy, STRATEGY_NAMES)}")
+    workers = _section(from_options, "workers")
+    if any(str(workers.get(key, 1)) not in ("0", "1") for key in ("wish", "min", "max")):
+        raise SpecError(
+            f"--distribution_strategy: Local is one worker; leave out --num_workers or use {STRATEGY_NAMES[0]}"
+        )
+    beside = Strategy.PS if _section(document, "ps").get("wish") else Strategy.ALLREDUCE
+    return {"strategy": beside.value, "workers": {"wish": 1, "min": 1, "max": 1}}

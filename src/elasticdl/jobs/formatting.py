@@ -1,0 +1,98 @@
+"""Numbers, times and facts of a job as short texts for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from elasticdl.model.reduction import BAD_ROWS
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+ENDED_STATES = frozenset({"left", "lost"})  # states of a worker from which it does not come back
+OVER_PHASES = frozenset({"stopped", "succeeded", "failed"})  # phases of a job that is over
+
+
+def has_record_count(status: pb.JobStatus) -> bool:
+    """Whether the job trains records that the master knows of: an unmodified script counts its own."""
+    return status.kind in ("", "training") or (status.kind == "script" and bool(status.total_records))
+
+
+def format_duration(seconds: float) -> str:
+    """3.2 s, 1:05, 2:03:04."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_cost(seconds: float) -> str:
+    """What an event cost: 0 ms of nothing is not worth a word."""
+    if seconds <= 0:
+        return ""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def format_count(number: float) -> str:
+    """12,345 and 0.7."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def format_time(at: float) -> str:
+    """The local time of day of an instant."""
+    return f"{datetime.fromtimestamp(at):%H:%M:%S}"
+
+
+def remaining_s(status: pb.JobStatus) -> float | None:
+    """Seconds to the end at the present speed; None where nobody can say."""
+    left = status.total_records - status.records
+    if status.records_per_s <= 0 or status.total_records <= 0 or status.phase != "running":
+        return None
+    return max(left, 0) / status.records_per_s
+
+
+def resume_command(name: str, kind: str) -> str:
+    """The command that goes on with a job."""
+    return f"elasticdl {'run' if kind == 'script' else 'train'} --resume --job_name={name}"
+
+
+def format_bytes(count: float) -> str:
+    """312 B, 1.5 KiB, 4.0 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("GiB takes all the rest")
+
+
+def format_staleness(histogram: Sequence[int]) -> str:
+    """The most common staleness of pushes in words: 0, 1, 2-3, 4-7 …; "" where there was no push."""
+    if not any(histogram):
+        return ""
+    place = max(range(len(histogram)), key=lambda one: histogram[one])
+    return str(place) if place < 2 else f"{1 << place - 1}-{(1 << place) - 1}"
+
+
+def living_ps(status: pb.JobStatus) -> list[pb.PsStatus]:
+    return [ps for ps in status.ps if ps.state not in ENDED_STATES]
+
+
+def living_workers(status: pb.JobStatus) -> list[pb.WorkerStatus]:
+    return [worker for worker in status.workers if worker.state not in ENDED_STATES]
+
+
+def format_metrics(status: pb.JobStatus) -> str:
+    """accuracy 0.9510, loss 0.1532; of a prediction job: 2 bad rows"""
+    if status.kind == "prediction":
+        bad = int(status.metrics.get(BAD_ROWS, 0))
+        return f"{bad:,} bad {'row' if bad == 1 else 'rows'}"
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(status.metrics.items()))
+
+
+def format_worker_bounds(status: pb.JobStatus) -> str:
+    if status.min_workers == status.max_workers:
+        return f"{status.wished_workers} wished"
+    return f"{status.wished_workers} wished, {status.min_workers} to {status.max_workers} possible"

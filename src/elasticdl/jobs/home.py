@@ -1,0 +1,60 @@
+"""The jobs of this user on this machine, found by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from elasticdl.cli.arguments import resolve_name
+from elasticdl.cli.command import did_you_mean
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.local.queue import SubmissionQueue
+from elasticdl.spec import env
+from elasticdl.spec.directory import JobDirectory
+
+
+def jobs_directory() -> Path:
+    return env.elasticdl_home(os.environ).absolute() / "jobs"
+
+
+def local_queue() -> SubmissionQueue:
+    """Of the jobs that the scheduler of this machine serves."""
+    return SubmissionQueue(env.elasticdl_home(os.environ).absolute())
+
+
+def job_directory(name: str) -> JobDirectory:
+    """Where a job of this name lies, or would lie."""
+    return JobDirectory(jobs_directory() / name)
+
+
+def job_names() -> list[str]:
+    """All jobs, the newest last."""
+    root = jobs_directory()
+    if not root.is_dir():
+        return []
+    found = [(path.stat().st_mtime, path.parent.name) for path in root.glob("*/spec.json")]
+    return [name for _, name in sorted(found)]
+
+
+def find_directory(word: str) -> JobDirectory:
+    """The job that `word` means: see `job_argument`. An error with the nearest name if there is none."""
+    known = job_names()
+    name = resolve_name(word, known)
+    if name is None:
+        raise SpecError(
+            f"no job {word!r} in {jobs_directory()}"
+            + did_you_mean(word, known, "; see `elasticdl jobs`" if known else "; there is none yet")
+        )
+    return job_directory(name)
+
+
+def is_starting_or_alive(directory: JobDirectory) -> bool:
+    """A launcher that was just started has not written down yet that it lives."""
+    return not directory.launcher.exists() or is_alive(directory)
+
+
+def is_alive(directory: JobDirectory) -> bool:
+    """Whether a launcher or a master keeps the job going."""
+    from elasticdl.launcher.local.record import is_running
+
+    return is_running(directory)

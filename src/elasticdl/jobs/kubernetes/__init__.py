@@ -1,0 +1,1 @@
+"""Jobs as pods in a namespace of a Kubernetes cluster."""

@@ -1,0 +1,106 @@
+"""A job on a cluster by its objects alone: its master's StatefulSet and pod, and what the master wrote."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import Parse
+
+from elasticdl.jobs.kubernetes.port_forward import newest_master_pod
+from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import CONFIG_MAP, STATEFUL_SET
+from elasticdl.launcher.kubernetes import pod_status
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory, write_private_file
+
+Document = dict[str, Any]
+
+
+class JobEnd(NamedTuple):
+    phase: str  # succeeded, failed, stopped
+    reason: str
+    exit_code: int
+
+
+class JobObjects(NamedTuple):
+    written: dict[str, str]  # of the ConfigMap NAME-status; {}: nothing yet
+    master: Document | None  # its StatefulSet; None: deleted
+    pod: Document | None  # the master's newest
+
+    @classmethod
+    def read(cls, api: Api, namespace: str, name: str) -> JobObjects:
+        # The set first: one that has given its pod back by then has written all it will.
+        master = api.get(STATEFUL_SET, f"{name}-master", namespace)
+        held = api.get(CONFIG_MAP, f"{name}-status", namespace) or {}
+        return cls(held.get("data") or {}, master, newest_master_pod(api, namespace, name))
+
+    @property
+    def told(self) -> pb.JobStatus | None:
+        """As the master saw it last, a second ago or less while it runs."""
+        text = self.written.get("status.json")
+        return Parse(text, pb.JobStatus(), ignore_unknown_fields=True) if text else None
+
+    @property
+    def result(self) -> Document | None:
+        text = self.written.get("result.json")
+        found = json.loads(text) if text else None
+        return found if isinstance(found, dict) else None
+
+    @property
+    def events(self) -> str:
+        """The newest lines of the event log."""
+        return self.written.get("events.jsonl", "")
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody will start the master again, unless to say the same once more."""
+        return self.master is None or self.result is not None
+
+    @property
+    def is_suspended(self) -> bool:
+        """It has given its pods back, and may be told to go on."""
+        return self.master is not None and self.result is None and not self.master.get("spec", {}).get("replicas")
+
+    @property
+    def end(self) -> JobEnd:
+        """Of a job that is over."""
+        result = self.result
+        if result is None:
+            return JobEnd("failed", self.why_away, 1)
+        return JobEnd(str(result["phase"]), str(result.get("reason", "")), int(result["exit_code"]))
+
+    @property
+    def created_at(self) -> float:
+        created = (self.master or {}).get("metadata", {}).get("creationTimestamp")
+        return datetime.fromisoformat(created).timestamp() if created else 0.0
+
+    @property
+    def is_master_running(self) -> bool:
+        return self.pod is not None and self.pod.get("status", {}).get("phase") == "Running"
+
+    @property
+    def why_away(self) -> str:
+        """Why no master answers, in the words of Kubernetes."""
+        if self.master is None:
+            return "the job was deleted"
+        if self.result is not None:
+            return f"the job is over: {self.end.reason or self.end.phase}"
+        if self.is_suspended:
+            return "it is suspended: its StatefulSet has no pods"
+        if self.pod is None:
+            return "its master has no pod yet"
+        match pod_status.read_pod_status(self.pod, None):
+            case pod_status.PodWaiting(why):
+                return f"its master waits: {why}" if why else ""
+            case pod_status.PodExited(why=why):
+                return f"its master ended and comes again: {why}" if why else ""
+        return ""
+
+    def write_into(self, directory: JobDirectory) -> None:
+        """The files that a job on this machine would have."""
+        if self.events:
+            write_private_file(directory.events, self.events)
+        if self.result is not None:
+            write_private_file(directory.result, json.dumps(self.result))

@@ -1,0 +1,144 @@
+"""A job that was created as an ElasticJob and has no master yet: it is pending, suspended, or invalid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.errors import MasterUnreachable, SpecError
+from elasticdl.jobs import documents
+from elasticdl.kube.api import Api
+from elasticdl.kube.errors import Forbidden, NotFound
+from elasticdl.kube.kinds import ELASTIC_JOB
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.scheduler.kubernetes.annotations import SCHEDULING_REASON
+from elasticdl.spec import JobSpec, WorkersSpec
+from elasticdl.spec.directory import JobDirectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from elasticdl.master.runtime.replay import StoredJournal
+    from elasticdl.rpc.client import MasterClient
+
+Document = dict[str, Any]
+
+NO_OPERATOR = "no operator has looked at it yet; `elasticdl doctor` says whether one runs"
+
+
+def list_elastic_jobs(api: Api, namespace: str) -> list[Document]:
+    """The ElasticJobs of a namespace; none where the cluster knows no such thing, or does not show it to us."""
+    try:
+        return api.list(ELASTIC_JOB, namespace)[0]
+    except (NotFound, Forbidden):
+        return []
+
+
+def read_elastic_job(api: Api, namespace: str, name: str) -> Document | None:
+    try:
+        return api.get(ELASTIC_JOB, name, namespace)
+    except Forbidden:
+        return None
+
+
+def scheduling_reason(found: Document) -> str:
+    """Why the scheduler gives it so many workers, or none; "": none has said anything."""
+    return str((found["metadata"].get("annotations") or {}).get(SCHEDULING_REASON, ""))
+
+
+def patch_replicas(api: Api, namespace: str, name: str, workers: int, ps: int) -> None:
+    """What an ElasticJob asks for from now on; 0: as before. Its master follows, and so does every later one."""
+    change = {role: {"wish": count} for role, count in (("workers", workers), ("ps", ps)) if count}
+    api.patch(ELASTIC_JOB, name, {"spec": change}, namespace)
+
+
+class PendingJob:
+    def __init__(self, api: Api, namespace: str, found: Document) -> None:
+        self.name = str(found["metadata"]["name"])
+        self._api = api
+        self._namespace = namespace
+        self._resource = found
+
+    @property
+    def where(self) -> str:
+        return f"{self._api.context or 'cluster'}/{self._namespace}"
+
+    @property
+    def created_at(self) -> float:
+        return datetime.fromisoformat(self._resource["metadata"]["creationTimestamp"]).timestamp()
+
+    def status(self, timeout_s: float) -> pb.JobStatus:
+        return self.glance()
+
+    def glance(self) -> pb.JobStatus:
+        spec, said = self._resource["spec"], self._resource.get("status") or {}
+        workers = spec.get("workers") or {}
+        wished = int(workers.get("wish") or WorkersSpec().wish)
+        return pb.JobStatus(
+            name=self.name,
+            kind=str(spec.get("kind") or "training"),
+            phase=str(said.get("phase") or "pending").lower(),
+            reason=scheduling_reason(self._resource) or str(said.get("reason") or ("" if said else NO_OPERATOR)),
+            wished_workers=wished,
+            min_workers=int(workers.get("min") or 1),
+            max_workers=int(workers.get("max") or wished),
+            wished_ps=int((spec.get("ps") or {}).get("wish") or 0),
+            checkpoint_step=-1,
+            started_at=self.created_at,
+            now=time.time(),
+        )
+
+    def events(self) -> list[pb.EventStatus]:
+        return []
+
+    def document(self, status: pb.JobStatus) -> Document:
+        return documents.status_document(status, None)
+
+    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+        from elasticdl.cli.screens import job_summary
+
+        job_summary.print_summary(status, None, console)
+
+    @contextmanager
+    def client(self) -> Iterator[MasterClient]:
+        raise self._without()
+        yield
+
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
+        if batch_scale:
+            raise self._without()
+        patch_replicas(self._api, self._namespace, self.name, workers, ps)
+        return f"{self.name}: wished for; it has no master yet"
+
+    def stop(self) -> str:
+        with self.client() as client:
+            return client.stop(at_once=False, reason="elasticdl stop")
+
+    def replicas(self, role: str) -> list[str]:
+        return []
+
+    def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+        raise self._without()
+
+    def kill(self, *, delete: bool) -> str:
+        was_there = self._api.delete(ELASTIC_JOB, self.name, self._namespace)
+        return f"{self.name}: deleted" if was_there else f"{self.name}: was deleted already"
+
+    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+        raise SpecError(f"job {self.name!r} has not begun: there is no journal yet")
+
+    @contextmanager
+    def files(self) -> Iterator[JobDirectory]:
+        raise SpecError(f"job {self.name!r} has not begun: there is nothing to draw")
+        yield
+
+    def _without(self) -> MasterUnreachable:
+        status = self.glance()
+        why = f"{status.phase}: {status.reason}" if status.reason else status.phase
+        return MasterUnreachable(
+            f"job {self.name!r} has no master yet ({why}); try again, "
+            f"or delete the job with `elasticdl stop {self.name} --delete`"
+        )

@@ -1,0 +1,127 @@
+"""Checks a job before it is created on a cluster, so that errors come at once and with a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from elasticdl.cli.command import did_you_mean
+from elasticdl.errors import AccessDenied, SpecError
+from elasticdl.jobs.kubernetes import rights
+from elasticdl.kube.api import Api
+from elasticdl.kube.errors import Forbidden
+from elasticdl.kube.kinds import NAMESPACE, PERSISTENT_VOLUME_CLAIM, PRIORITY_CLASS, SECRET, STATEFUL_SET, ResourceKind
+from elasticdl.launcher.kubernetes import resources
+from elasticdl.launcher.kubernetes.naming import PS, ROLES, cluster_spec, master_name
+from elasticdl.spec import JobKind, JobSpec
+
+INSTALL_HINT = "`helm install elasticdl deploy/chart` or deploy/manifests makes them"
+
+
+def check_spec(spec: JobSpec) -> None:
+    """What needs no cluster to be seen."""
+    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
+        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
+    if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
+        raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
+    if spec.security.is_on:
+        raise SpecError(
+            "security (--tls_cert, --tls_key, --tls_ca): on Kubernetes each job gets certificates of its own; "
+            "leave these out"
+        )
+    if spec.checkpoint.resume and spec.restarts_script:
+        raise SpecError(
+            "--resume: an unmodified script finds by itself what it wrote to its --volume; "
+            "start it again without --resume"
+        )
+    if spec.checkpoint.resume and not spec.checkpoint.directory:
+        raise SpecError("--resume: on Kubernetes also say from where: --checkpoint_dir on a --volume, or a URL")
+
+
+def check_cluster(api: Api, spec: JobSpec, objects: Iterable[dict[str, Any]]) -> None:
+    """Raise an error for the first thing that cannot work. `objects` are those that will be made."""
+    cluster = cluster_spec(spec)
+    check_namespace(api, cluster.namespace)
+    _check_rights(api, cluster.namespace, objects)
+    _check_name(api, spec)
+    classes = {
+        resources.priority_class(spec, role, is_high)
+        for role in ROLES
+        for is_high in (True, False)
+        if role != PS or spec.ps.wish
+    }
+    _check_objects_exist(api, PRIORITY_CLASS, "", classes, "priority (--…_pod_priority)", f"; {INSTALL_HINT}")
+    claims = {*(volume.claim_name for volume in cluster.volumes), cluster.state_claim}
+    _check_objects_exist(api, PERSISTENT_VOLUME_CLAIM, cluster.namespace, claims, "volumes (--volume, --state_claim)")
+    named = {*cluster.pull_secrets, *cluster.environ_secrets}
+    _check_objects_exist(api, SECRET, cluster.namespace, named, "secrets (--image_pull_secrets, --env_secrets)")
+
+
+def check_namespace(api: Api, namespace: str) -> None:
+    """Where the person may not look at namespaces, the API server will say it."""
+    try:
+        if api.get(NAMESPACE, namespace) is not None:
+            return
+        known = [one["metadata"]["name"] for one in api.list(NAMESPACE)[0]]
+    except Forbidden:
+        return
+    hint = did_you_mean(namespace, known, f"; make it with `kubectl create namespace {namespace}`")
+    raise SpecError(f"namespace (--namespace): there is no namespace {namespace!r} in context {api.context!r}{hint}")
+
+
+def describe_ephemeral_paths(spec: JobSpec) -> list[str]:
+    """What the job writes where it goes with the pods: a sentence of each."""
+    said = []
+    if spec.output and not spec.keeps(spec.output):
+        said.append(
+            f"--output={spec.output} lies in the pod that writes it and is gone when that ends: "
+            "to have it, name a place on a --volume"
+        )
+    if spec.restarts_script:
+        if not any(not volume.read_only for volume in cluster_spec(spec).volumes):
+            said.append(
+                "no checkpoint that the script writes outlives its pod, so a restarted script begins anew: "
+                "let it write to a --volume"
+            )
+    elif not spec.keeps_checkpoints:
+        said.append(
+            "no checkpoint outlives the pods: --checkpoint_dir is neither on a --volume nor a URL; "
+            "a job that loses all its workers at once begins anew"
+        )
+    return said
+
+
+def _check_rights(api: Api, namespace: str, objects: Iterable[dict[str, Any]]) -> None:
+    granted = [right for one in objects if one["kind"] == "Role" for right in rights.rights_of_role(one)]
+    lacking = rights.missing_rights(api, namespace, (*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *granted))
+    if lacking:
+        raise AccessDenied(
+            f"you may not {rights.describe_rights(lacking)} in namespace {namespace} of context {api.context!r}; "
+            f"{rights.grant_instructions(namespace)}"
+        )
+
+
+def _check_name(api: Api, spec: JobSpec) -> None:
+    namespace = cluster_spec(spec).namespace
+    if api.get(STATEFUL_SET, master_name(spec), namespace) is not None:
+        raise SpecError(
+            f"job {spec.name!r} exists already in namespace {namespace}; look at it with "
+            f"`elasticdl status {spec.name}`, delete it with `elasticdl stop {spec.name} --delete`, "
+            "or choose another --job_name"
+        )
+
+
+def _check_objects_exist(
+    api: Api, kind: ResourceKind, namespace: str, names: Iterable[str], what: str, remedy: str = ""
+) -> None:
+    """Whether objects that somebody else makes are there; who may not look, is not told before."""
+    for name in sorted(filter(None, names)):
+        try:
+            if api.get(kind, name, namespace) is not None:
+                continue
+            known = [one["metadata"]["name"] for one in api.list(kind, namespace)[0]]
+        except Forbidden:
+            return
+        where = f" in namespace {namespace}" if namespace else ""
+        there = f"; there are {', '.join(known[:5])}" if known else "; there is none"
+        raise SpecError(f"{what}: no {kind.kind} {name!r}{where}{did_you_mean(name, known, there)}{remedy}")

@@ -1,0 +1,291 @@
+"""A job of processes on this machine, known by its directory."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.errors import ElasticDLError, MasterUnreachable, SpecError, TransientError
+from elasticdl.jobs import history, home
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.directory import JobDirectory, read_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from elasticdl.master.runtime.replay import StoredJournal
+    from elasticdl.rpc.client import MasterClient
+    from elasticdl.spec import JobSpec
+
+
+THIS_MACHINE = "here"
+
+
+class LocalJob:
+    where = THIS_MACHINE
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self._directory = directory
+        self.name = directory.root.name
+
+    def status(self, timeout_s: float) -> pb.JobStatus:
+        from elasticdl.jobs import queueing
+
+        return queueing.add_scheduling(self._directory, current_status(self._directory, timeout_s))
+
+    def glance(self) -> pb.JobStatus:
+        return self.status(1.0)
+
+    def events(self) -> list[pb.EventStatus]:
+        from elasticdl.jobs import history
+
+        return history.read_events_of_all_runs(self._directory)
+
+    def document(self, status: pb.JobStatus) -> dict[str, Any]:
+        from elasticdl.jobs import documents, queueing
+        from elasticdl.launcher.local import processes
+
+        left = [] if home.is_alive(self._directory) else processes.find_replicas(self._directory)
+        return documents.status_document(status, str(self._directory.root)) | {
+            "scheduling": queueing.scheduling_document(self.name),
+            "leftover_processes": [{"replica": one.replica, "pid": one.pid} for one in left],
+        }
+
+    def summarize(self, status: pb.JobStatus, console: Console) -> None:
+        from elasticdl.cli.screens import job_summary
+
+        job_summary.print_summary(status, self._directory, console)
+
+    def client(self) -> AbstractContextManager[MasterClient]:
+
+        return connect_master(self._directory)
+
+    def scale(self, workers: int, ps: int, batch_scale: int = 0) -> str:
+        from elasticdl.jobs import queueing
+
+        if workers:
+            queueing.refuse_scaling(self.name)
+        with self.client() as client:
+            return client.scale(workers, ps, batch_scale)
+
+    def stop(self) -> str:
+        from elasticdl.jobs import queueing
+
+        if not home.is_alive(self._directory) and (told := self._end_leftovers()):
+            return f"{told}; {queueing.withdraw_job(self._directory)}" if home.local_queue().has(self.name) else told
+        if home.local_queue().has(self.name):
+            if not home.is_alive(self._directory):
+                return queueing.withdraw_job(self._directory)
+            home.local_queue().ask_to_stop(self.name)  # else the scheduler might go on with it
+        with self.client() as client:
+            return client.stop(at_once=False, reason="elasticdl stop")
+
+    def _end_leftovers(self) -> str:
+        """End what is left of a job that has neither launcher nor master; "" where nothing is."""
+        from elasticdl.launcher.local import processes
+
+        left = processes.end_leftovers(self._directory, "elasticdl stop")
+        if not left:
+            return ""
+        step = int((read_json(self._directory.result) or {}).get("checkpoint_step") or -1)
+        kept = f"; the last checkpoint is of step {step:,}" if step >= 0 else ""
+        return f"{self.name}: launcher and master were gone; ended what was left of it: {processes.describe_processes(left)}{kept}"
+
+    def replicas(self, role: str) -> list[str]:
+        return [path.stem for path in sorted(self._directory.logs.glob(f"{role}-*.log"))]
+
+    def logs(self, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+
+        return read_logs(self._directory, replica, follow)
+
+    def kill(self, *, delete: bool) -> str:
+        from elasticdl.cli import attach
+
+        was_over = self._directory.result.exists()
+        is_queued = home.local_queue().has(self.name)
+        if is_queued:
+            home.local_queue().ask_to_stop(self.name)
+        attach.kill_job(self._directory)
+        if is_queued and not home.local_queue().is_served():
+            home.local_queue().remove(self.name)
+        if delete:
+            return self._delete()
+        return f"{self.name}: was over already" if was_over else f"{self.name}: killed"
+
+    def _delete(self) -> str:
+        """Remove the job's directory, checkpoints included; of a job whose processes are gone."""
+        from elasticdl.jobs import queueing
+
+        if home.local_queue().has(self.name):
+            queueing.withdraw_job(self._directory)
+            if home.local_queue().has(self.name):
+                raise TransientError(f"{self.name}: the scheduler still holds it; try again in a few seconds")
+        root = self._directory.root
+        spec = self._directory.load_spec()
+        kept = [path for path in (spec.output, spec.checkpoint.directory) if path and not _is_inside(path, root)]
+        try:
+            shutil.rmtree(root)
+        except OSError as exc:
+            raise ElasticDLError(f"{root}: cannot be removed: {exc}; remove it by hand") from exc
+        beyond = f"; what it wrote elsewhere is kept: {', '.join(kept)}" if kept else ""
+        return f"{self.name}: deleted, with its logs and the checkpoints in {root}{beyond}"
+
+    def stored_journal(self) -> tuple[StoredJournal, JobSpec]:
+        from elasticdl.master.runtime.event_log import count_entries
+        from elasticdl.master.runtime.replay import StoredJournal
+
+        path = self._directory.journal
+        entries = count_entries(self._directory.events)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as exc:
+            raise SpecError(f"{path} does not exist: no master of this job has begun yet, or it was deleted") from exc
+        return StoredJournal(str(path), content, can_be_torn=True, entries=entries), self._directory.load_spec()
+
+    def files(self) -> AbstractContextManager[JobDirectory]:
+        return nullcontext(self._directory)
+
+
+def _is_inside(path: str, root: Path) -> bool:
+    return "://" not in path and Path(path).absolute().is_relative_to(root)
+
+
+class WatchedLocalJob:
+    """A job of this machine that somebody stays with."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self.directory = directory
+
+    def is_alive(self) -> bool:
+        return home.is_starting_or_alive(self.directory)
+
+    def has_started(self) -> bool:
+        return self.directory.master.exists()
+
+    def why_away(self) -> str:
+        return ""
+
+    def logs(self) -> str:
+        return f"the logs in {self.directory.logs}"
+
+    def open_log(self, worker: str) -> GrowingFile:
+        return GrowingFile(self.directory.log(worker))
+
+    def kill(self) -> str:
+        from elasticdl.cli import attach
+        from elasticdl.jobs import formatting
+
+        attach.kill_job(self.directory)
+        resumption = formatting.resume_command(self.directory.root.name, self.directory.load_spec().kind)
+        return f"killed. Checkpoints written so far are kept; go on with `{resumption}`"
+
+    def finish(self, console: Console) -> None:
+        from elasticdl.cli.screens import job_summary
+
+        job_summary.finish_job(self.directory, console)
+
+
+def current_status(directory: JobDirectory, timeout_s: float) -> pb.JobStatus:
+    """Waits up to `timeout_s` for a master that is being restarted."""
+    if not directory.result.exists() and home.is_alive(directory):
+        from elasticdl.rpc.client import MasterClient
+
+        try:
+            with MasterClient.connect(directory, timeout_s) as client:
+                return history.add_earlier_run(client.status(), history.read_earlier_run(directory))
+        except MasterUnreachable:
+            # Either it ended this moment, or the master is away; the files know which.
+            pass
+    is_alive = home.is_alive(directory)
+    told = history.status_from_files(directory, is_alive=is_alive)
+    if not is_alive:
+        _add_leftovers(directory, told)
+    return history.add_earlier_run(told, history.read_earlier_run(directory))
+
+
+def _add_leftovers(directory: JobDirectory, told: pb.JobStatus) -> None:
+    """Say which processes outlived the job, or launcher and master."""
+    from elasticdl.launcher.local import processes
+
+    if directory.result.exists():
+        left = processes.recorded_processes(directory)  # one look at the files: many jobs that are over may be listed
+        if left:
+            told.reason += (
+                f"; {processes.describe_processes(left)} did not end: `elasticdl stop {told.name}` ends what is left"
+            )
+    elif left := processes.find_replicas(directory):
+        told.reason = (
+            f"its launcher and its master are gone, and left no result; {processes.describe_processes(left)} still run. "
+            "Go on with --resume, which ends them first, with a checkpoint; "
+            f"or only end them, with `elasticdl stop {told.name}`"
+        )
+
+
+MASTER_TIMEOUT_S = 15.0  # a master that was killed this moment is back within a few seconds
+
+
+@contextmanager
+def connect_master(directory: JobDirectory) -> Iterator[MasterClient]:
+    """Connected to the master; an error that says so if the job is over."""
+    name = directory.root.name
+    queue = home.local_queue()
+    if queue.has(name) and not home.is_alive(directory):
+        from elasticdl.jobs import queueing
+
+        if queueing.is_waiting_in_queue(directory, queueing.scheduling_status(name), queue):
+            raise SpecError(f"job {name!r} waits in the queue; see `elasticdl status {name}`")
+    result = read_json(directory.result)
+    if result is not None:
+        raise SpecError(f"job {name!r} is over ({result.get('phase', 'ended')}); see `elasticdl status {name}`")
+    if not home.is_alive(directory):
+        raise SpecError(f"job {name!r} does not run: its processes are gone; go on with it by --resume")
+    from elasticdl.rpc.client import MasterClient
+
+    with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
+        yield client
+
+
+LOG_POLL_S = 0.2
+
+
+def read_logs(directory: JobDirectory, replica: str, follow: bool) -> Iterator[tuple[str, str]]:
+    """Writer and line, of one replica or of all; with `follow` until the job is over."""
+    tails: dict[Path, GrowingFile] = {}
+    while True:
+        # Asked before reading: what was written until then will be read.
+        is_over = not follow or not home.is_starting_or_alive(directory)
+        for path in [directory.log(replica)] if replica else sorted(directory.logs.glob("*.log")):
+            tail = tails.setdefault(path, GrowingFile(path))
+            for line in tail.lines(is_last=is_over):
+                yield path.stem, line
+        if is_over:
+            return
+        time.sleep(LOG_POLL_S)
+
+
+class GrowingFile:
+    """The lines a growing file has had since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._rest = b""
+
+    def lines(self, *, is_last: bool = False) -> Iterator[str]:
+        """Whole lines; with `is_last` also an unfinished one."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                new = file.read()
+        except FileNotFoundError:
+            new = b""
+        self._read += len(new)
+        *whole, self._rest = (self._rest + new).split(b"\n")
+        if is_last and self._rest:
+            whole, self._rest = [*whole, self._rest], b""
+        for line in whole:
+            yield line.decode(errors="replace")

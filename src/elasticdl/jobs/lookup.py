@@ -1,0 +1,127 @@
+"""Finds a job by its name, on this machine or in a namespace of a cluster."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elasticdl.cli.arguments import LAST, resolve_name
+from elasticdl.cli.command import Decorated, did_you_mean
+from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl.extras import install_command
+from elasticdl.jobs import home
+from elasticdl.jobs.interface import Job
+from elasticdl.jobs.local import LocalJob
+
+if TYPE_CHECKING:
+    from elasticdl.kube.api import Api
+
+LOCAL, KUBERNETES = "local", "kubernetes"
+PLACES = (LOCAL, KUBERNETES)
+
+_POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+@dataclass(frozen=True, slots=True)
+class JobLocation:
+    """What the person says about where to look; "" is nothing."""
+
+    on: str = ""
+    namespace: str = ""
+    context: str = ""
+
+    @property
+    def may_be_here(self) -> bool:
+        return self.on != KUBERNETES and not (self.namespace or self.context)
+
+    @property
+    def must_be_here(self) -> bool:
+        return self.on == LOCAL
+
+
+def on_option(help_text: str, **more: Any) -> Callable[[Decorated], Decorated]:
+    return click.option("--on", type=click.Choice(PLACES), default=None, help=help_text, **more)
+
+
+def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--on, --namespace and --context, handed on as `place`."""
+
+    @functools.wraps(function)
+    def with_place(*, on: str | None, namespace: str | None, context: str | None, **values: Any) -> Any:
+        if on == LOCAL and (namespace or context):
+            raise click.UsageError("--namespace and --context are of Kubernetes; leave out --on local")
+        return function(place=JobLocation(on or "", namespace or "", context or ""), **values)
+
+    for option in (
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
+        click.option("--namespace", "-n", metavar="NAME", help="Namespace. Default: that of the context."),
+        on_option("Where the job is. Default: this machine; else the cluster, if it is there."),
+    ):
+        with_place = option(with_place)
+    return with_place
+
+
+def is_cluster_configured() -> bool:
+    """Whether a cluster is configured at all; cheap, and needs no Kubernetes client."""
+    files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return any(Path(file).is_file() for file in files.split(os.pathsep) if file) or _POD_TOKEN.exists()
+
+
+def connect_cluster(context: str = "", **more: Any) -> Api:
+    """The API of the cluster meant, `more` as for `Api.connect`; NoCluster with the fix where there is none."""
+    try:
+        from elasticdl.kube.api import Api
+
+        return Api.connect(context, **more)
+    except ModuleNotFoundError as exc:
+        raise SpecError(
+            f"Kubernetes: the package {exc.name!r} is not installed; {install_command('kubernetes')}"
+        ) from exc
+
+
+def find_job(word: str, place: JobLocation) -> Job:
+    """The job that `word` means: see `job_argument`. An error says where it was looked for, with the nearest name.
+
+    A whole name counts more than a prefix, wherever the job is; `last` is the newest job of this machine if it has any.
+    """
+    is_name = bool(word) and "/" not in word and word not in (".", "..")
+    here = home.job_names() if place.may_be_here else []
+    is_last = word == LAST and bool(here)
+    if place.may_be_here and (
+        place.must_be_here or not is_name or word in here or is_last or not is_cluster_configured()
+    ):
+        return LocalJob(home.find_directory(word))
+    if not is_name:
+        raise SpecError(f"no job {word!r}: a name has letters, digits and '-'")
+    try:
+        return _find_on_cluster(word, place, here)
+    except ElasticDLError as exc:
+        if not place.may_be_here:
+            raise
+        if resolve_name(word, here):
+            return LocalJob(home.find_directory(word))
+        # Neither here nor there: the user hears of both.
+        raise SpecError(f"no job {word!r} in {home.jobs_directory()}{did_you_mean(word, here)}; and {exc}") from exc
+
+
+def _find_on_cluster(word: str, place: JobLocation, here: Sequence[str]) -> Job:
+    """By its whole name; else by its prefix, unless that is one of a job of this machine, which are `here`."""
+    from elasticdl.jobs.kubernetes import cluster_job
+
+    api = connect_cluster(place.context)
+    namespace = place.namespace or api.namespace
+    try:
+        return cluster_job.find_cluster_job(api, namespace, word)
+    except SpecError:
+        if resolve_name(word, here):
+            raise
+        name = resolve_name(word, [job.name for job in cluster_job.list_cluster_jobs(api, namespace)])
+        if name is None:
+            raise
+        return cluster_job.find_cluster_job(api, namespace, name)

@@ -1,0 +1,251 @@
+"""Checks everything that can be checked before a job is launched on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from elasticdl.cli.command import did_you_mean
+from elasticdl.errors import SpecError
+from elasticdl.extras import install_command, reinstall_command
+from elasticdl.jobs import home, queueing
+from elasticdl.spec import BadRows, JobKind, JobSpec
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.storage import probe
+from elasticdl.storage.paths import StorePath, parse_path
+from elasticdl.tls import Role
+
+# What each kind of job reads, and the checkpoint it cannot do without.
+_DATA_FIELDS = {
+    JobKind.TRAINING: ("training", "--training_data"),
+    JobKind.EVALUATION: ("validation", "--validation_data"),
+    JobKind.PREDICTION: ("prediction", "--prediction_data"),
+}
+
+
+def check_job(spec: JobSpec, directory: JobDirectory, console: Console, index: Path) -> None:
+    """Raise an error for the first thing that cannot work; `index` keeps what was learnt about the data files."""
+    _check_name(spec, directory)
+    _check_requirements(spec)
+    from elasticdl.model import check as model
+
+    for remark in model.check_contract(spec):
+        console.print(f"note: {remark}", highlight=False, markup=False, soft_wrap=True)
+    check_framework(_model_framework(spec), spec.kind)
+    _check_writable("output (--output)", spec.output)
+    _check_output(spec)
+    _check_writable("checkpoint.directory (--checkpoint_dir)", spec.checkpoint.directory)
+    _check_checkpoints(spec)
+    _check_port(spec)
+    _check_certificates(spec, directory)
+    if spec.kind is not JobKind.SCRIPT:
+        _check_data(spec, console, index)
+
+
+def _check_name(spec: JobSpec, directory: JobDirectory) -> None:
+    if not directory.root.exists():
+        if spec.checkpoint.resume and not spec.checkpoint.directory:
+            known = did_you_mean(spec.name, home.job_names(), "; see `elasticdl jobs`")
+            raise SpecError(f"--resume: there is no job {spec.name!r} to go on with{known}")
+        return
+    if home.is_alive(directory):
+        raise SpecError(
+            f"job {spec.name!r} is running; look at it with `elasticdl status {spec.name}`, "
+            "end it with `elasticdl stop`, or choose another --job_name"
+        )
+    if queueing.is_name_queued(directory):
+        raise SpecError(
+            f"job {spec.name!r} is in the queue; look at it with `elasticdl status {spec.name}`, "
+            "take it out with `elasticdl stop`, or choose another --job_name"
+        )
+    if not spec.checkpoint.resume:
+        raise SpecError(
+            f"job {spec.name!r} exists already in {directory.root}; go on from its newest checkpoint with --resume, "
+            "or choose another --job_name"
+        )
+
+
+def check_framework(framework: str, kind: JobKind) -> None:
+    """Raise SpecError, with the command that installs it, where workers here could not import their framework."""
+    needed = {"torch": ("torch",), "keras": ("torch", "tensorflow", "keras")}[framework]
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        extra = "torch" if framework == "torch" else "tensorflow"
+        written = "" if kind is JobKind.SCRIPT else f" with a model written in {framework}"
+        raise SpecError(
+            f"a {kind} job{written} needs {' and '.join(missing)}, not installed in {sys.prefix}: "
+            f"{install_command(extra)}"
+        )
+
+
+def _model_framework(spec: JobSpec) -> str:
+    if spec.model is None:
+        return "torch"
+    from elasticdl.model import definition, source
+
+    return source.detect_framework(source.parse_source(definition.locate_model_file(spec.model).file)).value
+
+
+def _check_requirements(spec: JobSpec) -> None:
+    if spec.ps.wish and find_spec("elasticdl.ps._native") is None:
+        raise SpecError(
+            "--distribution_strategy=ParameterServerStrategy: this installation has no native core, which ps need; "
+            f"install a C++ compiler, then elasticdl again ({reinstall_command()}), "
+            "or train with --distribution_strategy=AllreduceStrategy"
+        )
+    if spec.kind in (JobKind.EVALUATION, JobKind.PREDICTION) and not spec.checkpoint.initial:
+        raise SpecError(f"checkpoint.initial (--checkpoint_dir_for_init): {spec.kind} needs the checkpoint of a model")
+    _check_initial(spec)
+    if spec.kind is JobKind.TRAINING and not spec.data.validation and (spec.evaluation.steps or spec.evaluation.epochs):
+        raise SpecError("evaluation: there is nothing to evaluate on; give --validation_data")
+
+
+def _check_initial(spec: JobSpec) -> None:
+    """The model to begin with: a directory, or something in a store."""
+    initial, what = spec.checkpoint.initial, "checkpoint.initial (--checkpoint_dir_for_init)"
+    if not initial:
+        return
+    place = parse_path(initial, probe.PROBE_S)
+    if isinstance(place, StorePath):
+        probe.check_readable(place, what)
+    elif not place.is_dir():
+        raise SpecError(f"{what}: no directory {initial}")
+
+
+def _check_output(spec: JobSpec) -> None:
+    from elasticdl.checkpoint import export_target
+
+    if spec.output:
+        place = parse_path(spec.output, probe.PROBE_S)
+        if spec.kind is JobKind.TRAINING:
+            export_target.check_export_target(place)
+        if spec.kind is JobKind.PREDICTION:
+            export_target.check_predictions_target(place)
+    asks_for_columns = spec.prediction.id_column or spec.prediction.bad_rows is BadRows.MARK
+    if spec.kind is JobKind.PREDICTION and asks_for_columns and _model_file_defines(spec, "PredictionOutputsProcessor"):
+        raise SpecError(
+            "prediction: --id_column and --bad_rows=mark are of predictions on disk, and the model file has a "
+            "PredictionOutputsProcessor; leave out the options or the processor"
+        )
+    if (
+        spec.kind is JobKind.PREDICTION
+        and not spec.output
+        and not _model_file_may_define(spec, "PredictionOutputsProcessor")
+    ):
+        raise SpecError(
+            "output (--output): nowhere to put predictions; name a directory, or define PredictionOutputsProcessor"
+        )
+
+
+def _check_writable(what: str, path: str) -> None:
+    """Whether files can be made in the directory `path`, or in the nearest one above it that exists."""
+    if not path:
+        return
+    place = parse_path(path, probe.PROBE_S)
+    if isinstance(place, StorePath):
+        probe.check_writable(place, what)
+        return
+    if place.exists() and not place.is_dir():
+        raise SpecError(f"{what}: {path} is a file; name a directory")
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise SpecError(f"{what}: {place} is a file, so {path} cannot be made; name another directory")
+    try:
+        # Asking the permissions is not enough: root, read-only mounts and full disks answer differently.
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"x")
+    except OSError as exc:
+        reason = f"{place} is not writable ({exc.strerror})"
+        raise SpecError(f"{what}: {reason}; change that, or name another directory") from exc
+
+
+def _check_checkpoints(spec: JobSpec) -> None:
+    """Checkpoints of another run are neither gone on from nor mixed with ours unless the person says so."""
+    from elasticdl.checkpoint import manifest
+
+    place = spec.checkpoint.directory
+    if not place or spec.checkpoint.resume:
+        return
+    found = manifest.list_checkpoints(parse_path(place, probe.PROBE_S))
+    if found:
+        raise SpecError(
+            f"checkpoint.directory (--checkpoint_dir): {place} holds {found[0].name} of another run; go on from it "
+            f"with --resume, start a new run from it with --checkpoint_dir_for_init={place}, or name another directory"
+        )
+
+
+def _check_port(spec: JobSpec) -> None:
+    if not spec.metrics_port:
+        return
+    address = spec.workers.address
+    try:
+        socket.create_server((address, spec.metrics_port)).close()
+    except OSError as exc:
+        reason = os.strerror(exc.errno) if exc.errno else str(exc)
+        raise SpecError(
+            f"metrics_port (--metrics_port): cannot listen on {address}:{spec.metrics_port} ({reason}); "
+            "end whoever uses it, name another port, or leave it out for any free one"
+        ) from exc
+
+
+def _check_certificates(spec: JobSpec, directory: JobDirectory) -> None:
+    identity = directory.identity(spec, Role.CLIENT)
+    if identity is not None and not identity.job:
+        identity.server_context()  # grpc would only say that nobody answers
+
+
+def _check_data(spec: JobSpec, console: Console, index: Path) -> None:
+    """Open what will be read: a missing, empty or truncated file is found now."""
+    if _model_file_may_define(spec, "custom_data_reader"):
+        return
+    field, option = _DATA_FIELDS[spec.kind]
+    if not getattr(spec.data, field):
+        raise SpecError(f"data.{field} ({option}): {spec.kind} needs data; give a file, a directory or a glob")
+    from elasticdl.data.column_names import check_id_column
+    from elasticdl.data.sources import open_source
+
+    uris = {uri for uri in (getattr(spec.data, field), spec.data.validation) if uri}
+    with Progress(
+        TextColumn("looking at {task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        for uri in sorted(uris):
+            show = partial(_update_bar, bars, bars.add_task(uri, total=None))
+            source = open_source(uri, spec.data, index, show)
+            source.close()
+            if spec.kind is JobKind.PREDICTION and spec.prediction.id_column:
+                check_id_column(spec.prediction.id_column, source.columns)
+
+
+def _update_bar(bars: Progress, bar: TaskID, done: int, total: int) -> None:
+    bars.update(bar, completed=done, total=total)
+
+
+def _model_file_defines(spec: JobSpec, name: str) -> bool:
+    from elasticdl.model import definition, source
+
+    assert spec.model is not None
+    return name in source.find_bindings(source.parse_source(definition.locate_model_file(spec.model).file))[0]
+
+
+def _model_file_may_define(spec: JobSpec, name: str) -> bool:
+    """Whether the model file has `name`, or a star import that may bring it: then the worker will see."""
+    from elasticdl.model import definition, source
+
+    assert spec.model is not None
+    bound, is_complete = source.find_bindings(source.parse_source(definition.locate_model_file(spec.model).file))
+    return name in bound or not is_complete

@@ -1,0 +1,226 @@
+"""Jobs in the queue of this machine's scheduler: hand one over, say why it waits, take it out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from elasticdl.errors import SpecError
+from elasticdl.jobs import formatting, home
+from elasticdl.jobs.lookup import KUBERNETES, LOCAL
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.scheduler.accounts.report import ScheduledJobState, ScheduledJobStatus
+from elasticdl.scheduler.local.queue import SubmissionQueue
+from elasticdl.spec import JobKind, JobSpec, options
+from elasticdl.spec.directory import JobDirectory, read_json
+
+# Workers of many jobs share the cores: each has one, unless the person says otherwise.
+QUEUED_JOB_DEFAULTS: dict[str, Any] = {"workers": {"threads": 1}}
+
+DECISION_TIMEOUT_S = 3.0  # a scheduler has decided by then
+
+
+def pop_queue_option(values: dict[str, Any], from_file: Mapping[str, Any], on: str) -> str | None:
+    """The queue of this machine that is meant; None: no queue, or one of a cluster, which stays in `values`."""
+    queue: str | None = values.get("queue")
+    if queue is None:
+        return None
+    others = [one.name for one in options.OPTIONS if one.path.startswith("cluster.") and one.name != "queue"]
+    is_on_cluster = on == KUBERNETES or any(values.get(name) not in (None, ()) for name in others)
+    if on != LOCAL and (is_on_cluster or from_file.get("cluster")):
+        if not queue:
+            raise SpecError("--queue: which queue of Kueue? On Kubernetes it has a name: --queue=NAME")
+        return None
+    values["queue"] = None
+    return queue
+
+
+def submit_to_queue(spec: JobSpec, name: str, priority: int) -> int:
+    is_served = enqueue_job(spec, name, priority)
+    click.echo(_await_decision(spec.name) if is_served else _no_scheduler_message(spec.name))
+    click.echo(f"  look at it   elasticdl status {spec.name}\n  end it       elasticdl stop {spec.name}")
+    return 0
+
+
+def enqueue_job(spec: JobSpec, name: str, priority: int) -> bool:
+    """Check it, make its directory and hand it over, without a word. Whether a scheduler serves the queue."""
+    from rich.console import Console
+
+    from elasticdl.cli.submit import prepare_directory
+    from elasticdl.scheduler.accounts.submission import JobSubmission
+
+    if spec.kind not in (JobKind.TRAINING, JobKind.SCRIPT):
+        raise SpecError(f"--queue: a {spec.kind} job cannot be interrupted and go on; start it without --queue")
+    queue = home.local_queue()
+    submission = JobSubmission.of(spec, time.time(), os.environ, priority=priority, queue=name)
+    is_served = queue.is_served()
+    if is_served:
+        _check_capacity(submission)
+    prepare_directory(spec, Console())
+    # Only now: checks that take long, on data of many files, are no wait for the scheduler.
+    queue.put(replace(submission, submitted_at=time.time()))
+    return is_served
+
+
+def _check_capacity(submission: Any) -> None:
+    """A job that could not run here if it were alone is refused before anything is made."""
+    from elasticdl.scheduler.placement.free_resources import FreeResources
+    from elasticdl.scheduler.priorities import explain_infeasible
+    from elasticdl.scheduler.snapshot import NodeInfo
+
+    report = home.local_queue().report()
+    if report is None:
+        return
+    empty = FreeResources(NodeInfo(name, devices) for name, devices in report.nodes.items())
+    if why := explain_infeasible(empty, submission.job()):
+        raise SpecError(f"--queue: job {submission.name!r} {why}; {_capacity_fix(submission.devices)}")
+
+
+def _capacity_fix(devices: int) -> str:
+    fewer = ", fewer --threads," if devices > 1 else ""
+    return f"use a smaller --min_workers{fewer} or start the scheduler with a larger --budget"
+
+
+def _await_decision(name: str) -> str:
+    """What the scheduler makes of it."""
+
+    deadline = time.monotonic() + DECISION_TIMEOUT_S
+    while time.monotonic() < deadline:
+        standing = scheduling_status(name)
+        if standing is not None:
+            return f"job {name} is queued: {explain_scheduling(standing)}"
+        if why := rejection_reason(name):
+            raise SpecError(why)
+        time.sleep(0.05)
+    return f"job {name} is queued; the scheduler has not decided on it yet"
+
+
+def _no_scheduler_message(name: str) -> str:
+    return f"job {name} is queued, and waits: no scheduler runs; start one with `elasticdl scheduler`"
+
+
+UNDECIDED = "in the queue; the scheduler has not looked at it yet"
+NO_SCHEDULER = "no scheduler runs; start one with `elasticdl scheduler`"
+
+
+def scheduling_status(name: str) -> ScheduledJobStatus | None:
+    """As the scheduler wrote it down last; None where it knows no such job, or the job left the queue."""
+    queue = home.local_queue()
+    submission = queue.find(name)
+    report = queue.report() if submission else None
+    found = report.jobs.get(name) if report else None
+    return found if found and submission and found.submitted_at == submission.submitted_at else None
+
+
+def explain_scheduling(one: ScheduledJobStatus) -> str:
+    """earlier jobs hold the devices; room expected in 1:05"""
+    if one.is_waiting:
+        return f"{one.reason}; {describe_wait(one, 'room')}"
+    if one.state is ScheduledJobState.WAITING:
+        return f"starts as soon as others have let go; {one.reason}"
+    return f"{one.reason}; {describe_wait(one, 'more')}" if one.is_shrunk else one.reason
+
+
+def describe_wait(one: ScheduledJobStatus, what: str) -> str:
+    if one.expected_wait_s is None:
+        return f"{what}: nobody can say when"
+    return f"{what} expected in {formatting.format_duration(one.expected_wait_s)}"
+
+
+def add_scheduling(directory: JobDirectory, status: pb.JobStatus) -> pb.JobStatus:
+    """`status` with what the scheduler says; that of a job which is in no queue as it is."""
+    name, queue = directory.root.name, home.local_queue()
+    if not queue.has(name):
+        return status
+    one = scheduling_status(name)
+    is_alive = home.is_alive(directory)
+    if is_alive and status.phase in ("pending", "starting", "running"):
+        if one is not None and (one.is_waiting or one.is_shrunk):
+            status.reason = explain_scheduling(one) if queue.is_served() else f"{one.reason}; {NO_SCHEDULER}"
+    elif not is_alive and is_waiting_in_queue(directory, one, queue):
+        status.phase = "waiting"
+        said = [explain_scheduling(one)] if one else []
+        status.reason = "; ".join([*said, *([] if queue.is_served() else [NO_SCHEDULER])]) or UNDECIDED
+        submission = queue.find(name)
+        status.exit_code = 0
+        status.wished_workers = submission.requested if submission else status.wished_workers
+        status.started_at, status.now = (submission.submitted_at if submission else status.started_at), time.time()
+    return status
+
+
+def is_waiting_in_queue(directory: JobDirectory, one: ScheduledJobStatus | None, queue: SubmissionQueue) -> bool:
+    """Of a job of the queue without processes: a result is its end, unless the scheduler suspended it."""
+    result = read_json(directory.result)
+    if result is None:
+        return True
+    is_ours = one is not None and one.state is not ScheduledJobState.RUNNING and one.account.launches > 0
+    return is_ours and result.get("phase") == "stopped" and directory.root.name not in queue.asked_to_stop()
+
+
+def is_name_queued(directory: JobDirectory) -> bool:
+    """Whether this name belongs to a job of the queue. One that ended while no scheduler ran still stands there."""
+    name, queue = directory.root.name, home.local_queue()
+    return queue.has(name) and (queue.is_served() or is_waiting_in_queue(directory, scheduling_status(name), queue))
+
+
+def scheduling_document(name: str) -> dict[str, Any] | None:
+    """For scripts; null for a job that is in no queue, or not yet decided on."""
+    one = scheduling_status(name)
+    if one is None:
+        return None
+    return {
+        "state": one.state.value,
+        "workers": one.workers,
+        "reason": one.reason,
+        "expected_wait_s": one.expected_wait_s,
+        "since": one.since,
+        "priority": one.priority,
+        "queue": one.queue or None,
+        "attained_device_s": one.account.attained_s,
+        "changes": one.account.changes,
+        "batch_scale": one.batch_scale or None,
+    }
+
+
+def rejection_reason(name: str) -> str:
+    """Of a job that was never launched and is over; "" for all others."""
+    directory = home.job_directory(name)
+    result = read_json(directory.result)
+    if home.local_queue().has(name) or result is None or directory.launcher.exists():
+        return ""
+    return f"job {name!r} {result.get('reason', 'was rejected')}"
+
+
+def refuse_scaling(name: str) -> None:
+    """How many workers a job of the queue has is the scheduler's, as long as one runs."""
+    queue = home.local_queue()
+    if queue.has(name) and queue.is_served():
+        one = scheduling_status(name)
+        why = f" ({explain_scheduling(one)})" if one else ""
+        raise SpecError(
+            f"job {name!r} is in the queue: the scheduler decides on its workers{why}; "
+            "give it another --priority, or end the scheduler, to scale it yourself"
+        )
+
+
+def withdraw_job(directory: JobDirectory) -> str:
+    """Take a job that waits out of the queue; what there is to say about it."""
+    from elasticdl.scheduler.local.queue import close_job
+
+    name, queue = directory.root.name, home.local_queue()
+    queue.ask_to_stop(name)
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        with queue.serving() as is_ours:
+            if is_ours and not home.is_alive(directory):
+                close_job(directory, "stopped", "taken out of the queue by its owner")
+                queue.remove(name)
+        if not queue.has(name):
+            return f"{name}: taken out of the queue"
+        time.sleep(0.05)
+    return f"{name}: the scheduler was asked to take it out of the queue"

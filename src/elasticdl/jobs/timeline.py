@@ -1,0 +1,119 @@
+"""The timeline of a job as plain values: when each worker trained, how it ended, what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from elasticdl.reporting.tensorboard import avoid_tensorflow
+from elasticdl.spec.directory import JobDirectory
+
+LAUNCHED, JOINED, LEFT, LOST = "worker-launched", "worker-joined", "worker-left", "worker-lost"
+# Curves the master draws itself; any other is a metric of the model.
+_PROGRESS_TAGS = frozenset({"loss", "epoch/loss", "records_per_s", "learning_rate", "workers"})
+RETURNED, MASTER_RESTARTED = "worker-returned", "master-restarted"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLifetime:
+    """One life of a worker. `joined_at` is when it began to train; `end` is "", "left", "preempted" or "failed"."""
+
+    worker: str
+    started_at: float
+    joined_at: float | None
+    ended_at: float | None
+    end: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCurve:
+    """A measured value over wall-clock time, and at which step of the job each was measured."""
+
+    at: tuple[float, ...]
+    value: tuple[float, ...]
+    step: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimeline:
+    name: str
+    started_at: float
+    ended_at: float
+    spans: tuple[WorkerLifetime, ...]
+    loss: MetricCurve
+    speed: MetricCurve
+    metrics: Mapping[str, MetricCurve]
+    master_restarts: tuple[float, ...]
+
+
+def build_timeline(
+    name: str, events: Sequence[Mapping[str, Any]], curves: Mapping[str, MetricCurve], started_at: float
+) -> JobTimeline:
+    """Put events and curves together; points from before `started_at` belong to an earlier run of the job. Pure."""
+    curves = {tag: _points_since(curve, started_at) for tag, curve in curves.items()}
+    times = [float(event["at"]) for event in events if event.get("at")]
+    times += [at for curve in curves.values() for at in (curve.at[:1] + curve.at[-1:])]
+    empty = MetricCurve((), ())
+    return JobTimeline(
+        name=name,
+        started_at=min([started_at, *times]),
+        ended_at=max([started_at, *times]),
+        spans=worker_lifetimes(events),
+        loss=curves.get("loss", empty),
+        speed=curves.get("records_per_s", empty),
+        metrics={
+            tag: curve for tag, curve in curves.items() if tag not in _PROGRESS_TAGS and not tag.startswith("ps/")
+        },
+        master_restarts=tuple(float(event["at"]) for event in events if event.get("kind") == MASTER_RESTARTED),
+    )
+
+
+def _points_since(curve: MetricCurve, started_at: float) -> MetricCurve:
+    kept = [place for place, at in enumerate(curve.at) if at >= started_at]
+    return MetricCurve(
+        tuple(curve.at[place] for place in kept),
+        tuple(curve.value[place] for place in kept),
+        tuple(curve.step[place] for place in kept) if curve.step else (),
+    )
+
+
+def worker_lifetimes(events: Iterable[Mapping[str, Any]]) -> tuple[WorkerLifetime, ...]:
+    """The lives of all workers, in the order they began."""
+    lives: dict[str, WorkerLifetime] = {}
+    ended: list[WorkerLifetime] = []
+    for event in events:
+        worker, kind, at = str(event.get("worker") or ""), event.get("kind"), float(event.get("at") or 0.0)
+        span = lives.get(worker) or WorkerLifetime(worker, at, None, None, "")
+        if kind in (LAUNCHED, RETURNED):
+            lives[worker] = span
+        elif kind == JOINED:
+            lives[worker] = span if span.joined_at is not None else replace(span, joined_at=at)
+        elif kind in (LEFT, LOST):
+            reason = str(event.get("reason") or "")
+            how = "left" if kind == LEFT else "failed" if reason.startswith("crashed") else "preempted"
+            ended.append(replace(span, ended_at=at, end=how, reason=reason))
+            lives.pop(worker, None)
+    return tuple(sorted([*ended, *lives.values()], key=lambda span: (span.started_at, _natural_order(span.worker))))
+
+
+def _natural_order(worker: str) -> tuple[int, str]:
+    """worker-10 after worker-9."""
+    number = worker.rpartition("-")[2]
+    return (int(number) if number.isdigit() else 0, worker)
+
+
+def read_curves(directory: JobDirectory) -> dict[str, MetricCurve]:
+    """Every scalar in the job's TensorBoard files, by tag."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util import tensor_util
+
+    avoid_tensorflow()
+    points: dict[str, list[tuple[float, float, int]]] = {}
+    for path in sorted(directory.tensorboard.glob("**/*tfevents*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                number = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
+                points.setdefault(value.tag, []).append((event.wall_time, float(number), int(event.step)))
+    return {tag: MetricCurve(*map(tuple, zip(*sorted(found), strict=True))) for tag, found in points.items()}

@@ -1,0 +1,202 @@
+"""The bytes of a journal, in a file or in ConfigMaps: records in frames that tell damage from an end that was cut off.
+
+    stream    MAGIC, then frames: the first one says who writes, all others hold the records of one write
+    frame     mark (4 bytes), length, CRC-32 of the content, CRC-32 of the three before; then the content
+    content   of a writer: JSON; of a write: each record with its length before it
+
+The last checksum begins with that of the frame before, so no frame can be missing, doubled or out of place. It covers
+the length: a frame that reaches beyond the end was cut off there, and is no frame whose length was damaged. Each write
+is on disk before the next begins, so only the last frame can be torn; it was never acted on. All else is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+from elasticdl import __version__
+from elasticdl.errors import JournalDamaged, JournalUnreadable
+
+MAGIC = b"EDLJRNL\n"
+FORMAT = 2
+SECTOR_BYTES = 512  # what a disk writes whole or not at all
+_WRITER, _RECORDS = b"EDLW", b"EDLR"
+_HEAD = struct.Struct("<4sII")
+_CHECK = struct.Struct("<I")
+_LENGTH = struct.Struct("<I")
+_FORMAT_1 = struct.Struct("<II")  # began with the length and the checksum of its first record
+_HEAD_BYTES = _HEAD.size + _CHECK.size
+_FIRST_CHAIN = zlib.crc32(MAGIC)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalWriterInfo:
+    """Who wrote the frames that follow."""
+
+    run: int  # of the job
+    version: str = __version__  # of ElasticDL
+    format: int = FORMAT
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether its version comes after ours."""
+        return _version_key(self.version) > _version_key(__version__)
+
+
+class FrameEncoder:
+    """Makes the bytes of one stream, in order."""
+
+    def __init__(self, writer: JournalWriterInfo, chain: int = _FIRST_CHAIN) -> None:
+        self._writer = writer
+        self._chain = chain
+
+    def begin(self) -> bytes:
+        """A new stream, which says who writes it."""
+        self._chain = _FIRST_CHAIN
+        return MAGIC + self.introduce()
+
+    def introduce(self) -> bytes:
+        """Say who writes from here on."""
+        return self._frame(_WRITER, json.dumps(asdict(self._writer)).encode())
+
+    def encode(self, records: list[bytes]) -> bytes:
+        """The records of one write."""
+        return self._frame(_RECORDS, b"".join([_LENGTH.pack(len(record)) + record for record in records]))
+
+    def _frame(self, mark: bytes, content: bytes) -> bytes:
+        head = _HEAD.pack(mark, len(content), zlib.crc32(content))
+        self._chain = zlib.crc32(head, self._chain)
+        return head + _CHECK.pack(self._chain) + content
+
+
+class FrameDecoder:
+    """Reads one stream of `size` bytes. JournalDamaged names the byte; JournalUnreadable who wrote it.
+
+    After `records` has ended: `at` is where the next frame belongs, and `torn_bytes` is what was cut off behind it.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], size: int, *, can_be_torn: bool) -> None:
+        self._read = read
+        self._size = size
+        self._can_be_torn = can_be_torn
+        self._chain = _FIRST_CHAIN
+        self.at = 0
+        self.torn_bytes = 0
+        self.writer: JournalWriterInfo | None = None
+
+    def records(self) -> Iterator[bytes]:
+        """Every record that was written, oldest first."""
+        for content in self._contents():
+            yield from _split_records(content, self.at)
+
+    def encoder(self, writer: JournalWriterInfo) -> FrameEncoder:
+        """To write on where this one ended."""
+        return FrameEncoder(writer, self._chain)
+
+    def _contents(self) -> Iterator[bytes]:
+        self._begin()
+        while self.at < self._size:
+            head = self._read(_HEAD_BYTES)
+            if len(head) < _HEAD_BYTES:
+                self._tear("the head of a frame is incomplete")
+                return
+            mark, length, checksum = _HEAD.unpack_from(head)
+            chain = zlib.crc32(head[: _HEAD.size], self._chain)
+            if chain != _CHECK.unpack_from(head, _HEAD.size)[0]:
+                # A file may be as long as it should be, and its last blocks never written: they are zero.
+                if any(head) or any(any(piece) for piece in iter(lambda: self._read(1 << 20), b"")):
+                    raise JournalDamaged(self.at, "a frame has a wrong head")
+                self._tear("the last blocks were never written")
+                return
+            if length > self._size - self.at - _HEAD_BYTES:
+                self._tear("the last frame is incomplete")
+                return
+            content = self._read(length)
+            if zlib.crc32(content) != checksum:
+                is_last = self.at + _HEAD_BYTES + length == self._size
+                if not (is_last and _has_zero_sector(head + content, self.at)):
+                    raise JournalDamaged(self.at, "a record has a wrong checksum")
+                self._tear("a block of the last frame was never written")
+                return
+            if mark == _WRITER:
+                self.writer = self._introduced(content)
+            elif mark == _RECORDS and self.writer is not None:
+                yield content
+            else:
+                raise JournalDamaged(self.at, f"a frame has the mark {mark!r}")
+            self.at, self._chain = self.at + _HEAD_BYTES + length, chain
+        if self.writer is None:
+            raise JournalDamaged(self.at, "all that follows its first bytes is missing")
+
+    def _begin(self) -> None:
+        begin = self._read(len(MAGIC))
+        if begin != MAGIC:
+            if len(begin) == len(MAGIC) and self._is_format_1(begin):
+                raise JournalUnreadable("an earlier version of ElasticDL, in format 1")
+            raise JournalDamaged(0, "it does not begin as a journal does")
+        self.at = len(MAGIC)
+
+    def _is_format_1(self, begin: bytes) -> bool:
+        length, checksum = _FORMAT_1.unpack(begin)
+        return bool(length <= self._size - len(begin) and zlib.crc32(self._read(length)) == checksum)
+
+    def _introduced(self, content: bytes) -> JournalWriterInfo:
+        try:
+            fields = json.loads(content)
+            number, version = int(fields["format"]), str(fields["version"])
+            if number == FORMAT:
+                return JournalWriterInfo(run=int(fields["run"]), version=version)
+        except (ValueError, TypeError, KeyError) as exc:
+            raise JournalDamaged(self.at, f"who wrote it cannot be read: {exc!r}") from exc
+        raise JournalUnreadable(f"ElasticDL {version}, in format {number}; this version reads format {FORMAT}")
+
+    def _tear(self, why: str) -> None:
+        if not self._can_be_torn or self.writer is None:  # the beginning appears whole, by rename
+            raise JournalDamaged(self.at, why)
+        self.torn_bytes = self._size - self.at
+
+
+def salvage_records(content: bytes) -> Iterator[bytes]:
+    """Records that can be read behind a damaged frame, with which `content` begins: to tell what is lost, no more."""
+    at = content.find(_RECORDS, 1)
+    while at >= 0:
+        end = at + _HEAD_BYTES
+        if end <= len(content):
+            _, length, checksum = _HEAD.unpack_from(content, at)
+            frame = content[end : end + length]
+            if len(frame) == length and zlib.crc32(frame) == checksum:
+                yield from _split_records(frame, at)
+                end += length
+        at = content.find(_RECORDS, max(end, at + 1))
+
+
+def is_state_record(record: bytes) -> bool:
+    """Whether a record holds a whole state: a JSON object, where an event is an array."""
+    return record[:1] == b"{"
+
+
+def _split_records(content: bytes, at: int) -> Iterator[bytes]:
+    """The records in the content of the frame at byte `at`."""
+    start = 0
+    while start < len(content):
+        end = start + _LENGTH.size
+        if end <= len(content):
+            end += _LENGTH.unpack_from(content, start)[0]
+        if end > len(content):
+            raise JournalDamaged(at, "a record is longer than its frame")
+        yield content[start + _LENGTH.size : end]
+        start = end
+
+
+def _has_zero_sector(frame: bytes, at: int) -> bool:
+    """Whether a whole sector of the frame that begins at byte `at` is zero: records are JSON, which has no zeros."""
+    first = SECTOR_BYTES - at % SECTOR_BYTES
+    starts = [0, *range(first, len(frame), SECTOR_BYTES)]
+    return any(not any(frame[start:stop]) for start, stop in zip(starts, [*starts[1:], len(frame)], strict=True))
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int("".join(filter(str.isdecimal, part)) or 0) for part in version.split("."))

@@ -1,0 +1,1 @@
+"""Lets the engine train Keras models as it trains torch modules."""

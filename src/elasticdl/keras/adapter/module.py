@@ -1,0 +1,201 @@
+"""A Keras model and its optimizer as the engine sees them: a torch module and a torch optimizer; the values stay in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.keras.adapter import layer_names
+from elasticdl.keras.adapter.computation import CompiledModel, ComputedBatch, LossFunction
+from elasticdl.keras.adapter.tensors import to_tensorflow, to_torch, torch_dtype
+from elasticdl.keras.embeddings import attach
+from elasticdl.keras.embeddings.layers import Embedding
+from elasticdl.keras.embeddings.row_pulls import Floats, Ids, RowPulls
+from elasticdl.keras.runtime import keras, tf
+
+
+class KerasModule(nn.Module):
+    def __init__(self, model: Any, loss: LossFunction | None, spec: tuple[Any, Any]) -> None:
+        """`model` is built; `spec` are the specs of features and labels of any batch."""
+        super().__init__()
+        self.keras = model
+        self.embeddings = layer_names.find_embeddings(model)
+        for name, layer in self.embeddings.items():
+            layer.table = name
+        self.rows: Callable[[str], tuple[Ids, Floats]] | None = None  # of a table, all of them; for an export
+        self.computation = CompiledModel(model, loss, spec)
+        for name, variable in self.computation.variables.trained.items():
+            shape = torch.zeros((), dtype=torch_dtype(variable.dtype)).expand(tuple(variable.shape))
+            self.register_parameter(name, nn.Parameter(shape))
+        for name, variable in self.computation.variables.statistics.items():
+            self.register_buffer(name, to_torch(variable))
+
+    @property
+    def has_table(self) -> bool:
+        return bool(self.on_ps)
+
+    @property
+    def on_ps(self) -> dict[str, Embedding]:
+        """The layers whose rows lie on ps, by the names of their tables."""
+        return {name: layer for name, layer in self.embeddings.items() if layer_names.is_on_ps(layer)}
+
+    def attached(self, optimizer: Any) -> attached.KerasAttached:
+        """Its layers on ps, with tables that this optimizer updates."""
+        return attach.KerasEmbeddingLayers(self, optimizer.keras)
+
+    def hold_rows(self, image: CapturedState, place: Path) -> CapturedState:
+        """The image of a checkpoint in `place` with the rows that lay on ps; ids without one are as they were built."""
+        return attach.restore_rows(self, image, place)
+
+    def batch_loss(self, features: Any, labels: Any) -> torch.Tensor:
+        """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""
+        computation = self.computation
+        with computation.training_pulls.running():
+            computed = ComputedBatch(*computation.train(features, labels, computation.seeds(), self._statistics()))
+        for buffer, value in zip(self.buffers(), computed.statistics, strict=True):
+            buffer.copy_(to_torch(value))
+        loss: torch.Tensor = _PrecomputedLoss.apply(computed, computation.training_pulls, *self.parameters())  # type: ignore[no-untyped-call]
+        return loss
+
+    def forward(self, features: Any) -> Any:
+        """Predictions, as tensors of TensorFlow."""
+        with self.computation.serving_pulls.running():
+            found = self.computation.predict(features, self._statistics())
+        return tuple(found) if isinstance(found, list) else found
+
+    def settle(self) -> Any:
+        """The Keras model, with the statistics in it."""
+        for name, variable in self.computation.variables.statistics.items():
+            variable.assign(to_tensorflow(self.get_buffer(name), variable.dtype))
+        return self.keras
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        variables = self.computation.variables
+        statistics = {name: self.get_buffer(name).clone() for name in variables.statistics}
+        kept = {name: to_torch(variable) for name, variable in (variables.trained | variables.frozen).items()}
+        return kept | statistics | self._held()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        """Raises RuntimeError where the values are of another model, as torch's own does."""
+        variables = self.computation.variables
+        kept = variables.trained | variables.frozen
+        rest = self._hold(state_dict)
+        if problem := _describe_mismatch(kept | variables.statistics, rest):
+            raise RuntimeError(problem)
+        for name, variable in kept.items():
+            variable.assign(to_tensorflow(state_dict[name], variable.dtype))
+        with torch.no_grad():
+            for name in variables.statistics:
+                self.get_buffer(name).copy_(state_dict[name])
+
+    def _held(self) -> dict[str, torch.Tensor]:
+        """Rows of layers of any ids, where an export has them."""
+        found: dict[str, torch.Tensor] = {}
+        for name, layer in self.embeddings.items():
+            if isinstance(layer, Embedding) and layer.held is not None:
+                found |= {f"{name}/ids": to_torch(layer.held[0]), f"{name}/rows": to_torch(layer.held[1])}
+        return found
+
+    def _hold(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Let layers of any ids have the rows there are among `values`; returns the others."""
+        rest = dict(values)
+        for name, layer in self.embeddings.items():
+            if isinstance(layer, Embedding) and layer.takes_any and f"{name}/rows" in rest:
+                ids, rows = rest.pop(f"{name}/ids"), rest.pop(f"{name}/rows")
+                layer.hold(ids.numpy().astype(np.int64), rows.numpy())
+        return rest
+
+    def _statistics(self) -> list[Any]:
+        statistics = self.computation.variables.statistics
+        return [to_tensorflow(self.get_buffer(name), variable.dtype) for name, variable in statistics.items()]
+
+
+class _PrecomputedLoss(torch.autograd.Function):
+    """A loss that was computed elsewhere, gradients included."""
+
+    @staticmethod
+    def forward(ctx: Any, computed: ComputedBatch, pulls: RowPulls, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.computed, ctx.pulls = computed, pulls
+        return to_torch(computed.loss)
+
+    @staticmethod
+    def backward(ctx: Any, *weights: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (weight,) = weights
+        computed: ComputedBatch = ctx.computed
+        ctx.pulls.give([(to_torch(gradient) * weight).numpy() for gradient in computed.row_gradients])
+        return (None, None, *(to_torch(gradient) * weight for gradient in computed.gradients))
+
+
+def _describe_mismatch(variables: Mapping[str, Any], values: Mapping[str, torch.Tensor]) -> str:
+    missing, foreign = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())
+    if missing or foreign:
+        return f"missing {', '.join(missing) or 'nothing'}; not in the model: {', '.join(foreign) or 'nothing'}"
+    for name, variable in variables.items():
+        if tuple(variable.shape) != tuple(values[name].shape):
+            return f"{name}: expected the shape {tuple(variable.shape)}. Received: {tuple(values[name].shape)}"
+    return ""
+
+
+class KerasOptimizer(torch.optim.Optimizer):
+    """Rate and state are those of the Keras optimizer; the learning rate of the only group mirrors its rate."""
+
+    def __init__(self, module: KerasModule, optimizer: Any) -> None:
+        self.keras = optimizer
+        self._module = module
+        self._variables = list(module.computation.variables.trained.values())
+        optimizer.build(self._variables)
+        module.keras.optimizer = optimizer  # where Keras's callbacks look for it
+        super().__init__(module.parameters(), {"lr": self._rate()})
+        self._mirrored = self._rate()
+        self._apply = tf.function(
+            lambda gradients: optimizer.apply(gradients, self._variables),
+            input_signature=[[tf.TensorSpec(v.shape, v.dtype) for v in self._variables]],
+            autograph=False,
+        )
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        rate = self.param_groups[0]["lr"]
+        if rate != self._mirrored:  # somebody set it here; what a callback of Keras sets there stays as it is
+            self.keras.learning_rate = rate
+        parameters = list(self._module.parameters())
+        if all(parameter.grad is None for parameter in parameters):
+            return  # a step without records
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        self._apply([to_tensorflow(g, v.dtype) for g, v in zip(gradients, self._variables, strict=True)])
+        self._mirror()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All in one group: Keras's variables belong to no single parameter."""
+        group = {"lr": self._rate(), "variables": [to_torch(variable) for variable in self.keras.variables]}
+        return {"state": {}, "param_groups": [group]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raises ValueError where the state is of another optimizer, as torch's own does."""
+        (group,) = state_dict["param_groups"]
+        values = group.get("variables", [])
+        shapes = [tuple(variable.shape) for variable in self.keras.variables]
+        if [tuple(value.shape) for value in values] != shapes:
+            raise ValueError(f"{self.keras.name} has {len(shapes)} variables of other shapes than the {len(values)}")
+        for variable, value in zip(self.keras.variables, values, strict=True):
+            variable.assign(to_tensorflow(value, variable.dtype))
+        self._mirror()
+
+    @property
+    def is_scheduled(self) -> bool:
+        return isinstance(self.keras._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+
+    def rate(self, step: int) -> float:
+        """The rate after so many updates, whoever applied them."""
+        return float(self.keras._learning_rate(step)) if self.is_scheduled else self._rate()
+
+    def _mirror(self) -> None:
+        self.param_groups[0]["lr"] = self._mirrored = self._rate()
+
+    def _rate(self) -> float:
+        return float(self.keras.learning_rate)

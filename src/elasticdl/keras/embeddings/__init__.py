@@ -1,0 +1,1 @@
+"""Keras embedding layers whose rows may be on ps."""

@@ -1,0 +1,156 @@
+"""Attaches a Keras model's embedding layers to tables on ps, and puts the model together for an export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from elasticdl.checkpoint.captured_state import MODEL_PREFIX, CapturedState
+from elasticdl.errors import ModelError
+from elasticdl.keras.adapter.tensors import to_torch
+from elasticdl.keras.embeddings import optimizer_rules
+from elasticdl.keras.embeddings.layers import Embedding
+from elasticdl.keras.embeddings.row_pulls import Floats, Ids
+from elasticdl.ps.tables.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from elasticdl.keras.adapter.module import KerasModule
+    from elasticdl.model.embeddings.row_sources import RowSource
+    from elasticdl.ps.client.lookups import TableClient
+    from elasticdl.ps.tables.table import TableSpec
+
+
+class KerasEmbeddingLayers:
+    """The layers of one model that have tables."""
+
+    def __init__(self, module: KerasModule, optimizer: Any) -> None:
+        """Their tables are updated by the rule of `optimizer`, a Keras one."""
+        self._module = module
+        self._optimizer = optimizer
+        self.specs = [make_table_spec(name, layer, self.rule) for name, layer in module.on_ps.items()]
+
+    @property
+    def rule(self) -> Optimizer:
+        return optimizer_rules.table_optimizer(self._optimizer)
+
+    def foresight(self) -> KerasIdLookahead:
+        return KerasIdLookahead(self._module)
+
+    def like(self, model: nn.Module) -> KerasEmbeddingLayers:
+        """The same of another model of the same kind."""
+        from elasticdl.keras.adapter.module import KerasModule
+
+        assert isinstance(model, KerasModule)
+        return KerasEmbeddingLayers(model, self._optimizer)
+
+    def attach(self, source: RowSource) -> None:
+        self._module.computation.use(source)
+
+    def put(self, tables: TableClient) -> None:
+        """Rows begin as their initializers say: there is nothing to put."""
+
+    def forget(self) -> None:
+        """Nothing is held."""
+
+    @contextmanager
+    def whole(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
+        """While the model is exported: where its rows are to be had."""
+        from elasticdl.ps.snapshots.exported_tables import pull_whole_table
+
+        specs = {spec.name: spec for spec in self.specs}
+
+        def found(table: str) -> tuple[Ids, Floats]:
+            count = specs[table].rows
+            return rows(table) if count is None else (np.arange(count), pull_whole_table(tables, specs[table]))
+
+        self._module.rows = found
+        try:
+            yield
+        finally:
+            self._module.rows = None
+
+
+class KerasIdLookahead:
+    """What a batch will ask for is known once the model is traced."""
+
+    def __init__(self, module: KerasModule) -> None:
+        self._pulls = module.computation.training_pulls
+
+    def begin(self, features: Any) -> None:
+        """Nothing has to be watched."""
+
+    def ids(self, features: Any) -> dict[str, list[Ids]]:
+        return self._pulls.foreseen(features)
+
+
+def make_table_spec(table: str, layer: Embedding, optimizer: Optimizer) -> TableSpec:
+    from elasticdl.ps.tables.table import TableSpec  # needs the native core
+
+    first = optimizer_rules.table_initializer(layer.embeddings_initializer)
+    if first is None:
+        raise ModelError(
+            f"{table}: expected an initializer that the ps know. "
+            f"Received: {type(layer.embeddings_initializer).__name__}; use RandomUniform, RandomNormal or Zeros"
+        )
+    return TableSpec(name=table, columns=layer.output_dim, rows=layer.input_dim, initializer=first, optimizer=optimizer)
+
+
+def copy_values(whole: KerasModule, module: KerasModule) -> None:
+    """Let `whole`, built with all its rows in it, have the values of `module` and of its tables."""
+    tables = module.on_ps
+    assert module.rows is not None
+    own = {id(whole.embeddings[name].embeddings) for name in tables}
+    dense = [variable for variable in whole.keras.weights if id(variable) not in own]
+    module.settle()
+    for variable, value in zip(dense, module.keras.weights, strict=True):
+        variable.assign(value)
+    for name in tables:
+        ids, rows = module.rows(name)
+        layer = whole.embeddings[name]
+        if isinstance(layer, Embedding) and layer.takes_any:
+            layer.hold(ids, rows)
+        else:
+            layer.embeddings.assign(rows)
+    for name, variable in whole.computation.variables.statistics.items():
+        whole.get_buffer(name).copy_(to_torch(variable))
+
+
+def restore_rows(module: KerasModule, image: CapturedState, place: Path) -> CapturedState:
+    """The image of an export or a checkpoint in `place` with the rows of its tables, for a model that has no ps."""
+    from elasticdl.model.embeddings.restore import read_table_rows  # needs the native core
+    from elasticdl.model.embeddings.row_sources import FileRows
+    from elasticdl.ps.snapshots import exported_tables, snapshot_files
+
+    files = exported_tables.ExportedTables(place) if (place / exported_tables.INDEX_FILE).exists() else None
+    known = (
+        set(files.tables) if files is not None else {spec.name for spec in snapshot_files.count_rows_by_table(place)}
+    )
+    names = {id(variable): name for name, variable in module.computation.variables.trained.items()}
+    found: dict[str, torch.Tensor] = {}
+    for table, layer in module.embeddings.items():
+        if table not in known:
+            continue
+        takes_any = isinstance(layer, Embedding) and layer.takes_any
+        if files is not None and takes_any:
+            layer.is_on_ps = True  # its rows are looked up, if not there
+            module.computation.use(FileRows(files))
+            continue
+        ids = np.arange(0 if takes_any else layer.input_dim)
+        ids, rows = read_table_rows(place, table) if files is None else (ids, files.lookup(table, ids))
+        if takes_any:
+            found |= {
+                f"{MODEL_PREFIX}{table}/ids": torch.from_numpy(ids),
+                f"{MODEL_PREFIX}{table}/rows": torch.from_numpy(rows),
+            }
+        else:
+            weight = to_torch(layer.embeddings)
+            weight[torch.from_numpy(ids)] = torch.from_numpy(rows)
+            found[MODEL_PREFIX + names[id(layer.embeddings)]] = weight
+    return CapturedState(image.step, image.records, image.tensors | found, image.meta)

@@ -1,0 +1,119 @@
+"""Rows that embedding layers pull from the ps while a compiled function runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.errors import ModelError
+from elasticdl.keras.runtime import tf
+
+if TYPE_CHECKING:  # both need the native core, which a job without ps can do without
+    from elasticdl.model.embeddings.row_sources import RowSource
+    from elasticdl.ps.client.lookups import LookupResult
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+ExtractIds = Callable[[Any], Ids]
+
+
+class _PullCall(NamedTuple):
+    table: str
+    rows: Any  # the tensor in the graph
+    leaf: int | None  # which of the features, where the ids are one as it is
+    asked: ExtractIds
+
+
+class RowPulls:
+    """The pulls of one compiled function, in the order in which it makes them."""
+
+    def __init__(self) -> None:
+        self.source: RowSource | None = None
+        self._calls: list[_PullCall] = []
+        self._found: dict[int, LookupResult] = {}
+        self._tape: Any | None = None
+        self._leaves: list[Any] = []
+        self._failure: Exception | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While the function runs: what a pull raises is raised as it was, not as an error of the graph."""
+        self._failure = None
+        try:
+            yield
+        except tf.errors.OpError as exc:
+            if self._failure is not None:
+                raise self._failure from exc
+            raise
+
+    @contextmanager
+    def tracing(self, features: Any, tape: Any | None = None) -> Iterator[None]:
+        """While the function is traced: layers come here."""
+        self._calls, self._tape = [], tape
+        self._leaves = tf.nest.flatten(features)
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+            self._tape, self._leaves = None, []
+
+    def pull(self, table: str, flat: Any, columns: int, ids: Any, asked: ExtractIds) -> Any:
+        """The rows of `flat`, a vector, as they are when the function runs.
+
+        `flat` was made of `ids`, which may be one of the features; `asked` makes the same of its value.
+        """
+        number = len(self._calls)
+
+        def find(wanted: Ids) -> tuple[Floats, NDArray[np.int32]]:
+            try:
+                if self.source is None:
+                    raise ModelError(f"table {table}: no ps to pull it from yet")
+                found = self.source.find(table, wanted)
+            except Exception as exc:
+                self._failure = exc
+                raise
+            self._found[number] = found
+            return np.ascontiguousarray(found.rows, np.float32), np.asarray(found.plan.inverse, np.int32)
+
+        rows, inverse = tf.numpy_function(find, [tf.cast(flat, tf.int64)], [tf.float32, tf.int32])
+        rows = tf.ensure_shape(rows, [None, columns])
+        if self._tape is not None:
+            self._tape.watch(rows)
+        leaf = next((number for number, leaf in enumerate(self._leaves) if leaf is ids), None)
+        self._calls.append(_PullCall(table, rows, leaf, asked))
+        return tf.gather(rows, tf.ensure_shape(inverse, [None]))
+
+    def rows(self) -> list[Any]:
+        """The tensors to differentiate by."""
+        return [call.rows for call in self._calls]
+
+    def give(self, gradients: list[Floats]) -> None:
+        """The gradients of `rows`, to those who found them."""
+        for number, (call, gradient) in enumerate(zip(self._calls, gradients, strict=True)):
+            assert self.source is not None
+            self.source.give(call.table, self._found.pop(number), gradient)
+
+    def foreseen(self, features: Any) -> dict[str, list[Ids]]:
+        """By table, what a batch with these features will ask for, as far as its ids are features as they are."""
+        leaves = tf.nest.flatten(features)
+        found: dict[str, list[Ids]] = {}
+        for call in self._calls:
+            if call.leaf is not None:
+                ids = call.asked(leaves[call.leaf])
+                if not any(np.array_equal(ids, known) for known in found.get(call.table, ())):
+                    found.setdefault(call.table, []).append(ids)
+        return found
+
+
+_current: ContextVar[RowPulls | None] = ContextVar("pulls", default=None)
+
+
+def current_pulls() -> RowPulls | None:
+    """The pulls of the function that is being traced."""
+    return _current.get()

@@ -1,0 +1,1 @@
+"""Transforms as Keras layers, the preprocessor as a layer, and feature columns."""

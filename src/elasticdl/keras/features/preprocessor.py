@@ -1,0 +1,152 @@
+"""The preprocessor as a Keras layer: raw columns in, a model's inputs out, all in the graph and so in a SavedModel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticdl.features.layout import FIELD_BITS, FIRST_ID, MISSING_ID, PADDING_ID, UNKNOWN_ID
+from elasticdl.features.preprocessing import encoders as known
+from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.statistics import ColumnKind
+from elasticdl.keras.features import layers, ops
+from elasticdl.keras.features.layers import TransformLayer
+from elasticdl.keras.runtime import keras, tf
+
+TextEncoder = known.IndexLookupEncoder | known.HashingEncoder | known.DatePartEncoder
+OUT_OF_RANGE = UNKNOWN_ID - FIRST_ID
+
+
+class PreprocessorLayer(keras.layers.Layer):
+    """Takes a dict of raw columns [rows]: numbers as float64, NaN where missing; all else text, "" where missing."""
+
+    def __init__(self, front: Preprocessor, **options: Any) -> None:
+        super().__init__(autocast=False, **options)
+        self._convert_input_args = False
+        self.front = front
+        self.of_fields = [make_layer(one) for one in front.fields]
+        self.of_numbers = [
+            layers.Normalizer(one.subtract, one.divide) if isinstance(one, known.NumberEncoder) else None
+            for one in front.numbers
+        ]
+        self.of_rates = [make_layer(one.of) for one in front.rates]
+        self.splitting = [layers.Sequence(one.sep, one.longest) for one in front.sequences]
+        self.of_sequences = [make_layer(one.of) for one in front.sequences]
+        self.built = True
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        """Of the columns it takes, for any number of rows."""
+        kinds = self.front.columns.items()
+        return {
+            name: tf.TensorSpec([None], tf.float64 if kind is ColumnKind.NUMBER else tf.string, name=name)
+            for name, kind in kinds
+        }
+
+    def call(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        rows = _Columns(columns)
+        front = self.front
+        count = tf.shape(next(iter(columns.values())))[0]
+        ids = [
+            _encode_field(one, layer, rows) + (place << FIELD_BITS)
+            for place, (one, layer) in enumerate(zip(front.fields, self.of_fields, strict=True))
+        ]
+        numbers = [_encode_number(one, layer, rows) for one, layer in zip(front.numbers, self.of_numbers, strict=True)]
+        for rate, layer in zip(front.rates, self.of_rates, strict=True):
+            values = _encode_field(rate.of, layer, rows)
+            numbers += [tf.gather(tf.constant(table, tf.float32), values) for table in (rate.clicked, rate.seen)]
+        found = {
+            "ids": tf.stack(ids, 1) if ids else tf.zeros([count, 0], tf.int64),
+            "numbers": tf.stack(numbers, 1) if numbers else tf.zeros([count, 0], tf.float32),
+        }
+        names, own = front.layout.names, len(front.fields)
+        for extra, one in enumerate(front.sequences):
+            field = names.index(one.like) if one.like else own + extra
+            parts = self.splitting[extra](rows.texts(one.column, ColumnKind.TEXT))
+            of = parts.with_flat_values(_encode_text(one.of, self.of_sequences[extra], parts.flat_values))
+            found[one.name] = (of + (field << FIELD_BITS)).to_tensor(PADDING_ID, shape=[None, one.longest])
+        return found
+
+
+class _Columns:
+    """Raw columns; each is written as text once, however many encoders take it."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = columns
+        self._written: dict[str, Any] = {}
+
+    def numbers(self, name: str) -> Any:
+        return self._columns[name]
+
+    def texts(self, name: str, kind: ColumnKind) -> Any:
+        if kind is not ColumnKind.NUMBER:
+            return self._columns[name]
+        if name not in self._written:
+            self._written[name] = ops.format_numbers(self.numbers(name))
+        return self._written[name]
+
+
+def make_layer(encoder: known.FieldEncoder) -> TransformLayer:
+    """The layer of the transformation inside it."""
+    match encoder:
+        case known.DiscretizationEncoder():
+            return layers.Discretization(encoder.bounds)
+        case known.LogSquareEncoder():
+            return layers.LogSquare()
+        case known.LogRoundEncoder():
+            return layers.LogRound(encoder.bins, OUT_OF_RANGE, encoder.base)
+        case known.RoundIdentityEncoder():
+            return layers.RoundIdentity(encoder.bins, OUT_OF_RANGE)
+        case known.IndexLookupEncoder():
+            return layers.IndexLookup(encoder.values, encoder.unknown)
+        case known.HashingEncoder():
+            return layers.Hashing(encoder.bins)
+        case known.DatePartEncoder():
+            return layers.DateParts((encoder.part,))
+        case known.CrossEncoder():
+            return layers.Cross(encoder.bins)
+
+
+def _encode_field(encoder: known.FieldEncoder, layer: Any, columns: _Columns) -> Any:
+    missing = tf.constant(MISSING_ID, tf.int64)
+    if isinstance(encoder, known.CrossEncoder):
+        texts = [columns.texts(name, kind) for name, kind in zip(encoder.columns, encoder.kinds, strict=True)]
+        is_missing = tf.reduce_all(tf.stack([tf.equal(text, "") for text in texts]), 0)
+        return tf.where(is_missing, missing, FIRST_ID + layer(texts))
+    if isinstance(encoder, TextEncoder):
+        texts = columns.texts(
+            encoder.column, ColumnKind.DATE if isinstance(encoder, known.DatePartEncoder) else encoder.kind
+        )
+        return tf.where(tf.equal(texts, ""), missing, _encode_text(encoder, layer, texts))
+    numbers = columns.numbers(encoder.column)
+    made = layer(numbers)
+    if isinstance(encoder, known.LogSquareEncoder):
+        made = tf.clip_by_value(made, encoder.lowest, encoder.highest) - encoder.lowest
+    return tf.where(tf.math.is_nan(numbers), missing, FIRST_ID + made)
+
+
+def _encode_text(encoder: TextEncoder, layer: Any, texts: Any) -> Any:
+    """Ids of texts that are there."""
+    if isinstance(encoder, known.HashingEncoder):
+        return FIRST_ID + layer(texts)
+    if isinstance(encoder, known.DatePartEncoder):
+        part = layer(texts)[:, 0]
+        return tf.where(part < 0, tf.constant(UNKNOWN_ID, tf.int64), FIRST_ID + part)
+    places, size = layer(texts), len(encoder.values)
+    return tf.where(places < size, places + 1 + encoder.unknown, places - size + 1)
+
+
+def _encode_number(encoder: known.AnyNumberEncoder, layer: Any, columns: _Columns) -> Any:
+    if isinstance(encoder, known.MissingIndicatorEncoder):
+        if encoder.kind is ColumnKind.NUMBER:
+            return tf.cast(tf.math.is_nan(columns.numbers(encoder.column)), tf.float32)
+        return tf.cast(tf.equal(columns.texts(encoder.column, ColumnKind.TEXT), ""), tf.float32)
+    values = columns.numbers(encoder.column)
+    is_missing = tf.math.is_nan(values)
+    if encoder.low is not None:
+        values = tf.where(values > encoder.low, values, tf.constant(encoder.low, tf.float64))
+    if encoder.high is not None:
+        values = tf.where(values < encoder.high, values, tf.constant(encoder.high, tf.float64))
+    if encoder.log:
+        values = tf.math.log1p(tf.maximum(values - encoder.shift, 0.0))
+    return tf.where(is_missing, tf.constant(encoder.missing, tf.float32), layer(values))

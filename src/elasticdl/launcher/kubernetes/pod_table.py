@@ -1,0 +1,133 @@
+"""What the launcher knows of its pods, and what of it the master has been told. Pure: changes in, documents out.
+
+The documents are those of `wire`. An `exited` also has `cause` and `why`, and there is one more:
+    {"event": "waiting", "replica", "why", "trouble"}    its pod does not run yet; again whenever the reason changes
+A `launch` also has `raises`, `wish` and `away_from`: see `master.actions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from elasticdl.launcher.kubernetes.naming import PS, REPLICA_LABEL, ROLE_LABEL, WORKER
+from elasticdl.launcher.kubernetes.pod_status import (
+    PodExited,
+    PodRunning,
+    PodStatus,
+    PodWaiting,
+    parse_time,
+    read_pod_status,
+)
+
+Document = dict[str, Any]
+
+POD_PID = 1  # of every replica in its pod
+_STATUS_ORDER = {PodWaiting: 0, PodRunning: 1, PodExited: 2}
+
+
+class PodTable:
+    """Pods of one job and of one owner: an earlier job of the same name may have left some that are not ours."""
+
+    def __init__(self, owner_uid: str) -> None:
+        self._owner_uid = owner_uid
+        self._pods: dict[str, Document] = {}  # that exist, by replica
+        self._lives: dict[str, PodStatus] = {}
+        self._nodes: dict[str, str] = {}  # of all that ever had one
+        self._ended_at: dict[str, float] = {}
+
+    def pod(self, replica: str) -> Document | None:
+        return self._pods.get(replica)
+
+    def nodes(self, replicas: Iterable[str]) -> list[str]:
+        """Where these run, or ran."""
+        return sorted({self._nodes[replica] for replica in replicas if replica in self._nodes})
+
+    def living(self) -> dict[str, Document]:
+        return {name: pod for name, pod in self._pods.items() if not isinstance(self._lives[name], PodExited)}
+
+    def surplus(self, most: int) -> list[Document]:
+        """Pods that ended, but for the `most` that ended last."""
+        ended = sorted(set(self._pods) - set(self.living()), key=lambda name: self._ended_at[name])
+        return [self._pods[name] for name in ended[: max(0, len(ended) - most)]]
+
+    def is_ours(self, pod: Document) -> bool:
+        metadata = pod["metadata"]
+        is_replica = metadata.get("labels", {}).get(ROLE_LABEL) in (WORKER, PS)
+        return is_replica and any(one["uid"] == self._owner_uid for one in metadata.get("ownerReferences", []))
+
+    def change(self, before: Document | None, after: Document | None, now: float) -> list[Document]:
+        """The news in a change of one pod."""
+        one = after or before
+        assert one is not None
+        if not self.is_ours(one):
+            return []
+        replica = one["metadata"]["labels"][REPLICA_LABEL]
+        if after is None:
+            self._pods.pop(replica, None)
+        else:
+            self._pods[replica] = after
+            if node := after["spec"].get("nodeName"):
+                self._nodes[replica] = node
+        return self._learn(replica, read_pod_status(after, before), one, now)
+
+    def wait(self, replica: str, why: str) -> list[Document]:
+        """It has no pod yet, since `why`."""
+        return self._learn(replica, PodWaiting(why, is_trouble=True), None, 0.0)
+
+    def never_was(self, replica: str, number: int, now: float) -> list[Document]:
+        """It was not wanted any more before it had a pod."""
+        why = "it was not wanted any more before it had a pod"
+        return self._learn(replica, PodExited(None, number, "deleted", why), None, now)
+
+    def replicas(self) -> Document:
+        """All there is, as every master hears it first. A pod that waits counts as running: it exists."""
+        names = self.living()
+        running = [{"replica": name, "pid": POD_PID, "started_at": _started_at(pod)} for name, pod in names.items()]
+        exited = [self._event(name) for name, life in self._lives.items() if isinstance(life, PodExited)]
+        for one in exited:
+            del one["event"]
+        return {"event": "replicas", "running": running, "exited": exited}
+
+    def waiting(self) -> list[Document]:
+        """Who waits, and why."""
+        return [self._event(name) for name, life in self._lives.items() if isinstance(life, PodWaiting)]
+
+    def report(self, replica: str) -> list[Document]:
+        """What was told of it last, once more."""
+        return [self._event(replica)] if replica in self._lives else []
+
+    def _learn(self, replica: str, life: PodStatus, pod: Document | None, now: float) -> list[Document]:
+        known = self._lives.get(replica)
+        if known is not None and (life == known or _STATUS_ORDER[type(life)] < _STATUS_ORDER[type(known)]):
+            return []  # nothing comes back to life: what says so is older than what we know
+        if isinstance(known, PodExited) or (isinstance(known, PodRunning) and isinstance(life, PodRunning)):
+            return []
+        self._lives[replica] = life
+        if isinstance(life, PodExited):
+            self._ended_at[replica] = _finished_at(pod, now)
+        return [self._event(replica)]
+
+    def _event(self, replica: str) -> Document:
+        life = self._lives[replica]
+        match life:
+            case PodWaiting(why, is_trouble):
+                return {"event": "waiting", "replica": replica, "why": why, "trouble": is_trouble}
+            case PodRunning():
+                return {"event": "started", "replica": replica, "pid": POD_PID, "at": _started_at(self._pods[replica])}
+        document = {"event": "exited", "replica": replica, "pid": POD_PID, "code": life.code, "signal": life.signal}
+        return document | {"at": self._ended_at[replica], "cause": life.cause, "why": life.why}
+
+
+def _started_at(pod: Document) -> float:
+    for one in pod.get("status", {}).get("containerStatuses") or []:
+        if "running" in one.get("state", {}):
+            return parse_time(one["state"]["running"]["startedAt"]).timestamp()
+    return parse_time(pod["metadata"]["creationTimestamp"]).timestamp()
+
+
+def _finished_at(pod: Document | None, now: float) -> float:
+    for one in (pod or {}).get("status", {}).get("containerStatuses") or []:
+        if finished := one.get("state", {}).get("terminated", {}).get("finishedAt"):
+            return parse_time(finished).timestamp()
+    return now

@@ -1,0 +1,194 @@
+"""The pod of a role: one container, without privileges, with what the job mounts into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from elasticdl.launcher.kubernetes import job_secrets, resources
+from elasticdl.launcher.kubernetes.naming import (
+    HEALTH_PATH,
+    HEALTH_PORT,
+    MASTER,
+    MASTER_PORT,
+    Document,
+    cluster_spec,
+    master_account,
+    metrics_port,
+    selector_labels,
+    worker_account,
+)
+from elasticdl.spec import ClusterSpec, JobSpec, env
+
+SPEC_MOUNT, SECRET_MOUNT, STATE_MOUNT = "/etc/elasticdl/spec", "/etc/elasticdl/secret", "/var/lib/elasticdl"
+USER_ID = 10001
+NODE_LOST_S = 30  # how long a pod of a node that says nothing is waited for
+START_TIMEOUT_S = 900  # a master that does not listen after so long is started anew
+EXIT_GRACE_S = 5  # beyond the grace period of the job: time to end after leaving
+_TOPOLOGY_KEYS = {"nodes": "kubernetes.io/hostname", "zones": "topology.kubernetes.io/zone"}
+
+
+def pod_spec(
+    spec: JobSpec,
+    role: str,
+    replica: str,
+    *,
+    raises: int = 0,
+    is_high: bool | None = None,
+    environ: Mapping[str, str] | None = None,
+    shunned: Sequence[str] = (),
+) -> Document:
+    """A master that ends is started again in its pod, until it says itself that it is over; others have a successor."""
+    cluster = cluster_spec(spec)
+    volumes, mounts = _volumes(spec, role)
+    found: Document = {
+        "restartPolicy": "Always" if role == MASTER else "Never",
+        "serviceAccountName": master_account(spec) if role == MASTER else worker_account(spec),
+        "automountServiceAccountToken": role == MASTER,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": math.ceil(spec.timing.grace_s) + EXIT_GRACE_S,
+        "securityContext": _security_context(cluster),
+        "containers": [
+            {
+                "name": role,
+                "image": cluster.image,
+                "imagePullPolicy": cluster.pull_policy,
+                "command": ["python", "-P", "-m", "elasticdl.launcher.kubernetes.pod", role],
+                "env": _environment(spec, replica, environ or {}),
+                **({"envFrom": [{"secretRef": {"name": name}} for name in cluster.environ_secrets]}
+                   if cluster.environ_secrets else {}),
+                "resources": resources.resource_requirements(spec, role, raises),
+                **(_ports_and_probes(spec) if role == MASTER else {}),
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+        "tolerations": _tolerations(cluster),
+    }  # fmt: skip
+    if cluster.pull_secrets:
+        found["imagePullSecrets"] = [{"name": name} for name in cluster.pull_secrets]
+    if cluster.node_selector:
+        found["nodeSelector"] = dict(cluster.node_selector)
+    if cluster.scheduler:
+        found["schedulerName"] = cluster.scheduler
+    if priority := resources.priority_class(spec, role, is_high):
+        found["priorityClassName"] = priority
+    if shunned:
+        found["affinity"] = _avoid_nodes(shunned)
+    if role != MASTER and cluster.spread != "none":
+        found["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": _TOPOLOGY_KEYS[cluster.spread],
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector_labels(spec, role)},
+            }
+        ]
+    return found
+
+
+def _environment(spec: JobSpec, replica: str, environ: Mapping[str, str]) -> list[Document]:
+    """Ours win over the person's, which win over settings."""
+    ours = {"HOME": "/tmp", "USER": "elasticdl"}  # the user has no entry in the image's passwd
+    given = ours | dict(environ) | cluster_spec(spec).environ | {env.REPLICA: replica}
+    fields = {env.POD_IP: "status.podIP", env.POD_NAME: "metadata.name", env.NAMESPACE: "metadata.namespace"}
+    # Fields first: a later value may refer to them.
+    taken = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    return taken + [{"name": name, "value": value} for name, value in given.items() if name not in fields]
+
+
+def _ports_and_probes(spec: JobSpec) -> Document:
+    """Ports and probes of the master: whether its loop goes round, asked over HTTP. See master/kubernetes/backend.py.
+
+    Workers and ps have no probes: they speak to the master several times a second, so it knows sooner than a kubelet
+    who is stuck; a kubelet that killed one would only make a failure of it.
+    """
+
+    def probe(**more: int) -> Document:
+        return {"httpGet": {"path": HEALTH_PATH, "port": "health"}, "timeoutSeconds": 5} | more
+
+    return {
+        "ports": [
+            {"name": "grpc", "containerPort": MASTER_PORT},
+            {"name": "metrics", "containerPort": metrics_port(spec)},
+            {"name": "health", "containerPort": HEALTH_PORT},
+        ],
+        # On a node where a hundred begin at once it takes minutes. Killed for that, each would only begin again.
+        "startupProbe": probe(periodSeconds=2, failureThreshold=START_TIMEOUT_S // 2),
+        "readinessProbe": probe(periodSeconds=2),
+        "livenessProbe": probe(periodSeconds=10, failureThreshold=3),
+    }
+
+
+def _security_context(cluster: ClusterSpec) -> Document:
+    user = {} if cluster.is_root else {"runAsNonRoot": True, "runAsUser": USER_ID, "runAsGroup": USER_ID}
+    return {
+        **user,
+        "fsGroup": USER_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _avoid_nodes(nodes: Sequence[str]) -> Document:
+    elsewhere = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": list(nodes)}]}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 100, "preference": elsewhere}
+    ]}}  # fmt: skip
+
+
+def _tolerations(cluster: ClusterSpec) -> list[Document]:
+    """Kubernetes's own would keep the pods of a lost node for five minutes."""
+    keys = {toleration.get("key") for toleration in cluster.tolerations}
+    lost = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    ours: list[Document] = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOST_S}
+        for key in lost
+        if key not in keys
+    ]
+    return [*map(dict, cluster.tolerations), *ours]
+
+
+def _volumes(spec: JobSpec, role: str) -> tuple[list[Document], list[Document]]:
+    """The pod's volumes, each once, and where the container has them."""
+    cluster = cluster_spec(spec)
+    has_claim = role == MASTER and bool(cluster.state_claim)
+    state = {"persistentVolumeClaim": {"claimName": cluster.state_claim}} if has_claim else {"emptyDir": {}}
+    volumes: list[Document] = [
+        {"name": "spec", "configMap": {"name": f"{spec.name}-spec"}},
+        {
+            "name": "secret",
+            "secret": {
+                "secretName": f"{spec.name}-secret",
+                "defaultMode": 0o440,
+                "items": [{"key": name, "path": name} for name in job_secrets.secret_files(spec, role)],
+            },
+        },
+        {"name": "state"} | state,
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    mounts: list[Document] = [
+        {"name": "spec", "mountPath": SPEC_MOUNT, "readOnly": True},
+        {"name": "secret", "mountPath": SECRET_MOUNT, "readOnly": True},
+        # Several jobs may keep their state on one claim.
+        {"name": "state", "mountPath": STATE_MOUNT} | ({"subPath": spec.name} if has_claim else {}),
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+    names: dict[tuple[str, str], str] = {}
+    for volume in cluster.volumes:
+        source = (volume.claim_name, volume.host_path)
+        if source not in names:
+            names[source] = f"volume-{len(names)}"
+            claim = {"persistentVolumeClaim": {"claimName": volume.claim_name}}
+            volumes.append(
+                {"name": names[source]} | (claim if volume.claim_name else {"hostPath": {"path": volume.host_path}})
+            )
+        mount: Document = {"name": names[source], "mountPath": volume.mount_path}
+        mount |= {"subPath": volume.sub_path} if volume.sub_path else {}
+        mounts.append(mount | ({"readOnly": True} if volume.read_only else {}))
+    return volumes, mounts

@@ -1,0 +1,48 @@
+"""The directory of a local job, with all that its processes need to begin."""
+
+from __future__ import annotations
+
+import time
+
+from elasticdl.errors import SpecError
+from elasticdl.launcher.local import processes
+from elasticdl.launcher.local.record import lock_job
+from elasticdl.spec import JobSpec
+from elasticdl.spec.directory import JobDirectory
+
+LEFTOVERS_REASON = "its launcher and its master were gone"
+
+
+def create_job_directory(directory: JobDirectory, spec: JobSpec) -> None:
+    """FileExistsError where there is one already."""
+    directory.create(spec)
+    _create_keys(directory, spec)
+
+
+def recreate_job_directory(directory: JobDirectory, spec: JobSpec) -> None:
+    """For a job that goes on: see `JobDirectory.create_again`. What is left of its last run is ended first.
+
+    SpecError where somebody keeps the job going.
+    """
+    processes.end_leftovers(directory, LEFTOVERS_REASON)
+    try:
+        # As a launcher does: none of the last run can begin any more, nor can another resumption.
+        with lock_job(directory, wait=False):
+            if processes.find_processes(directory):
+                raise BlockingIOError
+            directory.create_again(spec)
+            _create_keys(directory, spec)
+    except BlockingIOError as exc:
+        name = directory.root.name
+        raise SpecError(f"job {name!r} is running; look at it with `elasticdl status {name}`") from exc
+
+
+def _create_keys(directory: JobDirectory, spec: JobSpec) -> None:
+    if spec.security.tls:
+        from elasticdl.launcher import certificate_manager
+
+        certificate_manager.create_authority(directory, spec, time.time())
+    if spec.ps.wish and spec.security.is_on:
+        from elasticdl.ps.wire import keys
+
+        keys.CurveKeys.make().write(directory.root / keys.KEYS_FILE)

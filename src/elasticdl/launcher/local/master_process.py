@@ -1,0 +1,79 @@
+"""The launcher's side of one master: its process and the socketpair to it."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elasticdl.launcher.local import wire
+from elasticdl.launcher.local.watched_process import WatchedProcess
+from elasticdl.spec.directory import JobDirectory
+
+MASTER_MODULE = "elasticdl.master"
+
+
+class MasterProcess:
+    """`on_command` is called for each document of the master, `on_end` once, when its process has ended."""
+
+    def __init__(
+        self,
+        child: WatchedProcess,
+        end: socket.socket,
+        selector: selectors.BaseSelector,
+        on_command: Callable[[dict[str, Any]], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.child = child
+        self._selector = selector
+        self._connection = wire.JsonLineSocket(end)
+        self._on_command = on_command
+        self._on_end = on_end
+
+    def open(self) -> None:
+        self._selector.register(self.child, selectors.EVENT_READ, lambda _: self._ended())
+        self._selector.register(self._connection, selectors.EVENT_READ, self._ready)
+
+    def tell(self, document: dict[str, Any]) -> None:
+        self._connection.send(document)
+        self._await()
+
+    def _ready(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._connection.flush()
+        for document in self._connection.receive():
+            self._on_command(document)
+        self._await()
+
+    def _await(self) -> None:
+        if self._connection.fileno() not in self._selector.get_map():
+            return
+        if not self._connection.is_open:
+            # Readable for ever; the end of the process itself comes through its pidfd.
+            self._selector.unregister(self._connection)
+        else:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._connection.has_unsent else 0)
+            self._selector.modify(self._connection, wanted, self._ready)
+
+    def _ended(self) -> None:
+        # Its last words may still be unread, `over` among them.
+        self._ready(selectors.EVENT_READ)
+        if self._connection.is_open:
+            self._selector.unregister(self._connection)
+        self._connection.close()
+        self._selector.unregister(self.child)
+        self._on_end()
+
+
+def start_master(
+    directory: JobDirectory, run: int, module: str, environ: Mapping[str, str], now: float
+) -> tuple[WatchedProcess, socket.socket]:
+    """A new master with one end of a fresh socketpair, and our end of it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        argv = [sys.executable, "-P", "-m", module, str(directory.root)]
+        argv += ["--launcher-fd", str(theirs.fileno()), "--run", str(run)]
+        log, passed = directory.log("master"), [theirs.fileno()]
+        return WatchedProcess.spawn("master", argv, environ=environ, log=log, now=now, pass_fds=passed), ours

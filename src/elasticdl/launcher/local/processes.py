@@ -1,0 +1,223 @@
+"""The processes of a local job: start and replace its launcher, find what lives, end what is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from elasticdl import stacks
+from elasticdl.launcher.interface import RunningProcess
+from elasticdl.launcher.local.master_process import MASTER_MODULE
+from elasticdl.launcher.local.record import LauncherRecord, is_session_leader, start_ticks
+from elasticdl.launcher.local.watched_process import WatchedProcess
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import JOB_DIRECTORY, PS, RUN, WORKER
+
+LAUNCHER, MASTER = "launcher", "master"
+_SUPERVISOR_MODULES = {"elasticdl.launcher": LAUNCHER, "elasticdl.master": MASTER}
+_REPLICA_MODULES = {"elasticdl.worker": WORKER, "elasticdl.ps": PS}
+
+
+def find_replicas(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
+    """Every worker and ps of the job that lives, by name; of one run only where that is given."""
+    return [one for one in find_processes(directory, run) if one.replica not in (LAUNCHER, MASTER)]
+
+
+def find_supervisors(directory: JobDirectory) -> list[RunningProcess]:
+    """The launcher and the master that keep the job going."""
+    return [one for one in find_processes(directory) if one.replica in (LAUNCHER, MASTER)]
+
+
+def find_processes(directory: JobDirectory, run: int | None = None) -> list[RunningProcess]:
+    """Every process of the job that lives, but those that its replicas started themselves."""
+    found = {one.pid: one for one in recorded_processes(directory)} if run in (None, directory.run) else {}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and int(entry) not in found:
+            one = _recognize_process(int(entry), os.path.realpath(directory.root), run)
+            if one is not None:
+                found[one.pid] = one
+    return sorted(found.values(), key=lambda one: (one.replica, one.pid))
+
+
+def recorded_processes(directory: JobDirectory) -> list[RunningProcess]:
+    """Those of them that the launcher wrote down."""
+    record = LauncherRecord.load(directory.launcher)
+    if record is None:
+        return []
+    known = [record.launcher, *([record.master] if record.master else []), *record.replicas.values()]
+    return [one for one in known if start_ticks(one.pid) == one.start_ticks]
+
+
+def describe_processes(processes: list[RunningProcess]) -> str:
+    """worker-0 (pid 17) and worker-1 (pid 18)"""
+    *others, last = [f"{one.replica} (pid {one.pid})" for one in processes]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _recognize_process(pid: int, root: str, run: int | None) -> RunningProcess | None:
+    process = Path(f"/proc/{pid}")
+    try:
+        argv = process.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+        module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
+        if module in _SUPERVISOR_MODULES:
+            name, where, number = (
+                _SUPERVISOR_MODULES[module],
+                _argument_after(argv, module),
+                _argument_after(argv, "--run"),
+            )
+        elif module in _REPLICA_MODULES:
+            pairs = (line.partition("=") for line in process.joinpath("environ").read_bytes().decode().split("\0"))
+            environ = {key: value for key, _, value in pairs}
+            name, where, number = (environ.get(key, "") for key in (_REPLICA_MODULES[module], JOB_DIRECTORY, RUN))
+        else:
+            return None
+        # What a replica forks has its arguments and its environment, but not a session of its own.
+        is_it = bool(name and where) and os.path.realpath(where) == root and is_session_leader(pid)
+        ticks = start_ticks(pid)
+    except (OSError, UnicodeDecodeError):
+        return None  # it has ended, or is not ours to look at
+    if not is_it or ticks is None or (run is not None and number != str(run)):
+        return None
+    return RunningProcess(name, pid, time.time(), ticks)
+
+
+def _argument_after(argv: list[str], after: str) -> str:
+    return argv[argv.index(after) + 1] if after in argv[:-1] else ""
+
+
+PASSED_FD = 3
+END_LEFTOVERS_TIMEOUT_S = 300.0  # how long what is left of a job may take to write a checkpoint and end
+KILL_ROUNDS = 5
+KILL_TIMEOUT_S = 5.0  # how long the kernel may take to end a killed process
+
+
+def start_launcher(
+    directory: JobDirectory,
+    *,
+    attached_fd: int | None,
+    master: str = MASTER_MODULE,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Start the job's launcher in a session of its own, with our environment or another; its pid.
+
+    `attached_fd` is the reading end of a pipe whose writing end the caller keeps open for as long as it
+    wants the job to run; None lets the job run on by itself. The caller may close its reading end.
+    """
+    arguments = ["--run", str(directory.run), "--master", master]
+    if attached_fd is not None:
+        arguments += ["--attached-fd", str(PASSED_FD)]
+    return _spawn_launcher(directory, arguments, attached_fd, os.environ if environ is None else environ)
+
+
+def replace_launcher(directory: JobDirectory, run: int, *, master: str = MASTER_MODULE) -> socket.socket:
+    """For a master of this run whose launcher died: a new launcher that adopts all living replicas and the caller.
+
+    The socket speaks as the inherited one did, beginning with a `replicas` event.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = ["--run", str(run), "--adopt", "--master-pid", str(os.getpid()), "--master-fd", str(PASSED_FD)]
+        _spawn_launcher(directory, [*arguments, "--master", master], theirs.fileno(), os.environ)
+    return ours
+
+
+def kill_launcher(directory: JobDirectory) -> None:
+    """For a master whose launcher hangs: the next one finds the lock of the directory free. Not under a debugger."""
+    record = LauncherRecord.load(directory.launcher)
+    if record is not None and start_ticks(record.launcher.pid) == record.launcher.start_ticks:
+        if stacks.has_debugger(record.launcher.pid):
+            return
+        with suppress(ProcessLookupError):
+            os.kill(record.launcher.pid, signal.SIGKILL)
+
+
+def end_leftovers(
+    directory: JobDirectory, reason: str, timeout_s: float = END_LEFTOVERS_TIMEOUT_S
+) -> list[RunningProcess]:
+    """End the replicas of a job that has neither launcher nor master; those that were found.
+
+    A launcher adopts them and starts a master, which replays the journal and stops the job as it always does: what
+    the workers hold is in a checkpoint afterwards, and the job has a result. What still lives then, or after
+    `timeout_s`, is killed.
+    """
+    found = find_replicas(directory)
+    if not found:
+        return []
+    if not directory.result.exists() and find_replicas(directory, directory.run):
+        arguments = ["--run", str(directory.run), "--adopt", "--stop", reason]
+        _wait_for_launcher(_spawn_launcher(directory, arguments, None, os.environ), timeout_s)
+    kill_processes(directory)
+    return found
+
+
+def _wait_for_launcher(pid: int, timeout_s: float) -> None:
+    """Until our child has ended, at most `timeout_s`."""
+    with suppress(ProcessLookupError, ChildProcessError):  # another thread waits for all that end
+        descriptor = os.pidfd_open(pid)
+        try:
+            if select.select([descriptor], [], [], timeout_s)[0]:
+                os.waitpid(pid, 0)
+        finally:
+            os.close(descriptor)
+
+
+def kill_processes(directory: JobDirectory) -> list[RunningProcess]:
+    """SIGKILL every process of the job that still lives, in an order in which nothing comes back; who was killed."""
+    killed = dict[int, RunningProcess]()
+    for _ in range(KILL_ROUNDS):
+        found = find_processes(directory)
+        if not found:
+            break
+        # A master that sees its launcher die starts another: it must not get to see it.
+        for master in [one for one in found if one.replica == MASTER]:
+            _signal_process(master, signal.SIGSTOP)
+        # Then the launcher. It may have started something until the very last moment, so look again.
+        for running in sorted(found, key=lambda one: one.replica != LAUNCHER):
+            _kill_process(running)
+            killed[running.pid] = running
+    return list(killed.values())
+
+
+def _signal_process(running: RunningProcess, number: int) -> None:
+    if child := WatchedProcess.adopt(running):
+        child.signal(number)
+        child.forget()
+
+
+def _kill_process(running: RunningProcess) -> None:
+    if child := WatchedProcess.adopt(running):
+        child.signal(signal.SIGKILL)
+        child.await_end(KILL_TIMEOUT_S)
+        child.forget()
+
+
+def _spawn_launcher(
+    directory: JobDirectory, arguments: list[str], passed: int | None, environ: Mapping[str, str]
+) -> int:
+    argv = [sys.executable, "-P", "-m", "elasticdl.launcher", str(directory.root), *arguments]
+    log = str(directory.log("launcher"))
+    actions: list[tuple[Any, ...]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    if passed is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, passed, PASSED_FD))
+    # Not subprocess: nobody here will wait for it, it is meant to outlive its starter.
+    return os.posix_spawn(
+        sys.executable,
+        argv,
+        environ,
+        file_actions=actions,
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
+    )

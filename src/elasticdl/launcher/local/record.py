@@ -1,0 +1,116 @@
+"""`launcher.json`: what this launcher started, so that another can take over from it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import StateDamaged
+from elasticdl.launcher.interface import ExitedProcess, RunningProcess
+from elasticdl.spec.directory import JobDirectory, read_json, write_json
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LauncherRecord:
+    launcher: RunningProcess
+    master: RunningProcess | None = None
+    attached: RunningProcess | None = None  # the command line that watches the job; its end stops the job
+    detached: bool = False  # it has ended
+    replicas: dict[str, RunningProcess] = field(default_factory=dict)
+    exited: list[ExitedProcess] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        document = {
+            "pid": self.launcher.pid,
+            "launcher": asdict(self.launcher),
+            "master": asdict(self.master) if self.master else None,
+            "attached": asdict(self.attached) if self.attached else None,
+            "detached": self.detached,
+            "replicas": [asdict(one) for one in self.replicas.values()],
+            "exited": [asdict(one) for one in self.exited],
+        }
+        write_json(path, document)
+
+    @classmethod
+    def load(cls, path: Path) -> LauncherRecord | None:
+        """The record at `path`; None if no launcher ever wrote one, or if it is damaged: /proc knows who lives."""
+        try:
+            document = read_json(path)
+        except StateDamaged as exc:
+            _log.error("%s; processes are looked for in /proc", exc)
+            return None
+        if document is None:
+            return None
+        return cls(
+            launcher=RunningProcess(**document["launcher"]),
+            master=_optional_process(document["master"]),
+            attached=_optional_process(document["attached"]),
+            detached=document["detached"],
+            replicas={one["replica"]: RunningProcess(**one) for one in document["replicas"]},
+            exited=[ExitedProcess(**one) for one in document["exited"]],
+        )
+
+
+def _optional_process(document: dict[str, Any] | None) -> RunningProcess | None:
+    return RunningProcess(**document) if document else None
+
+
+def is_running(directory: JobDirectory) -> bool:
+    """Whether a launcher or a master keeps the job going."""
+    record = LauncherRecord.load(directory.launcher)
+    if record is None:
+        return directory.launcher.exists() and is_locked(directory)
+    return any(one is not None and start_ticks(one.pid) == one.start_ticks for one in (record.launcher, record.master))
+
+
+def start_ticks(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot; None if there is no such living process."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def is_session_leader(pid: int) -> bool:
+    fields = _stat_fields(pid)
+    return bool(fields) and int(fields[3]) == pid
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none if there is no such living process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    # The second field is the command in brackets and may hold anything, brackets and spaces too.
+    fields = stat.rpartition(")")[2].split()
+    return [] if fields[0] in "ZX" else fields
+
+
+def is_locked(directory: JobDirectory) -> bool:
+    """Whether a launcher lives, or somebody is about to resume the job."""
+    try:
+        with lock_job(directory, wait=False):
+            return False
+    except BlockingIOError:
+        return True
+
+
+@contextmanager
+def lock_job(directory: JobDirectory, *, wait: bool) -> Iterator[None]:
+    """Be the only one that launches or resumes the job; BlockingIOError where another is, unless we `wait`.
+
+    Two launchers would start everything twice. The kernel frees the lock of a dead one.
+    """
+    descriptor = os.open(directory.root, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)

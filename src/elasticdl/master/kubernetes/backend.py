@@ -1,0 +1,230 @@
+"""The master in a cluster: launches pods, publishes the status, follows the ElasticJob, answers probes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl import signals
+from elasticdl.checkpoint import export_target
+from elasticdl.errors import ElasticDLError, SpecError, TransientError
+from elasticdl.kube.api import Api
+from elasticdl.kube.kinds import CONFIG_MAP, ELASTIC_JOB, STATEFUL_SET
+from elasticdl.kube.probes import HttpResponse, ProbeServer
+from elasticdl.kube.watch import Document, follow_changes
+from elasticdl.launcher.kubernetes import naming, status_map
+from elasticdl.launcher.kubernetes.manifest import Owner
+from elasticdl.launcher.kubernetes.pod_launcher import PodLauncher
+from elasticdl.launcher.kubernetes.pod_status import parse_time
+from elasticdl.master.kubernetes import shutdown
+from elasticdl.master.kubernetes.journal import ConfigMapJournal
+from elasticdl.master.kubernetes.publisher import JobOwners, StatusPublisher
+from elasticdl.master.machine import events as ev
+from elasticdl.master.runtime.journal import JournalStore
+from elasticdl.master.runtime.launcher_link import parse_launcher_event
+from elasticdl.master.runtime.loop import MasterLoop
+from elasticdl.retry import backoff_delays
+from elasticdl.spec import JobKind, JobSpec, WorkersSpec
+from elasticdl.storage import probe
+from elasticdl.storage.paths import StorePath, parse_path
+from elasticdl.vital import VitalThread
+
+PUBLISH_RESULT_TIMEOUT_S = 60.0  # how long a master that is over tries to say so before another one does
+DELETION_WAIT_S = 20.0  # how long it waits for its pod to be deleted
+# A loop without a turn for so long is ended by its kubelet. A journal waits a minute for an API server that is away.
+MAX_LOOP_SILENCE_S = 180.0
+_log = logging.getLogger(__name__)
+
+
+class KubernetesBackend:
+    """All that the master of a job has to do with its cluster."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        assert spec.cluster is not None
+        self._spec = spec
+        self._api = Api.connect(role=naming.MASTER)
+        self._home = _find_job_owners(self._api, spec, spec.cluster.namespace or self._api.namespace)
+        self._publisher = StatusPublisher(self._api, spec, self._home)
+        self._stopped = threading.Event()
+
+    @property
+    def run(self) -> int:
+        """The number of this run of the job: when its StatefulSet was created, in seconds."""
+        return self._home.run
+
+    def journal(self) -> JournalStore | None:
+        """In the API, unless the job has a claim for it."""
+        assert self._spec.cluster is not None
+        if self._spec.cluster.state_claim:
+            return None
+        return ConfigMapJournal(self._api, self._spec.name, self._home.namespace, self._home.master.reference, self.run)
+
+    def check_places(self) -> None:
+        """Raise SpecError where volumes or stores do not let the job write what shall stay: only a pod can see that."""
+        spec = self._spec
+        if spec.output and spec.keeps(spec.output):
+            place = parse_path(spec.output, probe.PROBE_S)
+            if spec.kind is JobKind.TRAINING:
+                export_target.check_export_target(place)
+            if spec.kind is JobKind.PREDICTION:
+                export_target.check_predictions_target(place)
+                if isinstance(place, StorePath):
+                    export_target.check_writable(place, "output (--output)")
+        if spec.checkpoint.directory and spec.keeps(spec.checkpoint.directory):
+            directory = parse_path(spec.checkpoint.directory, probe.PROBE_S)
+            export_target.check_writable(directory, "checkpoint.directory (--checkpoint_dir)")
+
+    def attend(self, loop: MasterLoop) -> list[asyncio.Task[None]]:
+        """Launch, watch, publish, until the tasks are cancelled."""
+        running = asyncio.get_running_loop()
+
+        news = EventBatcher(loop.submit, running.call_later)
+
+        def heard(document: dict[str, Any]) -> None:
+            if (event := parse_launcher_event(document)) is not None:
+                news.hear(event)
+
+        running.add_signal_handler(signal.SIGTERM, lambda: running.create_task(self._taken_away(loop)))
+        launcher = PodLauncher(self._api, self._spec, self._home.namespace, self._home.pods, heard)
+        loop.performer.launcher = launcher
+        self._probes = ProbeServer(naming.HEALTH_PORT, lambda path: answer_probe(path, loop.silent_s))
+        if self._home.resource is not None:
+            arguments = (loop, lambda event: running.call_soon_threadsafe(loop.submit, event))
+            VitalThread(self._follow_wishes, args=arguments, name="wishes").start()
+        return [asyncio.create_task(launcher.run()), asyncio.create_task(self._publisher.run(loop))]
+
+    async def close(self, loop: MasterLoop) -> None:
+        """The last word: the result, written down for those who come later."""
+        self._stopped.set()
+        deadline = loop.clock.now() + PUBLISH_RESULT_TIMEOUT_S
+        for pause_s in backoff_delays():
+            await self._publisher.publish(loop)
+            if self._publisher.has_result:
+                return
+            if loop.clock.now() > deadline:
+                raise TransientError("the result of the job could not be written down; the next master tries again")
+            await asyncio.sleep(pause_s)
+
+    def leave(self) -> None:
+        """No pod for this master any more, then wait to be ended.
+
+        Who would end by itself would be started again before the controller has seen that it should not be.
+        """
+        signals.exit_on_sigterm()
+        status_map.retire_master(self._api, self._spec.name, self._home.namespace)
+        time.sleep(DELETION_WAIT_S)
+
+    async def _taken_away(self, loop: MasterLoop) -> None:
+        home = self._home
+        await shutdown.release_replicas(loop, lambda: shutdown.is_last_master(self._api, home.master, home.namespace))
+        signals.exit_as_terminated()
+
+    def _follow_wishes(self, loop: MasterLoop, submit: Callable[[ev.Event], None]) -> None:
+        """`kubectl scale` and `kubectl edit` change what the ElasticJob wishes for."""
+        assert self._home.resource is not None
+        only = f"metadata.name={self._home.resource.name}"  # a person's object: it need not have our labels
+        for changes in follow_changes(self._api, ELASTIC_JOB, self._home.namespace, "", self._stopped, fields=only):
+            for before, after in changes:
+                ledger = loop.state.job.ledger
+                has = ev.ScaleRequested(ledger.wish, ledger.fleet.wish)
+                if (asked := find_scale_request(before, after, self._spec.workers, has)) is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                        submit(asked)
+
+
+def answer_probe(path: str, silent_s: float) -> HttpResponse:
+    """What the kubelet is told: whether the master's loop goes round, not only that there is a process."""
+    if path != naming.HEALTH_PATH:
+        return HttpResponse(404, f"there is {naming.HEALTH_PATH}\n".encode())
+    return HttpResponse.of(
+        f"the master's loop has had no turn for {silent_s:.0f} s" if silent_s > MAX_LOOP_SILENCE_S else ""
+    )
+
+
+def find_scale_request(
+    before: Document | None, after: Document | None, limits: WorkersSpec, has: ev.ScaleRequested
+) -> ev.ScaleRequested | None:
+    """What an ElasticJob newly wishes for and the job, which `has` a wish already, can follow.
+
+    Most changes are of its status, which we write ourselves: those are no wishes, or `elasticdl scale` would be
+    undone a second later.
+    """
+    if after is None or (before is not None and _desired_counts(before) == _desired_counts(after)):
+        return None
+    workers, ps = _desired_counts(after)
+    workers = workers if workers != has.workers and limits.min <= workers <= limits.max else 0
+    ps = ps if has.ps and ps != has.ps else 0
+    return ev.ScaleRequested(workers, ps) if workers or ps else None
+
+
+def _desired_counts(resource: Document) -> tuple[int, int]:
+    workers, ps = (int(resource["spec"].get(role, {}).get("wish") or 0) for role in ("workers", "ps"))
+    return workers, ps
+
+
+def _find_job_owners(api: Api, spec: JobSpec, namespace: str) -> JobOwners:
+    found = {
+        kind: api.get(kind, name, namespace)
+        for kind, name in ((STATEFUL_SET, naming.master_name(spec)), (CONFIG_MAP, naming.spec_name(spec)))
+    }
+    for kind, document in found.items():
+        if document is None:
+            raise SpecError(f"there is no {kind.kind} of job {spec.name} in namespace {namespace}: it has no place")
+    master, pods = (
+        Owner(kind.version, kind.kind, document["metadata"]["name"], document["metadata"]["uid"])
+        for kind, document in found.items()
+        if document is not None
+    )
+    owners = (found[STATEFUL_SET] or {})["metadata"].get("ownerReferences", [])
+    resources = [one for one in owners if one["kind"] == ELASTIC_JOB.kind]
+    resource = Owner(*(resources[0][key] for key in ("apiVersion", "kind", "name", "uid"))) if resources else None
+    created = parse_time((found[STATEFUL_SET] or {})["metadata"]["creationTimestamp"])
+    return JobOwners(namespace, master, pods, resource, int(created.timestamp()))
+
+
+def publish_refusal(spec: JobSpec, problem: ElasticDLError) -> None:
+    """Make a result of what cannot be: a master that only failed would be started again for ever."""
+    assert spec.cluster is not None
+    try:
+        api = Api.connect(role=naming.MASTER)
+        namespace = spec.cluster.namespace or api.namespace
+        exit_code = SpecError.exit_code if isinstance(problem, SpecError) else ElasticDLError.exit_code
+        status_map.write_refusal(api, spec.name, namespace, str(problem), exit_code)
+    except ElasticDLError as exc:
+        _log.error("it could not be written down: %s", exc)
+
+
+BATCH_DELAY_S = 0.5
+
+CallLater = Callable[[float, Callable[[], None]], object]  # as `call_later` of an event loop
+
+
+class EventBatcher:
+    """`submit` hears what `hear` was told, at most `calm_s` later."""
+
+    def __init__(self, submit: Callable[[ev.Event], None], later: CallLater, calm_s: float = BATCH_DELAY_S) -> None:
+        self._submit = submit
+        self._later = later
+        self._calm_s = calm_s
+        self._events: list[ev.Event] = []
+
+    def hear(self, event: ev.Event) -> None:
+        is_calm = isinstance(event, ev.ReplicaStarted) or (
+            isinstance(event, ev.ReplicaDelayed) and not event.is_trouble
+        )
+        self._events.append(event)
+        if not is_calm:
+            self._tell()
+        elif len(self._events) == 1:
+            self._later(self._calm_s, self._tell)
+
+    def _tell(self) -> None:
+        events, self._events = self._events, []
+        for event in events:
+            self._submit(event)

@@ -1,0 +1,1 @@
+"""The state machine of a job: events in, actions out. Pure."""

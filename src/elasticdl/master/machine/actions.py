@@ -1,0 +1,99 @@
+"""What to do: the state machine's answers. Imperative, performed by the loop after the journal has the event."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from elasticdl.master.machine.events import EpochLoss
+from elasticdl.master.machine.membership import LeaseReply
+from elasticdl.master.strategies.loss_curve import LossPoint
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec.ids import PsId, WorkerId
+
+
+class SendMessage(NamedTuple):
+    """A message on the stream of a worker or ps; dropped where there is none: a greeting sends what matters again."""
+
+    worker: WorkerId | PsId
+    message: pb.MasterMessage
+
+
+class ReplyToExchange(NamedTuple):
+    """What an exchange gets; None: nothing, ask again (someone unknown, gone or late asked)."""
+
+    worker: WorkerId
+    request: int
+    answer: LeaseReply | None
+
+
+class LaunchWorker(NamedTuple):
+    worker: WorkerId
+    raises: int = 0  # how often the memory of its role was raised
+    wish: int = 0  # how many workers there should be
+    away_from: tuple[str, ...] = ()  # replicas whose node may be lost
+
+
+class SignalWorker(NamedTuple):
+    worker: WorkerId
+    signal: int
+
+
+class LaunchPs(NamedTuple):
+    ps: PsId
+    raises: int = 0
+    away_from: tuple[str, ...] = ()
+
+
+class SignalPs(NamedTuple):
+    ps: PsId
+    signal: int
+
+
+class EventLogEntry(NamedTuple):
+    """One line of the event log."""
+
+    at: float
+    kind: str
+    worker: str
+    reason: str
+    round: int
+    step: int
+    cost_s: float
+
+
+# Kinds of entries that come again and again, whatever happens.
+ROUTINE_KINDS = frozenset({"evaluation", "checkpoint", "epoch-ended", "bad-record"})
+
+
+class WriteLogEntry(NamedTuple):
+    """Entry number `number` (1, 2, 3 …) of the log: a restarted master writes only what is missing."""
+
+    number: int
+    entry: EventLogEntry
+
+
+class RecordMetrics(NamedTuple):
+    """Result of an evaluation, for the curves."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+class RecordLosses(NamedTuple):
+    """New points of the loss curve, and epochs that ended; on replay again, since some may not be drawn yet."""
+
+    points: tuple[LossPoint, ...]
+    epochs: tuple[EpochLoss, ...]
+
+
+Action = (
+    SendMessage
+    | ReplyToExchange
+    | LaunchWorker
+    | SignalWorker
+    | LaunchPs
+    | SignalPs
+    | WriteLogEntry
+    | RecordMetrics
+    | RecordLosses
+)

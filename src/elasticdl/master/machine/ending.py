@@ -1,0 +1,196 @@
+"""How a job ends: asked to stop, done, or failed. Pure.
+
+A job that has failed keeps its state before it ends: one who holds it writes a checkpoint. Each holder is asked once,
+healthy ones first. In a job that trains in rounds the others may be blocked in a step that will never end, so whoever
+is asked leaves its round and writes what it has: the state after the last update. In a job that trains by leases all
+stop, as for any other end, and one of them writes what is on the ps.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master.machine.actions import Action, SignalPs, SignalWorker
+from elasticdl.master.machine.events import Event, ExportRequested, JobEnded, StopRequested, TerminalDetached
+from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
+from elasticdl.master.machine.phase import STOPPED_EXIT_CODE, FinalPhase, Outcome, StoppingPhase
+from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.strategies import training_progress
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Actions = list[Action]
+
+
+def end_job(
+    job: MasterState, phase: Outcome, reason: str, exit_code: int, now: float, *, kill: bool = False
+) -> Actions:
+    """The job is over. Workers are released, or killed where nothing may be waited for."""
+    if phase == "failed":
+        reason += _checkpoint_hint(job)
+    job.ledger.phase = FinalPhase(phase, reason, exit_code, now)
+    kind = {"succeeded": "finished", "stopped": "stopped", "failed": "failed"}[phase]
+    actions: Actions = [job.note(now, kind, reason=reason)]
+    for worker in list(job.ledger.membership.here()):
+        if kill:
+            actions.append(SignalWorker(worker.id, signal.SIGKILL))
+        elif worker.state is WorkerState.LAUNCHING:
+            worker.become(WorkerState.LEAVING, now, "the job is over")
+            actions.append(SignalWorker(worker.id, signal.SIGTERM))  # it hears nothing yet, and has nothing to lose
+        else:
+            actions.append(send_message(worker.id, release=pb.Release()))
+    for ps in job.ledger.fleet.here():
+        actions.append(SignalPs(ps.id, signal.SIGKILL) if kill else send_message(ps.id, release=pb.Release()))
+    return actions
+
+
+def fail_job(job: MasterState, reason: str, exit_code: int, now: float, *, kill: bool = False) -> Actions:
+    """The job has failed. It ends at once where there is no state; else the state is kept first.
+
+    `kill`: workers do not hear any more, should nothing be kept.
+    """
+    if job.is_over or is_failing(job):
+        return []
+    if not _has_state_to_save(job):
+        return end_job(job, "failed", reason, exit_code, now, kill=kill)
+    deadline = now + job.spec.timing.grace_s + job.spec.checkpoint.retry_s
+    job.ledger.phase = StoppingPhase(reason, deadline, failure=exit_code)
+    actions: Actions = [job.note(now, "failing", reason=f"{reason}; its state is kept first")]
+    staying = {worker.id for worker in job.state_holders()}
+    for worker in list(job.ledger.membership.here()):
+        if worker.id not in staying:
+            actions.append(_dismiss_worker(worker, "the job fails", now))
+        elif job.trains_by_leases:
+            actions.append(send_message(worker.id, stop=pb.StopTraining(reason=reason)))
+    return actions
+
+
+def is_failing(job: MasterState) -> bool:
+    """Whether the job has failed, and only keeps its state before it ends."""
+    return isinstance(job.ledger.phase, StoppingPhase) and job.ledger.phase.failure > 0
+
+
+def decide_final_checkpoint(job: MasterState, now: float) -> Event | None:
+    """Of a job that trains in rounds and has failed: whom to ask next, or its end."""
+    phase, ledger = job.ledger.phase, job.ledger
+    assert isinstance(phase, StoppingPhase)
+    if ledger.is_exported:
+        return JobEnded("failed", phase.reason, False)
+    if ledger.export is None and job.step <= (ledger.checkpoint[0] if ledger.checkpoint is not None else 0):
+        return JobEnded("failed", phase.reason, False)  # decided here: what heartbeats said is not replayed
+    if now >= phase.deadline:
+        return JobEnded("failed", f"{phase.reason}; its state was not written in time", True)
+    if ledger.export is not None and ledger.membership.is_here(ledger.export[0]):
+        return None
+    # One that stands still would not hear of it.
+    able = [worker for worker in job.holders_here() if worker.id not in ledger.keepers and not worker.stalled]
+    if not able:
+        return JobEnded("failed", f"{phase.reason}; nobody was left to keep its state", False)
+    return ExportRequested(min(able, key=lambda worker: _writer_priority(job, worker)).id, "")
+
+
+def on_final_checkpoint_failed(job: MasterState, worker: Worker) -> Actions:
+    """It could not keep the state, or fails for the same reason as the job."""
+    if job.ledger.export is not None and job.ledger.export[0] == worker.id:
+        job.ledger.export = None
+    return []
+
+
+def _has_state_to_save(job: MasterState) -> bool:
+    if not job.trains or job.restarts_script or not job.spec.keeps_checkpoints or not job.state_holders():
+        return False
+    if job.trains_by_leases:
+        return job.ledger.training is not None and job.ledger.training.batches_done > 0
+    return True
+
+
+def _writer_priority(job: MasterState, worker: Worker) -> tuple[bool, int, int]:
+    """Healthy ones first, then those that are ahead."""
+    beat = job.seen.beats.get(worker.id)
+    return bool(worker.failure), -(beat.step if beat is not None else 0), worker.number
+
+
+def _checkpoint_hint(job: MasterState) -> str:
+    """The words for where the newest checkpoint is, and how to go on from it."""
+    if not job.trains or job.ledger.checkpoint is None:
+        return ""
+    step, path = job.ledger.checkpoint
+    return f"; the state of step {step} is in {path}: go on from it with --resume"
+
+
+def _dismiss_worker(worker: Worker, why: str, now: float) -> Action:
+    """Let a worker that holds no state end."""
+    is_deaf = worker.state is WorkerState.LAUNCHING
+    worker.become(WorkerState.LEAVING, now, why)
+    return SignalWorker(worker.id, signal.SIGTERM) if is_deaf else send_message(worker.id, release=pb.Release())
+
+
+def charge_failure_budget(
+    job: MasterState, who: str, cause: ExitCause, now: float, *, was_useful: bool, kind: str
+) -> Actions:
+    """What the end of a process costs the failure budget; the job ends where nothing is left of it."""
+    budget, relaunch_s = job.ledger.budget, job.spec.timing.relaunch_s
+    if job.is_over or cause.state is WorkerState.LEFT:
+        return []
+    in_a_row = max(0, job.ledger.setbacks.incidents - 1)
+    if not cause.crashed:
+        if in_a_row or not was_useful:
+            budget.taken_away(now, relaunch_s, in_a_row)
+        return []
+    budget.crashed(now, relaunch_s, in_a_row)
+    if not budget.is_exhausted:
+        return []
+    reason = f"{kind} failed {budget.spent} times, {budget.limit} are allowed; last {who} {cause.reason}"
+    return fail_job(job, reason, 1, now)
+
+
+def on_stop_requested(job: MasterState, event: StopRequested, now: float) -> Actions:
+    if job.is_over:
+        return []
+    if event.is_end and job.trains_by_leases:
+        job.ledger.end_reason = job.ledger.end_reason or event.reason
+        return []
+    if event.at_once:
+        return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now, kill=True)
+    if isinstance(job.ledger.phase, StoppingPhase):
+        return []
+    holders = job.state_holders()
+    if not holders:
+        return end_job(job, "stopped", event.reason, STOPPED_EXIT_CODE, now)
+    job.ledger.phase = StoppingPhase(event.reason, now + job.spec.timing.grace_s)
+    actions: Actions = [job.note(now, "stopping", reason=event.reason)]
+    staying = {worker.id for worker in holders}
+    for worker in list(job.ledger.membership.here()):
+        if worker.id in staying:
+            actions.append(send_message(worker.id, stop=pb.StopTraining(reason=event.reason)))
+        else:
+            actions.append(_dismiss_worker(worker, "the job stops", now))
+    return actions
+
+
+def on_terminal_detached(job: MasterState, event: TerminalDetached, now: float) -> Actions:
+    return on_stop_requested(job, StopRequested(False, "the terminal it was attached to is gone"), now)
+
+
+def on_job_ended(job: MasterState, event: JobEnded, now: float) -> Actions:
+    phase = job.ledger.phase
+    if event.phase == "failed" and not (isinstance(phase, StoppingPhase) and phase.failure):
+        return fail_job(job, event.reason, 1, now, kill=event.kill)
+    exit_code = {"succeeded": 0, "stopped": STOPPED_EXIT_CODE, "failed": 1}[event.phase]
+    if event.phase == "failed" and isinstance(phase, StoppingPhase):
+        exit_code = phase.failure
+    return end_job(job, event.phase, event.reason, exit_code, now, kill=event.kill)
+
+
+def on_export_requested(job: MasterState, event: ExportRequested, now: float) -> Actions:
+    job.ledger.export = (event.worker, event.path)
+    actions: Actions = []
+    if is_failing(job):
+        job.ledger.keepers.append(event.worker)
+        actions += [send_message(event.worker, keep=pb.Keep())] if job.has_rounds else []
+    return [
+        *actions,
+        send_message(
+            event.worker,
+            export=pb.Export(path=event.path, progress=training_progress.dump_progress(job), step=job.ledger.step),
+        ),
+    ]

@@ -1,0 +1,74 @@
+"""How often workers may fail, when a preemption counts as a failure, and the delay before a relaunch. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Incidents at the same place that may be somebody else's doing. From the next one on each is a failure.
+FREE_INCIDENTS = 2
+
+
+@dataclass(slots=True)
+class LossStreak:
+    """Incidents since the job got further."""
+
+    progress: int = -1  # how far the job was at the newest
+    incidents: int = 0
+    next_worker: int = 0  # the number of the first worker that was not there yet at the newest
+
+    def add(self, progress: int, worker: int, next_worker: int) -> bool:
+        """Worker number `worker` is lost, the next one will have the number `next_worker`. True: it is an incident."""
+        if progress > self.progress:
+            self.progress, self.incidents, self.next_worker = progress, 1, next_worker
+            return True
+        if worker < self.next_worker:
+            return False
+        self.incidents, self.next_worker = self.incidents + 1, next_worker
+        return True
+
+    @property
+    def are_failures(self) -> bool:
+        return self.incidents > FREE_INCIDENTS
+
+    def is_overcome(self, progress: int) -> bool:
+        """Whether the job got further since."""
+        return not self.incidents or progress > self.progress
+
+
+_MAX_DELAY_S = 60.0
+
+
+@dataclass(slots=True)
+class FailureBudget:
+    """Crashes count; preemptions do not, as long as the job gets on between them (setbacks.py)."""
+
+    limit: int
+    spent: int = 0
+    in_a_row: int = 0
+    relaunch_at: float = 0.0
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.spent > self.limit
+
+    def crashed(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
+        """Count one crash; the pause before the next launch doubles until a worker gets as far as a round.
+
+        `in_a_row`: losses before it, at the same place, that were not counted.
+        """
+        self.spent += 1
+        self.in_a_row = max(self.in_a_row, in_a_row)
+        self.relaunch_at = now + _relaunch_delay_s(relaunch_s, self.in_a_row)
+        self.in_a_row += 1
+
+    def taken_away(self, now: float, relaunch_s: float, in_a_row: int = 0) -> None:
+        """A worker was preempted before it was of use: not its fault, but no reason to spin either."""
+        self.relaunch_at = max(self.relaunch_at, now + _relaunch_delay_s(relaunch_s, in_a_row))
+
+    def worked(self) -> None:
+        self.in_a_row = 0
+        self.relaunch_at = 0.0
+
+
+def _relaunch_delay_s(relaunch_s: float, in_a_row: int) -> float:
+    return min(relaunch_s * 2.0 ** min(in_a_row, 30), _MAX_DELAY_S)

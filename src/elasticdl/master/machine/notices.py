@@ -1,0 +1,39 @@
+"""What workers handle themselves and report for the event log and the metrics. Pure."""
+
+from __future__ import annotations
+
+from elasticdl.data.bad_records import describe_excess
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.ending import fail_job
+from elasticdl.master.machine.events import BadRecordFound, NoticeReported
+from elasticdl.master.machine.state import MasterState
+
+CHECKPOINT_FAILED = "checkpoint-failed"  # a checkpoint could not be written; training goes on
+DATA_WAITS = "data-waits"  # data that cannot be read at the moment is tried again
+DATA_RETURNED = "data-returned"
+STEP_RETRIED = "step-retried"  # a user's function failed once
+
+BAD_RECORD = "bad-record"
+
+NOTICE_KINDS = (CHECKPOINT_FAILED, DATA_WAITS, DATA_RETURNED, STEP_RETRIED)
+
+
+def on_notice_reported(job: MasterState, event: NoticeReported, now: float) -> list[Action]:
+    if event.kind not in NOTICE_KINDS:  # of a newer worker
+        return []
+    if event.kind == CHECKPOINT_FAILED and job.ledger.saver == event.worker:
+        job.ledger.saver = None  # the next one is asked for as if it had been written
+    job.ledger.notices[event.kind] = job.ledger.notices.get(event.kind, 0) + 1
+    return [job.note(now, event.kind, worker=event.worker, reason=event.reason, step=event.step)]
+
+
+def on_bad_record_found(job: MasterState, event: BadRecordFound, now: float) -> list[Action]:
+    """Counted once, whoever met it and however often; the job fails past its limit."""
+    key, known, limit = f"{event.source}, record {event.record}", job.ledger.bad_records, job.spec.data.bad_records
+    if key in known:
+        return []
+    known[key] = event.why
+    actions: list[Action] = [job.note(now, BAD_RECORD, worker=event.worker, reason=f"{key} is skipped: {event.why}")]
+    if len(known) > limit:
+        actions += fail_job(job, describe_excess(len(known), limit, event.why), 1, now)
+    return actions

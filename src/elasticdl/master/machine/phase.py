@@ -1,0 +1,49 @@
+"""Where a job is in its life. Each phase carries what belongs to it and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Outcome = Literal["succeeded", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPhase:
+    """No worker computes yet."""
+
+    name: Literal["pending"] = "pending"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPhase:
+    name: Literal["running"] = "running"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingPhase:
+    """The workers end after their step and write a checkpoint; at `deadline` nobody waits for them any more."""
+
+    reason: str
+    deadline: float
+    name: Literal["stopping"] = "stopping"
+    failure: int = 0  # the exit code of a job that has failed, and only keeps its state before it ends
+
+
+@dataclass(frozen=True, slots=True)
+class FinalPhase:
+    """The job has ended; the exit code is the command's."""
+
+    name: Outcome
+    reason: str
+    exit_code: int
+    ended_at: float
+
+
+Phase = Annotated[PendingPhase | RunningPhase | StoppingPhase | FinalPhase, Field(discriminator="name")]
+
+STOPPED_EXIT_CODE = 130

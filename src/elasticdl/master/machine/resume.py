@@ -1,0 +1,81 @@
+"""What a job that goes on from a checkpoint had, shown until its workers have loaded it.
+
+The first master reads it from the manifest of the newest checkpoint: what the job was before may be deleted, or may
+have had another name. A job of this machine that is resumed by its name has its earlier runs beside it, which tell
+more (see jobs/history.py).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from elasticdl.checkpoint import manifest
+from elasticdl.errors import CheckpointCorrupt, ElasticDLError
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.events import JobResumed
+from elasticdl.master.machine.state import MasterState
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind, JobSpec
+from elasticdl.spec.directory import JobDirectory
+
+_log = logging.getLogger(__name__)
+
+
+def find_resumed_checkpoint(spec: JobSpec, directory: JobDirectory) -> JobResumed | None:
+    """The newest checkpoint that the job goes on from; None where there is none, or where more is known.
+
+    Only its manifest is read. Should its other files be damaged, the workers go on from the one before it, and say so.
+    """
+    if not spec.checkpoint.resume or directory.earlier_runs():
+        return None
+    try:
+        for checkpoint in manifest.list_checkpoints(directory.checkpoints(spec)):
+            try:
+                document = manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE)
+            except CheckpointCorrupt as exc:
+                _log.warning("%s; looking at the checkpoint before it", exc)
+                continue
+            records_per_epoch = int(document.extra.get("records_per_epoch") or 0)
+            job = str(document.extra.get("job") or "")
+            return JobResumed(document.step, document.records, records_per_epoch, str(checkpoint), job)
+    except ElasticDLError as exc:  # the workers will say it
+        _log.warning("what the job had is not known: %s", exc)
+    return None
+
+
+def on_job_resumed(job: MasterState, event: JobResumed, now: float) -> list[Action]:
+    job.ledger.resumed = event
+    return [job.note(now, "resumed", reason=_describe_resume(job.spec, event), step=event.step)]
+
+
+def complete_status(job: MasterState, status: pb.JobStatus) -> None:
+    """Complete the status of a job none of whose workers has loaded the checkpoint yet."""
+    event = job.ledger.resumed
+    if event is None or status.step > 0:
+        return
+    status.step = event.step
+    status.records = max(status.records, event.records)
+    status.checkpoint_step, status.checkpoint_path = event.step, event.path
+    if not event.records_per_epoch:
+        return
+    status.records_per_epoch = status.records_per_epoch or event.records_per_epoch
+    status.epoch = event.records // event.records_per_epoch
+    if epochs := _planned_epochs(job.spec):
+        status.epoch = min(status.epoch, epochs)
+        status.total_records = status.total_records or epochs * event.records_per_epoch
+
+
+def _describe_resume(spec: JobSpec, event: JobResumed) -> str:
+    """from step 34 of job mnist, 340 of 410 records, epoch 2 of 2"""
+    parts = [f"from step {event.step:,}" + (f" of job {event.job}" if event.job not in ("", spec.name) else "")]
+    epochs = _planned_epochs(spec) if event.records_per_epoch else 0
+    total = f" of {epochs * event.records_per_epoch:,}" if epochs else ""
+    parts.append(f"{event.records:,}{total} records")
+    if epochs:
+        parts.append(f"epoch {min(event.records // event.records_per_epoch + 1, epochs)} of {epochs}")
+    return ", ".join(parts)
+
+
+def _planned_epochs(spec: JobSpec) -> int:
+    """How many will be trained; 0: nobody knows before a worker has said it."""
+    return spec.plan.epochs if spec.kind is JobKind.TRAINING and not spec.plan.max_steps else 0

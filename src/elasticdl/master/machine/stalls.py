@@ -1,0 +1,300 @@
+"""The watchdog of progress: who sends heartbeats but comes to no step. Pure.
+
+Heartbeats say where the training thread of a worker is, for how long, and whether it moves (worker/activity.py). In an
+all-reduce everybody waits for one: whoever is in the exchange has arrived, so who has not is who stands still outside
+of it. First people are told, and the worker writes its stacks into its log. If it does not go on it is replaced. Where
+all have arrived and the exchange does not end, or a round is not entered, the round is planned anew.
+
+What may take long says so: `pause` in the heartbeat is a reason to wait for as long as it takes. Who sends no
+heartbeats any more (it is frozen, or deadlocked in native code that holds the interpreter's lock) is lost at once where
+others are there to go on (silence.py), and has as long as who moves where nobody is.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from elasticdl.master.machine.actions import Action, SignalWorker
+from elasticdl.master.machine.ending import charge_failure_budget
+from elasticdl.master.machine.events import Event, JobEnded, RoundStalled, StallEnded, StallNoticed, WorkerStalled
+from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
+from elasticdl.master.machine.phase import PendingPhase, RunningPhase
+from elasticdl.master.machine.silence import last_heard_at
+from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.machine.worker_life import remove_worker
+from elasticdl.master.strategies.allreduce import reset_worker
+from elasticdl.master.strategies.rounds import Round
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
+from elasticdl.stacks import DUMP_SIGNAL
+
+Actions = list[Action]
+
+SLOW_FACTOR = 6.0  # times as long has who moves but comes to no step, and who does what is not done in every step
+NOTICE_FRACTION = 0.5  # of the time a worker has: from here on people are told
+ENTER_FACTOR = 3.0  # times what building a group may take: by then a round is entered, or planned without who is late
+MAX_STALLED_ROUNDS = 3  # rounds in a row that were planned anew because nothing went on
+
+_ACTIVITY_TEXT = {
+    pb.STARTING: "is starting",
+    pb.RECEIVING: "receives the state",
+    pb.FIRST_STEP: "computes its first step",
+    pb.COMPUTING: "computes",
+    pb.READING: "waits for records",
+}
+
+
+class ReportedActivity(NamedTuple):
+    """Where a worker says it is."""
+
+    activity: int
+    since_s: float
+    still_s: float
+    is_paused: bool
+    seat: int  # the round whose group it has
+
+
+class StallLimits(NamedTuple):
+    still_s: float  # for who stands still between two exchanges; 0: nobody is watched
+    slow_s: float  # for all else
+
+
+def compute_limits(stall_s: float, stall_steps: int, slow_step_s: float) -> StallLimits:
+    """`slow_step_s`: what nearly all recent steps took less than, of the slowest worker."""
+    still_s = max(stall_s, stall_steps * slow_step_s) if stall_s else 0.0
+    return StallLimits(still_s, SLOW_FACTOR * still_s)
+
+
+def used_fraction(position: ReportedActivity, limits: StallLimits) -> float:
+    """Which part of its time a worker has used without coming to a step; from 1 on it is to be replaced."""
+    if position.is_paused or not limits.still_s:
+        return 0.0
+    since = position.since_s / limits.slow_s
+    match position.activity:
+        case pb.COMPUTING:
+            return max(since, position.still_s / limits.still_s)
+        case pb.FIRST_STEP | pb.READING | pb.RECEIVING:
+            return since
+        case pb.STARTING:  # it may download for hours, and is told of; one that stands still will never begin
+            return max(min(since, NOTICE_FRACTION), position.still_s / limits.slow_s)
+    return 0.0  # it waits for others
+
+
+def is_exchange_stalled(round_id: int, positions: Sequence[ReportedActivity], limits: StallLimits) -> bool:
+    """Whether all members are in the exchange of the round, and it does not end."""
+    return bool(limits.still_s and positions) and all(
+        position.activity == pb.EXCHANGING and position.seat == round_id and position.since_s >= limits.still_s
+        for position in positions
+    )
+
+
+def find_late_workers(
+    newest: Round, positions: Mapping[WorkerId, ReportedActivity], waited_s: float, enter_s: float, limits: StallLimits
+) -> tuple[WorkerId, ...] | None:
+    """Who keeps a forced round from being entered; () where it is nobody's fault. None: nothing is wrong yet."""
+    if not limits.still_s or waited_s < enter_s or len(positions) < len(newest.workers):
+        return None
+    if any(position.is_paused for position in positions.values()):
+        return None
+    ready = [worker for worker in newest.workers if positions[worker].seat == newest.id]
+    late = tuple(
+        worker for worker in newest.workers if worker not in ready and _is_elsewhere(positions[worker], limits)
+    )
+    if ready and late and len(ready) + len(late) == len(newest.workers):
+        return late
+    if not ready and all(positions[worker].activity == pb.ENTERING for worker in newest.workers):
+        return ()  # its group does not come to stand
+    is_settling = all(positions[worker].activity == pb.ENTERING for worker in ready)
+    is_long = all(positions[worker].since_s >= limits.slow_s for worker in newest.workers)
+    return () if len(ready) == len(newest.workers) and is_settling and is_long else None
+
+
+def _is_elsewhere(position: ReportedActivity, limits: StallLimits) -> bool:
+    """Whether it does something else than to enter a round; what is not done in every step may take longer."""
+    if position.activity in (pb.FIRST_STEP, pb.READING):
+        return position.since_s >= limits.slow_s
+    return True
+
+
+# ---- decisions
+
+
+def next_decision(job: MasterState, now: float) -> Event | None:
+    limits = current_limits(job)
+    if not job.has_rounds:
+        return _next_lease_decision(job, limits, now)
+    if not limits.still_s or not isinstance(job.ledger.phase, PendingPhase | RunningPhase) or not _is_fleet_quiet(job):
+        return None
+    for worker in job.ledger.membership.here():
+        if (event := _check_worker(job, worker, limits, now)) is not None:
+            return event
+    return _check_round(job, limits, now)
+
+
+def _next_lease_decision(job: MasterState, limits: StallLimits, now: float) -> Event | None:
+    """In a job that works by leases alone a worker has `lease_s`, once it has begun: see `lease_expired`."""
+    lease_s = job.spec.timing.lease_s
+    queues = [evaluation.queue for evaluation in job.ledger.evaluations.open.values()]
+    queues += [job.ledger.training.shards] if job.ledger.training is not None else []
+    late = {lease.worker for queue in queues for lease in queue.overdue(now, NOTICE_FRACTION * lease_s)}
+    for worker in job.ledger.membership.here():
+        if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
+            if limits.still_s and (event := _check_worker(job, worker, limits, now)) is not None:
+                return event
+            continue
+        if worker.id in late and not worker.stalled:
+            return StallNoticed(
+                worker.id, f"has reported no progress of its lease for {NOTICE_FRACTION * lease_s:.0f} s"
+            )
+        if worker.stalled and worker.id not in late:
+            return StallEnded(worker.id)
+    return None
+
+
+def current_limits(job: MasterState) -> StallLimits:
+    timing = job.spec.timing
+    return compute_limits(timing.stall_s, timing.stall_steps, _slow_step_s(job))
+
+
+def _slow_step_s(job: MasterState) -> float:
+    """Of the slowest member."""
+    beats, members = job.seen.beats, job.ledger.rounds.holders
+    return max((beats[worker].slow_step_s for worker in members if worker in beats), default=0.0)
+
+
+def _is_fleet_quiet(job: MasterState) -> bool:
+    """Whether no worker can be waiting for rows."""
+    fleet = job.ledger.fleet
+    return fleet.task is None and all(fleet.ps[ps].answers for ps in set(fleet.owner))
+
+
+def _reported_activity(job: MasterState, worker: WorkerId) -> ReportedActivity | None:
+    beat = job.seen.beats.get(worker)
+    if beat is None or beat.activity == pb.UNKNOWN:
+        return None
+    return ReportedActivity(beat.activity, beat.since_s, beat.still_s, bool(beat.pause), beat.seat)
+
+
+def _check_worker(job: MasterState, worker: Worker, limits: StallLimits, now: float) -> Event | None:
+    if not worker.greeted_pid or worker.state in (WorkerState.LEAVING, WorkerState.FINISHED):
+        return None
+    if worker.hung_at and now - worker.hung_at >= limits.still_s:
+        return WorkerStalled(worker.id, f"has asked for nothing for {now - worker.hung_at:.0f} s since a lease expired")
+    position = _reported_activity(job, worker.id)
+    used, reason = (quiet_s := now - last_heard_at(job, worker)) / limits.slow_s, ""
+    if used >= NOTICE_FRACTION:
+        reason = f"has sent no heartbeat for {quiet_s:.0f} s; {limits.slow_s:.0f} s are allowed"
+    elif position is None or not worker.connected:
+        return None
+    elif (used := used_fraction(position, limits)) >= NOTICE_FRACTION:
+        reason = _describe(position, limits, job)
+    if worker.stalled and not reason:
+        return StallEnded(worker.id)
+    if worker.stalled:
+        return WorkerStalled(worker.id, reason) if used >= 1.0 else None
+    return StallNoticed(worker.id, reason) if reason else None
+
+
+def _describe(position: ReportedActivity, limits: StallLimits, job: MasterState) -> str:
+    is_still = position.activity == pb.COMPUTING and position.still_s / limits.still_s >= NOTICE_FRACTION
+    for_s, allowed_s = (position.still_s, limits.still_s) if is_still else (position.since_s, limits.slow_s)
+    where = "has stood still" if is_still else _ACTIVITY_TEXT[pb.Activity.ValueType(position.activity)]
+    step = f" in step {job.ledger.step}" if position.activity in (pb.COMPUTING, pb.READING) else ""
+    if position.activity == pb.STARTING:
+        still = f" and has stood still for {position.still_s:.0f} s" if position.still_s >= limits.still_s else ""
+        return f"{where} for {for_s:.0f} s{still}" + (f"; {allowed_s:.0f} s are allowed" if still else "")
+    return f"{where} for {for_s:.0f} s{step}; {allowed_s:.0f} s are allowed"
+
+
+def _check_round(job: MasterState, limits: StallLimits, now: float) -> Event | None:
+    rounds = job.ledger.rounds
+    newest, timing = rounds.newest, job.spec.timing
+    if newest is None or not job.has_rounds or job.restarts_script or rounds.broken_at is not None:
+        return None
+    if rounds.stalls >= MAX_STALLED_ROUNDS:
+        said = f"{rounds.stalls} rounds in a row came to no step after step {job.ledger.step}"
+        return JobEnded("failed", f"{said}: {rounds.broken_why}; the logs of the workers have their stacks", True)
+    here = [w for w in newest.workers if job.ledger.membership.is_here(w)]
+    positions = {w: position for w in here if (position := _reported_activity(job, w)) is not None}
+    is_whole = len(positions) == len(newest.workers)
+    if is_whole and is_exchange_stalled(newest.id, list(positions.values()), limits):
+        longest_s = min(position.since_s for position in positions.values())
+        return RoundStalled(newest.id, (), f"all members have been in the exchange for {longest_s:.0f} s")
+    if newest.forced and not rounds.is_entered:
+        enter_s = ENTER_FACTOR * timing.build_s + timing.stall_steps * _slow_step_s(job)
+        late = find_late_workers(newest, positions, now - newest.planned_at, enter_s, limits)
+        if late is not None:
+            who = f"without {', '.join(late)}, which did not get ready" if late else "it is not entered"
+            return RoundStalled(newest.id, late, f"{who} {now - newest.planned_at:.0f} s after it was planned")
+    return None
+
+
+# ---- events
+
+
+def on_stall_noticed(job: MasterState, event: StallNoticed, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.stalled = event.reason
+    note = job.note(
+        now, "worker-stalled", worker=worker.id, reason=f"{event.reason}; its stacks are in {job.log_of(worker.id)}"
+    )
+    actions: Actions = [note, send_message(worker.id, dump_stacks=pb.DumpStacks(reason=f"{worker.id} {event.reason}"))]
+    if job.spec.cluster is None and now - last_heard_at(job, worker) >= job.spec.timing.silence_s:
+        actions.append(SignalWorker(worker.id, DUMP_SIGNAL))  # it reads nothing; faulthandler needs no interpreter
+    return actions
+
+
+def on_stall_ended(job: MasterState, event: StallEnded, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.stalled = ""
+    return [job.note(now, "worker-went-on", worker=worker.id)]
+
+
+def on_worker_stalled(job: MasterState, event: WorkerStalled, now: float) -> Actions:
+    """It is killed, and what it says until then is not heard. All that stall together are one failure."""
+    worker = job.ledger.membership.workers[event.worker]
+    worker.condemned, worker.stalled = True, ""
+    job.ledger.stalls += 1
+    reason = f"made no progress: {event.reason}; its stacks are in {job.log_of(worker.id)}"
+    actions: Actions = [SignalWorker(worker.id, signal.SIGKILL)]
+    if worker.external:
+        actions.append(send_message(worker.id, release=pb.Release()))
+    is_incident = job.ledger.setbacks.add(job.known_progress, worker.number, job.ledger.membership.next_number)
+    actions += remove_worker(job, worker, WorkerState.LOST, reason, now)
+    if not is_incident:
+        return actions
+    cause = ExitCause(WorkerState.LOST, reason, crashed=True)
+    return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=True, kind="workers")
+
+
+def handle_expired_lease(job: MasterState, name: WorkerId, reason: str, now: float) -> Actions:
+    """A worker that works by leases alone hangs, and is replaced; one that trains meanwhile may go on for a while."""
+    worker = job.ledger.membership.workers[name]
+    actions: Actions = [job.note(now, "lease-expired", worker=name, reason=reason)]
+    if not job.has_rounds:
+        return actions + on_worker_stalled(job, WorkerStalled(name, reason), now) if worker.is_here else actions
+    worker.hung_at = worker.hung_at or now
+    return [*actions, send_message(name, dump_stacks=pb.DumpStacks(reason=f"{name}: {reason}"))]
+
+
+def on_round_stalled(job: MasterState, event: RoundStalled, now: float) -> Actions:
+    """Form the round anew, without those that are late: they drop their state, and join again when they can."""
+    rounds, workers = job.ledger.rounds, job.ledger.membership.workers
+    if rounds.newest is None or rounds.newest.id != event.round:
+        return []
+    actions: Actions = [job.note(now, "round-stalled", reason=event.reason)]
+    for late in event.late:
+        actions += reset_worker(job, workers[late], f"did not get ready for round {event.round}", now)
+        rounds.holders.remove(late)
+    if not event.late:
+        rounds.stalls += 1
+        reason = f"round {event.round} makes no progress: {event.reason}"
+        actions += [
+            send_message(w, dump_stacks=pb.DumpStacks(reason=reason))
+            for w in rounds.newest.workers
+            if workers[w].is_here
+        ]
+    rounds.broken_at, rounds.broken_why = now - 2 * job.spec.timing.regroup_s, event.reason
+    return actions

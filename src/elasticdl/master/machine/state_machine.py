@@ -1,0 +1,260 @@
+"""The master's state machine: events in, actions out. No socket, clock, thread or log in here.
+
+    state.handle(event, now) -> actions       what happened
+    state.due(now) -> event | None            what has to happen now; journaled and handled like any other
+
+Replaying the journaled events gives the same state to the bit (`dump`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from elasticdl.master.machine import decisions, ending, notices, resume, stalls, worker_life
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action, SendMessage
+from elasticdl.master.machine.membership import GONE_WORKER_STATES, Worker
+from elasticdl.master.machine.state import Ledger, MasterState, Observations, PsObservation, new_ledger, send_message
+from elasticdl.master.ps_fleet import ps_events, ps_life, tasks
+from elasticdl.master.ps_fleet.fleet import PsReplica
+from elasticdl.master.strategies import allreduce, batch_changes, lease_training, leases, scripts, speeds
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobSpec, PsId
+
+_SEQUENCED_KINDS = frozenset(ev.SequencedEvent.__args__)
+_SEQUENCED_PS_KINDS = frozenset(ps_events.SequencedPsEvent.__args__)
+_LEDGER_ADAPTER: TypeAdapter[Ledger] = TypeAdapter(Ledger)
+
+EventHandler = Callable[[MasterState, Any, float], list[Action]]
+
+
+class StateMachine:
+    """One job, from its first event to its last."""
+
+    def __init__(self, spec: JobSpec, logs: str = "logs", first_cut: str = "") -> None:
+        self.job = MasterState(spec, logs, new_ledger(spec), first_cut)
+
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        """Take note of `event` and say what to do about it."""
+        kind = type(event)
+        if kind in _SEQUENCED_KINDS:
+            return self._once(event, event.worker, self.job.ledger.membership.workers, now)  # type: ignore[union-attr]
+        if kind in _SEQUENCED_PS_KINDS:
+            return self._once(event, event.ps, self.job.ledger.fleet.ps, now)  # type: ignore[union-attr]
+        return _HANDLERS[kind](self.job, event, now)
+
+    def _once(self, event: Any, name: Any, known: Mapping[Any, Worker | PsReplica], now: float) -> list[Action]:
+        sender = known.get(name)
+        if sender is None:
+            return []  # nobody by this name has greeted: nothing to acknowledge, it will say so again
+        actions: list[Action] = []
+        if event.sequence > sender.sequence:
+            sender.sequence = event.sequence
+            actions = _HANDLERS[type(event)](self.job, event, now)
+        return [*actions, acknowledge(name, sender.sequence)]
+
+    def due(self, now: float) -> ev.Event | None:
+        """The next thing to decide at `now`; handle it, then ask again."""
+        return decisions.next_decision(self.job, now)
+
+    def dump(self) -> bytes:
+        """All that the journal restores, as canonical JSON."""
+        return _LEDGER_ADAPTER.dump_json(self.job.ledger)
+
+    def load(self, dumped: bytes) -> None:
+        self.job.ledger = _LEDGER_ADAPTER.validate_json(dumped)
+
+    def validate(self) -> None:
+        """Assert the invariants of the whole state."""
+        ledger = self.job.ledger
+        ledger.fleet.validate()
+        rounds, workers = ledger.rounds, ledger.membership.workers
+        for evaluation in ledger.evaluations.open.values():
+            evaluation.queue.validate()
+            for lease in evaluation.queue.leases.values():
+                assert workers[lease.worker].state not in GONE_WORKER_STATES, (
+                    f"{lease.worker} is gone but holds a lease"
+                )
+        if ledger.training is not None:
+            ledger.training.validate()
+            for lease in ledger.training.shards.leases.values():
+                assert workers[lease.worker].state not in GONE_WORKER_STATES, (
+                    f"{lease.worker} is gone but holds a lease"
+                )
+        assert [c.id for c in ledger.batches] == list(range(1, len(ledger.batches) + 1)), (
+            "a change of the batch is lost"
+        )
+        assert len({s.configuration for s in ledger.speeds}) == len(ledger.speeds), "a configuration twice"
+        assert set(rounds.holders) <= set(workers), "a holder nobody knows"
+        assert len(set(rounds.holders)) == len(rounds.holders), "a holder twice"
+        for planned in (rounds.newest, rounds.current):
+            if planned is None:
+                continue
+            assert set(planned.workers) <= set(workers), "a member nobody knows"
+            assert sum(seat.ranks for seat in planned.seats) == self.job.spec.plan.logical_ranks
+            assert all(seat.ranks >= 1 for seat in planned.seats)
+            starts = [seat.first for seat in planned.seats]
+            assert starts == [sum(seat.ranks for seat in planned.seats[:i]) for i in range(len(starts))]
+        if rounds.newest is not None and rounds.current is not None:
+            assert rounds.current.id <= rounds.newest.id, "a round was entered that was never planned"
+
+
+def acknowledge(worker: Any, sequence: int) -> SendMessage:
+    return send_message(worker, acknowledged=pb.Acknowledged(sequence=sequence))
+
+
+def _on_master_started(job: MasterState, event: ev.MasterStarted, now: float) -> list[Action]:
+    ledger = job.ledger
+    ledger.incarnations += 1
+    job.seen = Observations(since=now)
+    if ledger.incarnations == 1:
+        ledger.started_at = now
+        return [job.note(now, "started")]
+    for worker in ledger.membership.workers.values():
+        worker.connected = False
+    for ps in ledger.fleet.ps.values():
+        ps.connected = False
+    return [job.note(now, "master-restarted", reason=f"process {event.pid}")]
+
+
+def _on_replicas_listed(job: MasterState, event: ev.ReplicasListed, now: float) -> list[Action]:
+    job.seen.has_launcher = True
+    return worker_life.on_replicas_listed(job, event, now) + ps_life.on_replicas_listed(job, event, now)
+
+
+def _on_replica_started(job: MasterState, event: ev.ReplicaStarted, now: float) -> list[Action]:
+    return worker_life.on_replica_started(job, event, now) + ps_life.on_replica_started(job, event, now)
+
+
+def _on_replica_exited(job: MasterState, event: ev.ReplicaExited, now: float) -> list[Action]:
+    return worker_life.on_replica_exited(job, event, now) + ps_life.on_replica_exited(job, event, now)
+
+
+def _on_replica_delayed(job: MasterState, event: ev.ReplicaDelayed, now: float) -> list[Action]:
+    return worker_life.on_replica_delayed(job, event, now) + ps_life.on_replica_delayed(job, event, now)
+
+
+def _on_session_lost(job: MasterState, event: ev.SessionLost, now: float) -> list[Action]:
+    if (ps := job.ledger.fleet.ps.get(PsId(event.worker))) is not None:
+        ps.connected = False
+    return worker_life.on_session_lost(job, event, now)
+
+
+def _on_scale_requested(job: MasterState, event: ev.ScaleRequested, now: float) -> list[Action]:
+    by_role = worker_life.on_scale_requested(job, event, now) + ps_life.on_scale_requested(job, event, now)
+    return by_role + batch_changes.on_scale_requested(job, event, now)
+
+
+def _on_worker_connected(job: MasterState, event: ev.WorkerConnected, now: float) -> list[Action]:
+    job.seen.hear(event.worker, now, job.spec.timing.silence_s)
+    return worker_life.on_worker_connected(job, event, now)
+
+
+def _on_heartbeat(job: MasterState, event: ev.HeartbeatReceived, now: float) -> list[Action]:
+    seen = job.seen
+    seen.hear(event.worker, now, job.spec.timing.silence_s)
+    seen.beats[event.worker] = event
+    if job.trains_by_leases:  # what is trained is known from the leases
+        seen.learning_rate = event.learning_rate or seen.learning_rate
+    elif event.step > seen.step:
+        seen.advance(event.step, event.records, now)
+        seen.loss, seen.learning_rate = event.loss, event.learning_rate
+        seen.square, seen.variance = event.square, event.variance
+        seen.progress, seen.batch_scale = event.progress, event.batch_scale
+        speeds.update_speed(job)
+    return []
+
+
+def _on_ps_connected(job: MasterState, event: ps_events.PsConnected, now: float) -> list[Action]:
+    job.seen.hear(event.ps, now, job.spec.timing.silence_s)
+    job.seen.ps[event.ps] = PsObservation(now, event.map_version)
+    return ps_life.on_ps_connected(job, event, now)
+
+
+def _on_ps_heartbeat(job: MasterState, event: ps_events.PsHeartbeatReceived, now: float) -> list[Action]:
+    job.seen.hear(event.ps, now, job.spec.timing.silence_s)
+    job.seen.ps.setdefault(event.ps, PsObservation(now, 0)).take(event, now)
+    return []
+
+
+def _on_plan_reported(job: MasterState, event: ev.DataPlanReported, now: float) -> list[Action]:
+    if job.trains_by_leases:
+        return allreduce.on_plan_reported(job, event, now) + lease_training.on_plan_reported(job, event, now)
+    return allreduce.on_plan_reported(job, event, now) + leases.on_plan_reported(job, event, now)
+
+
+def _on_round_failed(job: MasterState, event: ev.RoundFailed, now: float) -> list[Action]:
+    return (scripts.on_script_failed if job.restarts_script else allreduce.on_round_failed)(job, event, now)
+
+
+def _on_worker_finished(job: MasterState, event: ev.WorkerFinished, now: float) -> list[Action]:
+    return (scripts.on_script_ended if job.restarts_script else allreduce.on_worker_finished)(job, event, now)
+
+
+_HANDLERS: dict[type, EventHandler] = {
+    ev.MasterStarted: _on_master_started,
+    ev.JobResumed: resume.on_job_resumed,
+    ev.ReplicasListed: _on_replicas_listed,
+    ev.ReplicaStarted: _on_replica_started,
+    ev.ReplicaExited: _on_replica_exited,
+    ev.ReplicaDelayed: _on_replica_delayed,
+    ev.TerminalDetached: ending.on_terminal_detached,
+    ev.WorkerConnected: _on_worker_connected,
+    ev.SessionLost: _on_session_lost,
+    ev.WorkerReady: worker_life.on_worker_ready,
+    ev.RoundFailed: _on_round_failed,
+    ev.RoundEntered: allreduce.on_round_entered,
+    ev.WorkerLeaving: worker_life.on_worker_leaving,
+    ev.SnapshotHeld: leases.on_snapshot_held,
+    ev.CheckpointWritten: allreduce.on_checkpoint_written,
+    ev.WorkerFinished: _on_worker_finished,
+    ev.ModelExported: allreduce.on_model_exported,
+    ev.NoticeReported: notices.on_notice_reported,
+    ev.BadRecordFound: notices.on_bad_record_found,
+    ev.WorkerFailed: worker_life.on_worker_failed,
+    ev.WorkerSaidGoodbye: worker_life.on_worker_said_goodbye,
+    ev.DataPlanReported: _on_plan_reported,
+    ev.BatchScaled: batch_changes.on_batch_scaled,
+    ev.LossesReported: allreduce.on_losses_reported,
+    ev.SpeedMeasured: speeds.on_speed_measured,
+    ev.StallNoticed: stalls.on_stall_noticed,
+    ev.StallEnded: stalls.on_stall_ended,
+    ev.WorkerStalled: stalls.on_worker_stalled,
+    ev.RoundStalled: stalls.on_round_stalled,
+    ev.ExchangeReceived: leases.on_exchange_received,
+    ev.HeartbeatReceived: _on_heartbeat,
+    ps_events.PsConnected: _on_ps_connected,
+    ps_events.PsHeartbeatReceived: _on_ps_heartbeat,
+    ps_events.PsLeaving: ps_life.on_ps_leaving,
+    ps_events.TaskReported: tasks.on_task_reported,
+    ps_events.PsFailed: ps_life.on_ps_failed,
+    ps_events.PsSaidGoodbye: ps_life.on_ps_said_goodbye,
+    ev.ScaleRequested: _on_scale_requested,
+    ev.StopRequested: ending.on_stop_requested,
+    ev.WorkerLaunched: worker_life.on_worker_launched,
+    ev.WorkerFellSilent: worker_life.on_worker_fell_silent,
+    ev.WorkerReturned: worker_life.on_worker_returned,
+    ev.LeaveOverdue: worker_life.on_leave_overdue,
+    ev.LeaseExpired: leases.on_lease_expired,
+    ev.ProgressRecorded: allreduce.on_progress_recorded,
+    ev.RoundPlanned: allreduce.on_round_planned,
+    ev.ScriptsHalted: scripts.on_scripts_halted,
+    ev.RoundEntryObserved: allreduce.on_round_entry_observed,
+    ev.ExportRequested: ending.on_export_requested,
+    ev.InitializerChosen: lease_training.on_initializer_chosen,
+    ev.EvaluationDue: lease_training.on_evaluation_due,
+    ev.CheckpointRequested: lease_training.on_checkpoint_requested,
+    ps_events.PsLaunched: ps_life.on_ps_launched,
+    ps_events.PsFellSilent: ps_life.on_ps_fell_silent,
+    ps_events.PsStallNoticed: ps_life.on_ps_stall_noticed,
+    ps_events.PsStalled: ps_life.on_ps_stalled,
+    ps_events.MirrorBroken: tasks.on_mirror_broken,
+    ps_events.PsDrained: ps_life.on_ps_drained,
+    ps_events.SlotsAssigned: tasks.on_slots_assigned,
+    ps_events.TaskAssigned: tasks.on_task_assigned,
+    ps_events.TaskResolved: tasks.on_task_resolved,
+    ev.JobEnded: ending.on_job_ended,
+}

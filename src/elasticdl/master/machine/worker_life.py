@@ -1,0 +1,318 @@
+"""A worker's life, event by event: launched, greeted, ready, leaving, gone. Pure."""
+
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master.machine import messages, out_of_memory
+from elasticdl.master.machine.actions import Action, LaunchWorker, SignalWorker
+from elasticdl.master.machine.ending import charge_failure_budget, fail_job, is_failing, on_final_checkpoint_failed
+from elasticdl.master.machine.events import (
+    LeaveOverdue,
+    ReplicaDelayed,
+    ReplicaExit,
+    ReplicaExited,
+    ReplicasListed,
+    ReplicaStarted,
+    ScaleRequested,
+    SessionLost,
+    WorkerConnected,
+    WorkerFailed,
+    WorkerFellSilent,
+    WorkerLaunched,
+    WorkerLeaving,
+    WorkerReady,
+    WorkerReturned,
+    WorkerSaidGoodbye,
+)
+from elasticdl.master.machine.membership import (
+    GONE_WORKER_STATES,
+    OUT_OF_MEMORY,
+    PREEMPTION_CAUSES,
+    ExitCause,
+    Worker,
+    WorkerState,
+    classify_worker_exit,
+)
+from elasticdl.master.machine.out_of_memory import assess_out_of_memory
+from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.strategies.allreduce import mark_entered, reset_worker
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
+
+Actions = list[Action]
+
+
+def on_worker_launched(job: MasterState, event: WorkerLaunched, now: float) -> Actions:
+    worker = job.ledger.membership.add(event.worker, WorkerState.LAUNCHING, now)
+    worker.raises = job.ledger.raises.get("worker", 0)
+    return [_launch_action(job, worker, now), job.note(now, "worker-launched", worker=worker.id)]
+
+
+def _launch_action(job: MasterState, worker: Worker, now: float) -> LaunchWorker:
+    return LaunchWorker(worker.id, worker.raises, job.ledger.wish, job.suspects(now))
+
+
+def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> Actions:
+    """A launcher reports, perhaps after the master was away: catch up with what was missed."""
+    actions: Actions = []
+    workers = job.ledger.membership.workers
+    for exit_ in event.exited:
+        actions += _handle_exit(job, exit_, now)
+    running = dict(event.running)
+    ended = {exit_.replica for exit_ in event.exited}
+    for worker in list(workers.values()):
+        if worker.id in running:
+            worker.pid = running[worker.id]
+        elif worker.external or worker.exited or worker.id in ended:
+            continue
+        elif worker.state is WorkerState.LAUNCHING and not worker.pid:
+            # The master died between its decision and the command.
+            actions.append(_launch_action(job, worker, now))
+        else:
+            actions += _handle_exit(job, ReplicaExit(worker.id, worker.pid, None, None), now)
+    return actions
+
+
+def on_replica_started(job: MasterState, event: ReplicaStarted, now: float) -> Actions:
+    if worker := job.ledger.membership.workers.get(WorkerId(event.replica)):
+        worker.pid = event.pid
+    return []
+
+
+def on_replica_delayed(job: MasterState, event: ReplicaDelayed, now: float) -> Actions:
+    """Said at once, in the cluster's own words; the pod stays asked for."""
+    worker = job.ledger.membership.workers.get(WorkerId(event.replica))
+    if worker is None or worker.state is not WorkerState.LAUNCHING or worker.reason == event.why:
+        return []
+    worker.reason = event.why
+    return [job.note(now, "worker-waits", worker=worker.id, reason=event.why)] if event.is_trouble else []
+
+
+def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Actions:
+    return _handle_exit(job, event.exit, now)
+
+
+def _handle_exit(job: MasterState, event: ReplicaExit, now: float) -> Actions:
+    worker = job.ledger.membership.workers.get(WorkerId(event.replica))
+    if worker is None or worker.exited:
+        return []
+    worker.exited, worker.connected = True, False
+    if worker.state in GONE_WORKER_STATES:
+        return []
+    was_useful = worker.state in (WorkerState.MEMBER, WorkerState.FINISHED)
+    cause = classify_worker_exit(worker, event, job.log_of(worker.id))
+    cause, notes = assess_out_of_memory(job, "worker", worker.raises, event.cause, cause, now)
+    cause, is_incident = _count_loss(job, worker, event, cause)
+    actions = remove_worker(job, worker, cause.state, cause.reason, now) + notes
+    if cause.crashed and not is_incident:
+        return actions  # the loss that it belongs to was charged
+    return actions + charge_failure_budget(job, worker.id, cause, now, was_useful=was_useful, kind="workers")
+
+
+def _count_loss(job: MasterState, worker: Worker, event: ReplicaExit, cause: ExitCause) -> tuple[ExitCause, bool]:
+    """The cause, a failure where workers are lost again and again at the same place; whether it counts by itself."""
+    is_taken = event.cause in PREEMPTION_CAUSES or cause.state is WorkerState.LEFT  # whoever took it said so
+    # A crash counts by itself, and a pod that comes back with more memory does not.
+    is_settled = cause.crashed != (event.cause == OUT_OF_MEMORY)
+    if is_taken or is_settled or job.restarts_script or job.is_over:
+        return cause, True
+    setbacks = job.ledger.setbacks
+    is_incident = setbacks.add(job.known_progress, worker.number, job.ledger.membership.next_number)
+    if cause.crashed:
+        return cause, is_incident
+    if not setbacks.are_failures:
+        return cause, True
+    place = "before anything was done" if not job.known_progress else f"no further than {_progress_text(job)}"
+    reason = (
+        f"{cause.reason}; loss {setbacks.incidents} in a row with the job {place}, so it counts as a failure: "
+        f"if the kernel ends workers for lack of memory, {out_of_memory.memory_advice(job)}"
+    )
+    return ExitCause(WorkerState.LOST, reason, crashed=True), is_incident
+
+
+def _progress_text(job: MasterState) -> str:
+    return f"step {job.known_progress}" if job.has_rounds else f"record {job.known_progress}"
+
+
+def remove_worker(job: MasterState, worker: Worker, state: WorkerState, reason: str, now: float) -> Actions:
+    """The worker is gone: its leases go back, its evaluations are up to the others."""
+    worker.lost_as = worker.state
+    worker.become(state, now, reason)
+    kind = "worker-left" if state is WorkerState.LEFT else "worker-lost"
+    actions: Actions = [job.note(now, kind, worker=worker.id, reason=reason)]
+    job.ledger.rounds.donors.forget(worker.id)
+    if job.ledger.training is not None:
+        job.ledger.training.shards.release(worker.id)
+    for step in job.ledger.evaluations.forget(worker.id):
+        why = "abandoned: nobody holds the weights of this step any more"
+        actions.append(job.note(now, "evaluation", reason=why, step=step))
+    return actions
+
+
+def on_worker_connected(job: MasterState, event: WorkerConnected, now: float) -> Actions:
+    membership = job.ledger.membership
+    worker = membership.workers.get(event.worker)
+    actions: Actions = []
+    is_gone = worker is not None and (worker.exited or worker.condemned)
+    if worker is not None and is_gone and worker.greeted_pid in (0, event.pid):
+        return [send_message(worker.id, release=pb.Release())]  # last words of a process that is gone
+    if worker is not None and worker.greeted_pid not in (0, event.pid):
+        # Another process under the same name: an external worker that was started again.
+        if worker.state not in GONE_WORKER_STATES:
+            actions += remove_worker(job, worker, WorkerState.LOST, f"replaced by process {event.pid}", now)
+        if worker.id in job.ledger.rounds.holders:
+            job.ledger.rounds.holders.remove(worker.id)
+            job.ledger.rounds.broken_at = now - 2 * job.spec.timing.regroup_s
+        worker = None
+    if worker is None:
+        worker = membership.add(event.worker, WorkerState.LAUNCHING, now, external=True)
+        actions.append(job.note(now, "worker-launched", worker=worker.id, reason="came by itself"))
+    worker.greeted_pid = event.pid
+    worker.pid = worker.pid or event.pid
+    worker.host, worker.connected = event.host, True
+    worker.store_address, worker.peer_address = event.store_address, event.peer_address
+    actions += _check_cpu_capability(job, event, now)
+    if worker.state is WorkerState.LOST and not job.is_over:
+        actions += on_worker_returned(job, WorkerReturned(worker.id), now)
+    if worker.state is WorkerState.LAUNCHING:
+        worker.become(WorkerState.STARTING, now)
+    if event.ready and worker.state is WorkerState.STARTING and not worker.expelled:
+        _mark_ready(job, worker, now)
+    if event.leaving and worker.is_active:
+        worker.become(WorkerState.LEAVING, now, "asked to leave")
+    if event.round and not worker.expelled:
+        actions += mark_entered(job, now, event.round)
+    actions.append(send_message(worker.id, welcome=pb.Welcome()))
+    return actions + messages.pending_messages(job, worker, event.round)
+
+
+def _check_cpu_capability(job: MasterState, event: WorkerConnected, now: float) -> Actions:
+    """Another instruction set sums in another order: the result would depend on who computed what."""
+    known, found = job.ledger.cpu_capability, event.cpu_capability
+    job.ledger.cpu_capability = known or found
+    if not known or not found or known == found or not job.spec.plan.reproducible:
+        return []
+    reason = f"computes with {found}, the others with {known}: the bits will differ; pin one with --cpu_capability"
+    return [job.note(now, "worker-differs", worker=event.worker, reason=reason)]
+
+
+def on_session_lost(job: MasterState, event: SessionLost, now: float) -> Actions:
+    """Not yet a loss: the process may be alive. Its exit or its silence will tell."""
+    if worker := job.ledger.membership.workers.get(event.worker):
+        worker.connected = False
+    return []
+
+
+def on_worker_ready(job: MasterState, event: WorkerReady, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.expelled = False
+    worker.store_address = event.store_address or worker.store_address
+    if worker.state in (WorkerState.LAUNCHING, WorkerState.STARTING):
+        _mark_ready(job, worker, now)
+    if worker.state is WorkerState.MEMBER and not job.has_rounds:
+        job.ledger.joined += 1
+        return [job.note(now, "worker-joined", worker=worker.id)]
+    return []
+
+
+def _mark_ready(job: MasterState, worker: Worker, now: float) -> None:
+    # Without rounds there is nothing to join: a ready worker takes leases.
+    worker.become(WorkerState.READY if job.has_rounds else WorkerState.MEMBER, now)
+    job.ledger.ready_at = now
+    if not job.has_rounds:
+        job.worked()
+
+
+def on_worker_leaving(job: MasterState, event: WorkerLeaving, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    if worker.is_active:
+        worker.become(WorkerState.LEAVING, now, event.reason)
+    return []
+
+
+def on_worker_said_goodbye(job: MasterState, event: WorkerSaidGoodbye, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    actions: Actions = []
+    if (
+        worker.state is WorkerState.LEAVING
+        and worker.id in job.ledger.rounds.holders
+        and _may_have_been_entered(job, worker)
+    ):
+        # It goes when all entered the round without it; their own word for it comes a step later.
+        actions += mark_entered(job, now)
+    worker.said_goodbye = True
+    # Why it was asked to leave says more than that it did.
+    worker.reason = worker.reason or event.reason
+    if worker.external:
+        actions += remove_worker(job, worker, WorkerState.LEFT, worker.reason, now)
+    return actions
+
+
+def _may_have_been_entered(job: MasterState, leaver: Worker) -> bool:
+    """Whether the newest round is one that a leaver waits for. It also goes when its grace is over: a newcomer that got
+    no state from it has dropped the round, and begins again."""
+    newest, workers = job.ledger.rounds.newest, job.ledger.membership.workers
+    if newest is None or newest.forced or leaver.id in newest.workers:
+        return False
+    return not any(workers[member].state in (WorkerState.STARTING, WorkerState.READY) for member in newest.workers)
+
+
+def on_worker_failed(job: MasterState, event: WorkerFailed, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.failure = event.message
+    if is_failing(job):
+        return on_final_checkpoint_failed(job, worker)
+    if not event.permanent or job.is_over:
+        return []
+    reason = f"{worker.id}: {event.message}"
+    return fail_job(job, event.message if event.wrong_job else reason, 2 if event.wrong_job else 1, now)
+
+
+def on_worker_fell_silent(job: MasterState, event: WorkerFellSilent, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    job.seen.silent_at[worker.id] = now
+    return remove_worker(job, worker, WorkerState.LOST, event.reason, now)
+
+
+def on_worker_returned(job: MasterState, event: WorkerReturned, now: float) -> Actions:
+    """Taken for lost but alive: its round went on without it, so its state is worth nothing.
+
+    Unless it had done all steps of that round (a model that is exported keeps a process busy for long), or the job has
+    no rounds, and its workers no state.
+    """
+    worker = job.ledger.membership.workers[event.worker]
+    job.seen.silent_at.pop(worker.id, None)
+    reason = f"was taken for lost ({worker.reason}) and was heard again"
+    has_finished = worker.lost_as is WorkerState.FINISHED and worker.id in job.ledger.rounds.holders
+    if worker.lost_as is not None and (has_finished or not job.has_rounds):
+        worker.become(worker.lost_as, now, reason)
+        return [job.note(now, "worker-returned", worker=worker.id, reason=reason)]
+    return reset_worker(job, worker, reason, now)
+
+
+def on_leave_overdue(job: MasterState, event: LeaveOverdue, now: float) -> Actions:
+    worker = job.ledger.membership.workers[event.worker]
+    worker.since = now
+    return [SignalWorker(worker.id, signal.SIGKILL)]
+
+
+def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> Actions:
+    """More are launched as time passes; of too many, the youngest leave first."""
+    ledger = job.ledger
+    if not event.workers:
+        return []
+    before, ledger.wish = ledger.wish, event.workers
+    actions: Actions = [job.note(now, "scaled", reason=f"from {before} to {event.workers} workers")]
+    for worker in ledger.membership.active()[event.workers :]:
+        actions += request_leave(worker, f"scaled to {event.workers} workers", now)
+    return actions
+
+
+def request_leave(worker: Worker, reason: str, now: float) -> Actions:
+    is_deaf = worker.state is WorkerState.LAUNCHING
+    worker.become(WorkerState.LEAVING, now, reason)
+    worker.leave_asked = True
+    if is_deaf:
+        return [SignalWorker(worker.id, signal.SIGTERM)]
+    return [send_message(worker.id, leave=pb.Leave(reason=reason))]

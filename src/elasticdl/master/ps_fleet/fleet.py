@@ -1,0 +1,263 @@
+"""The ps of a job: the life of each, the slot map, who holds whose copies, and the one task under way. Pure.
+
+A task changes who holds what. It names the version of the map that is in force when it is done. No other version
+is made while it runs, so that whoever has the task's version in force, or a later one, has done it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elasticdl.master.ps_fleet.ps_events import TaskAssigned
+from elasticdl.ps import fleet as wire
+from elasticdl.ps.slots import SlotMap, SlotMove, balance_slots
+from elasticdl.spec.ids import PsId
+
+
+class PsReplicaState(StrEnum):
+    LAUNCHING = "launching"
+    SERVING = "serving"
+    DRAINING = "draining"  # gives its slots away, then leaves
+    LEFT = "left"
+    LOST = "lost"
+
+
+GONE_PS_STATES = frozenset({PsReplicaState.LEFT, PsReplicaState.LOST})
+ACTIVE_PS_STATES = frozenset({PsReplicaState.LAUNCHING, PsReplicaState.SERVING})  # those that count towards the wish
+
+MOVE, MIRROR, PROMOTE, RESTORE = "move", "mirror", "promote", "restore"
+
+
+@dataclass(slots=True)
+class PsReplica:
+    id: PsId
+    number: int
+    state: PsReplicaState
+    since: float
+    reason: str = ""
+    pid: int = 0
+    greeted_pid: int = 0  # as it said itself
+    host: str = ""
+    address: str = ""
+    sequence: int = 0  # newest message that took effect
+    connected: bool = False
+    said_goodbye: bool = False
+    released: bool = False  # told that nothing is left for it to do
+    exited: bool = False
+    failure: str = ""
+    stalled: str = ""  # how long it was at one request when that was noticed; "": never
+    raises: int = 0  # how often the memory of ps had been raised when it was launched
+
+    @property
+    def is_here(self) -> bool:
+        return self.state not in GONE_PS_STATES
+
+    @property
+    def answers(self) -> bool:
+        """Whether it holds slots, or may."""
+        return self.state in (PsReplicaState.SERVING, PsReplicaState.DRAINING)
+
+    def become(self, state: PsReplicaState, now: float, reason: str = "") -> None:
+        if state is not self.state:
+            self.state, self.since = state, now
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class PsFleet:
+    """Every ps the job ever had; ids are never used again. `wish` 0: a job without ps."""
+
+    wish: int = 0
+    ps: dict[PsId, PsReplica] = field(default_factory=dict)
+    greeted_at: float = 0.0  # when the newest began to serve
+    version: int = 0  # 0: there is no map yet
+    owner: tuple[PsId, ...] = ()  # of each slot; one that is lost owns its slots until others have them
+    replicas: dict[PsId, PsId] = field(default_factory=dict)  # complete copies, by the ps they are of
+    blank: list[PsId] = field(default_factory=list)  # own slots, but must restore them before anybody trains
+    task: TaskAssigned | None = None
+    failed: int = 0  # tasks in a row
+    retry_at: float = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether workers may begin."""
+        return not self.wish or (self.version > 0 and not self.blank)
+
+    @property
+    def map(self) -> SlotMap:
+        return SlotMap(self.version, self.owner)
+
+    def next_id(self) -> PsId:
+        return PsId(f"ps-{len(self.ps)}")
+
+    def add(self, ps: PsId, now: float) -> PsReplica:
+        self.ps[ps] = PsReplica(ps, len(self.ps), PsReplicaState.LAUNCHING, now)
+        return self.ps[ps]
+
+    def here(self) -> Iterator[PsReplica]:
+        return (ps for ps in self.ps.values() if ps.is_here)
+
+    def active(self) -> list[PsReplica]:
+        """Those that count towards the wish, the youngest last."""
+        return [ps for ps in self.ps.values() if ps.state in ACTIVE_PS_STATES and not ps.said_goodbye]
+
+    def serving(self) -> list[PsId]:
+        return [ps.id for ps in self.active() if ps.state is PsReplicaState.SERVING]
+
+    @property
+    def expects(self) -> bool:
+        """Whether another ps will serve soon."""
+        active = self.active()
+        return len(active) < self.wish or any(ps.state is PsReplicaState.LAUNCHING for ps in active)
+
+    @property
+    def standing(self) -> tuple[object, ...]:
+        """All that the next task and the next release depend on: as long as it stays, they do."""
+        lives = tuple((ps.state, ps.said_goodbye, ps.released) for ps in self.ps.values())
+        return self.wish, self.version, self.task, tuple(self.replicas.items()), tuple(self.blank), lives
+
+    def slots_of(self, ps: PsId) -> list[int]:
+        return [slot for slot, owner in enumerate(self.owner) if owner == ps]
+
+    def lost_owners(self) -> list[PsId]:
+        return [owner for owner in dict.fromkeys(self.owner) if not self.ps[owner].answers]
+
+    def told(self) -> wire.FleetView:
+        """As all hear it."""
+        gone = frozenset(ps.id for ps in self.ps.values() if not ps.is_here)
+        return wire.FleetView(self.map, self._addresses(), dict(self.replicas), gone)
+
+    def after(self, task: TaskAssigned) -> wire.FleetView:
+        """As all hear it once the task is done."""
+        owner, replicas = self._changed(task)
+        return self.told()._replace(map=SlotMap(task.version, owner), replicas=replicas)
+
+    def finish(self, task: TaskAssigned) -> None:
+        self.owner, self.replicas = self._changed(task)
+        self.version, self.task = task.version, None
+        self.failed, self.retry_at = 0, 0.0
+        if task.kind == RESTORE and task.performer in self.blank:
+            self.blank.remove(task.performer)
+
+    def give_up(self) -> None:
+        """The task was not done. Its version may be in force at one ps: the next is newer, with the owners before."""
+        assert self.task is not None
+        self.version, self.task = self.task.version + 1, None
+
+    def forget(self, ps: PsId) -> None:
+        """It holds nothing any more: neither copies of others nor slots that it was to restore."""
+        self.replicas = {of: replica for of, replica in self.replicas.items() if replica != ps}
+        if ps in self.blank:
+            self.blank.remove(ps)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert set(self.owner) <= set(self.ps), "a slot is held by nobody known"
+        assert set(self.replicas.values()) <= {ps.id for ps in self.ps.values() if ps.answers}, "copies with nobody"
+        assert all(of != replica for of, replica in self.replicas.items()), "a copy beside its original"
+        if self.task is not None:
+            assert self.task.version == self.version + 1, "another version was made while a task was under way"
+
+    def _addresses(self) -> dict[PsId, str]:
+        return {ps.id: ps.address for ps in self.here() if ps.address}
+
+    def _changed(self, task: TaskAssigned) -> tuple[tuple[PsId, ...], dict[PsId, PsId]]:
+        """Owners and complete copies once the task is done."""
+        replicas = dict(self.replicas)
+        if task.kind == MIRROR:
+            return self.owner, replicas | ({task.performer: task.other} if self.ps[task.other].answers else {})
+        receiver = task.other if task.kind == MOVE else task.performer
+        owner = list(self.owner)
+        for slot in task.slots:
+            owner[slot] = receiver
+        if task.kind != MOVE:  # rows that move go on to the copies; others have only what was held before
+            replicas.pop(receiver, None)
+        return tuple(owner), {of: replica for of, replica in replicas.items() if of in owner}
+
+
+def next_task(fleet: PsFleet, replicas: int, directory: str) -> TaskAssigned | None:
+    """What has to change next, in the order of urgency; `directory` has the newest cut, "" where there is none."""
+    if fleet.task is not None or not fleet.version:
+        return None
+    return (
+        _restore_task(fleet, directory)
+        or _recovery_task(fleet, directory)
+        or _rebalance_task(fleet)
+        or (_mirror_task(fleet) if replicas > 1 else None)
+    )
+
+
+def _make_task(
+    fleet: PsFleet, kind: str, performer: PsId, other: PsId, slots: Sequence[int] = (), directory: str = ""
+) -> TaskAssigned:
+    return TaskAssigned(kind, fleet.version + 1, performer, other, tuple(slots), directory)
+
+
+def _restore_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
+    for ps in fleet.blank:
+        return _make_task(fleet, RESTORE, ps, ps, fleet.slots_of(ps), directory)
+    return None
+
+
+def _recovery_task(fleet: PsFleet, directory: str) -> TaskAssigned | None:
+    """Slots of those that are lost: from their copies, else from the newest cut."""
+    for lost in fleet.lost_owners():
+        slots = fleet.slots_of(lost)
+        if (replica := fleet.replicas.get(lost)) is not None and fleet.ps[replica].answers:
+            return _make_task(fleet, PROMOTE, replica, lost, slots)
+        if (restorer := _choose_restorer(fleet)) is not None:
+            return _make_task(fleet, RESTORE, restorer, lost, slots, directory)
+    return None
+
+
+def _choose_restorer(fleet: PsFleet) -> PsId | None:
+    """A ps that holds nothing, else whoever holds least; None while a replacement is on its way."""
+    serving = sorted(fleet.serving(), key=lambda ps: len(fleet.slots_of(ps)))
+    if serving and (not fleet.slots_of(serving[0]) or not fleet.expects):
+        return serving[0]
+    return None
+
+
+def _rebalance_task(fleet: PsFleet) -> TaskAssigned | None:
+    """Those that leave give away all; the rest are made even once nobody else is expected."""
+    if not (serving := fleet.serving()):
+        return None
+    moves = [move for move in balance_slots(fleet.map, serving) if fleet.ps[move.source].answers]
+    urgent = [move for move in moves if fleet.ps[move.source].state is PsReplicaState.DRAINING]
+    if not urgent and (fleet.expects or fleet.lost_owners()):
+        return None
+    return _first_move_task(fleet, urgent or moves)
+
+
+def _first_move_task(fleet: PsFleet, moves: Sequence[SlotMove]) -> TaskAssigned | None:
+    for _, source, target in moves:
+        slots = [move.slot for move in moves if (move.source, move.target) == (source, target)]
+        return _make_task(fleet, MOVE, source, target, slots)
+    return None
+
+
+def _mirror_task(fleet: PsFleet) -> TaskAssigned | None:
+    """Each that holds slots has its copies with the next in the ring."""
+    for ps, replica in mirror_ring(fleet).items():
+        if fleet.replicas.get(ps) != replica:
+            return _make_task(fleet, MIRROR, ps, replica)
+    return None
+
+
+def mirror_ring(fleet: PsFleet) -> dict[PsId, PsId]:
+    """Who is to hold whose copies: the next of those that stay. Nobody where there is but one."""
+    members = [ps for ps in fleet.serving() if fleet.slots_of(ps)]
+    return dict(zip(members, [*members[1:], *members[:1]], strict=True)) if len(members) > 1 else {}
+
+
+def find_drained_ps(fleet: PsFleet) -> PsId | None:
+    """A ps that was to leave, and whom nobody needs any more."""
+    for ps in fleet.ps.values():
+        is_busy = fleet.task is not None and ps.id in (fleet.task.performer, fleet.task.other)
+        if ps.state is not PsReplicaState.DRAINING or ps.released or is_busy or ps.id in fleet.owner:
+            continue
+        if ps.id not in fleet.replicas.values() or not mirror_ring(fleet):
+            return ps.id
+    return None

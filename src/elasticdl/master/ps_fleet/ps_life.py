@@ -1,0 +1,217 @@
+"""A ps's life, event by event: launched, serving, draining, gone. Pure."""
+
+from __future__ import annotations
+
+import signal
+
+from elasticdl.master.machine.actions import Action, LaunchPs, SignalPs
+from elasticdl.master.machine.ending import charge_failure_budget, end_job
+from elasticdl.master.machine.events import (
+    ReplicaDelayed,
+    ReplicaExit,
+    ReplicaExited,
+    ReplicasListed,
+    ReplicaStarted,
+    ScaleRequested,
+)
+from elasticdl.master.machine.membership import ExitCause, WorkerState, classify_exit
+from elasticdl.master.machine.out_of_memory import assess_out_of_memory
+from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.ps_fleet.fleet import GONE_PS_STATES, PsReplica, PsReplicaState
+from elasticdl.master.ps_fleet.ps_events import (
+    PsConnected,
+    PsDrained,
+    PsFailed,
+    PsFellSilent,
+    PsLaunched,
+    PsLeaving,
+    PsSaidGoodbye,
+    PsStalled,
+    PsStallNoticed,
+)
+from elasticdl.master.ps_fleet.tasks import announce_fleet, fleet_message, task_message
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+
+Actions = list[Action]
+
+
+def on_ps_launched(job: MasterState, event: PsLaunched, now: float) -> Actions:
+    ps = job.ledger.fleet.add(event.ps, now)
+    ps.raises = job.ledger.raises.get("ps", 0)
+    return [LaunchPs(ps.id, ps.raises, job.suspects(now)), job.note(now, "ps-launched", worker=ps.id)]
+
+
+def on_replicas_listed(job: MasterState, event: ReplicasListed, now: float) -> Actions:
+    """A launcher reports, perhaps after the master was away: catch up with what was missed."""
+    actions: Actions = []
+    for exit_ in event.exited:
+        actions += _handle_exit(job, exit_, now)
+    running, ended = dict(event.running), {exit_.replica for exit_ in event.exited}
+    for ps in job.ledger.fleet.ps.values():
+        if ps.id in running:
+            ps.pid = running[ps.id]
+        elif ps.exited or ps.id in ended:
+            continue
+        elif ps.state is PsReplicaState.LAUNCHING and not ps.pid:
+            # The master died between its decision and the command.
+            actions.append(LaunchPs(ps.id, ps.raises, job.suspects(now)))
+        else:
+            actions += _handle_exit(job, ReplicaExit(ps.id, ps.pid, None, None), now)
+    return actions
+
+
+def on_replica_started(job: MasterState, event: ReplicaStarted, now: float) -> Actions:
+    if ps := job.ledger.fleet.ps.get(PsId(event.replica)):
+        ps.pid = event.pid
+    return []
+
+
+def on_replica_delayed(job: MasterState, event: ReplicaDelayed, now: float) -> Actions:
+    """Said at once, in the cluster's own words; the pod stays asked for."""
+    ps = job.ledger.fleet.ps.get(PsId(event.replica))
+    if ps is None or ps.state is not PsReplicaState.LAUNCHING or ps.reason == event.why:
+        return []
+    ps.reason = event.why
+    return [job.note(now, "ps-waits", worker=ps.id, reason=event.why)] if event.is_trouble else []
+
+
+def on_replica_exited(job: MasterState, event: ReplicaExited, now: float) -> Actions:
+    return _handle_exit(job, event.exit, now)
+
+
+def _handle_exit(job: MasterState, event: ReplicaExit, now: float) -> Actions:
+    ps = job.ledger.fleet.ps.get(PsId(event.replica))
+    if ps is None or ps.exited:
+        return []
+    ps.exited, ps.connected = True, False
+    if ps.state in GONE_PS_STATES:
+        return []
+    was_useful = ps.state is not PsReplicaState.LAUNCHING
+    cause, notes = assess_out_of_memory(job, "ps", ps.raises, event.cause, _classify_ps_exit(job, ps, event), now)
+    actions = remove_ps(job, ps, PsReplicaState(cause.state.value), cause.reason, now) + notes
+    return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=was_useful, kind="processes")
+
+
+def _classify_ps_exit(job: MasterState, ps: PsReplica, event: ReplicaExit) -> ExitCause:
+    holds = ps.id in job.ledger.fleet.owner
+    if holds and ps.state is PsReplicaState.DRAINING and event.code == 0:
+        reason = f"{ps.reason}; it ended before all its slots had moved"
+        return ExitCause(WorkerState.LOST, reason, crashed=False)
+    is_going = job.is_over or ps.released or (ps.state is PsReplicaState.DRAINING and not holds)
+    log = job.log_of(ps.id)
+    return classify_exit(event, is_going=is_going, reason=ps.reason, failure=ps.failure, log=log)
+
+
+def remove_ps(job: MasterState, ps: PsReplica, state: PsReplicaState, reason: str, now: float) -> Actions:
+    """It is gone: its slots are recovered by the next task, and nobody needs to wait for its answers."""
+    fleet = job.ledger.fleet
+    held = len(fleet.slots_of(ps.id))
+    ps.become(state, now, reason)
+    fleet.forget(ps.id)
+    if state is PsReplicaState.LEFT:
+        return announce_fleet(job)
+    copies = fleet.replicas.get(ps.id)
+    fate = (
+        f"; {copies} has copies of its {held} slots"
+        if copies
+        else f"; its {held} slots are to be restored"
+        if held
+        else ""
+    )
+    return [job.note(now, "ps-lost", worker=ps.id, reason=reason + fate), *announce_fleet(job)]
+
+
+def on_ps_connected(job: MasterState, event: PsConnected, now: float) -> Actions:
+    """A ps that nobody expects any more is sent away; all others hear all they must know."""
+    fleet = job.ledger.fleet
+    ps = fleet.ps.get(event.ps)
+    if ps is None or ps.state in GONE_PS_STATES or job.is_over:
+        return [send_message(event.ps, release=pb.Release())]
+    actions: Actions = [send_message(ps.id, welcome=pb.Welcome())]
+    is_new = not ps.greeted_pid
+    ps.greeted_pid, ps.pid = event.pid, ps.pid or event.pid
+    ps.host, ps.address, ps.connected = event.host, event.address, True
+    if ps.state is PsReplicaState.LAUNCHING:
+        ps.become(PsReplicaState.SERVING, now)
+        fleet.greeted_at = now
+        actions.append(job.note(now, "ps-serving", worker=ps.id, reason=f"at {ps.address}"))
+    if event.leaving and ps.state is PsReplicaState.SERVING:
+        ps.become(PsReplicaState.DRAINING, now, "asked to leave")
+    if is_new and fleet.version:
+        actions += announce_fleet(job)
+    elif fleet.version:
+        actions.append(send_message(ps.id, fleet=fleet_message(job)))
+    if fleet.task is not None and fleet.task.performer == ps.id:
+        actions.append(send_message(ps.id, task=task_message(job, fleet.task)))
+    if ps.released:
+        actions.append(send_message(ps.id, release=pb.Release()))
+    return actions
+
+
+def on_ps_leaving(job: MasterState, event: PsLeaving, now: float) -> Actions:
+    ps = job.ledger.fleet.ps[event.ps]
+    if ps.state in (PsReplicaState.LAUNCHING, PsReplicaState.SERVING):
+        ps.become(PsReplicaState.DRAINING, now, event.reason)
+    return []
+
+
+def on_ps_drained(job: MasterState, event: PsDrained, now: float) -> Actions:
+    ps = job.ledger.fleet.ps[event.ps]
+    ps.released = True
+    job.ledger.fleet.forget(ps.id)
+    note = job.note(now, "ps-drained", worker=ps.id, reason=ps.reason)
+    return [note, *announce_fleet(job), send_message(ps.id, release=pb.Release())]
+
+
+def on_ps_said_goodbye(job: MasterState, event: PsSaidGoodbye, now: float) -> Actions:
+    ps = job.ledger.fleet.ps[event.ps]
+    ps.said_goodbye = True
+    ps.reason = ps.reason or event.reason
+    return []
+
+
+def on_ps_failed(job: MasterState, event: PsFailed, now: float) -> Actions:
+    ps = job.ledger.fleet.ps[event.ps]
+    ps.failure = event.message
+    if not event.permanent or job.is_over:
+        return []
+    return end_job(job, "failed", f"{ps.id}: {event.message}", 2 if event.wrong_job else 1, now)
+
+
+def on_ps_fell_silent(job: MasterState, event: PsFellSilent, now: float) -> Actions:
+    """Killed first: whoever is taken for lost must not answer anybody any more."""
+    ps = job.ledger.fleet.ps[event.ps]
+    job.seen.silent_at[ps.id] = now
+    return [SignalPs(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, event.reason, now)]
+
+
+def on_ps_stall_noticed(job: MasterState, event: PsStallNoticed, now: float) -> Actions:
+    ps = job.ledger.fleet.ps[event.ps]
+    ps.stalled = event.reason
+    reason = f"{event.reason}; its stacks are in {job.log_of(ps.id)}"
+    return [
+        job.note(now, "ps-stalled", worker=ps.id, reason=reason),
+        send_message(ps.id, dump_stacks=pb.DumpStacks(reason=f"{ps.id} {event.reason}")),
+    ]
+
+
+def on_ps_stalled(job: MasterState, event: PsStalled, now: float) -> Actions:
+    """As one that fell silent, but it is a failure of its own."""
+    ps = job.ledger.fleet.ps[event.ps]
+    job.ledger.stalls += 1
+    reason = f"answers no requests: {event.reason}; its stacks are in {job.log_of(ps.id)}"
+    actions = [SignalPs(ps.id, signal.SIGKILL), *remove_ps(job, ps, PsReplicaState.LOST, reason, now)]
+    cause = ExitCause(WorkerState.LOST, reason, crashed=True)
+    return actions + charge_failure_budget(job, ps.id, cause, now, was_useful=True, kind="processes")
+
+
+def on_scale_requested(job: MasterState, event: ScaleRequested, now: float) -> Actions:
+    """More are launched as time passes; of too many, the youngest give their slots away and leave."""
+    fleet = job.ledger.fleet
+    if not event.ps or not fleet.wish:
+        return []
+    before, fleet.wish = fleet.wish, event.ps
+    for ps in fleet.active()[event.ps :]:
+        ps.become(PsReplicaState.DRAINING, now, f"scaled to {event.ps} ps")
+    return [job.note(now, "scaled", reason=f"from {before} to {event.ps} ps")]

@@ -1,0 +1,133 @@
+"""Tasks of the fleet, event by event: slots dealt, a task given, done or given up; and who hears of it. Pure."""
+
+from __future__ import annotations
+
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.ending import end_job
+from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.ps_fleet.fleet import MIRROR, MOVE, PROMOTE, RESTORE
+from elasticdl.master.ps_fleet.ps_events import MirrorBroken, SlotsAssigned, TaskAssigned, TaskReported, TaskResolved
+from elasticdl.ps.slots import SlotMap
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+Actions = list[Action]
+
+MIN_RETRY_S = 1.0  # after a task that could not be done; doubles each time
+MAX_RETRY_S = 60.0
+MAX_FAILED_RESTORES = 3  # that fail in a row, before the job does
+
+
+def fleet_message(job: MasterState) -> pb.Fleet:
+    return job.ledger.fleet.told().message()
+
+
+def task_message(job: MasterState, task: TaskAssigned) -> pb.FleetTask:
+    fleet = job.ledger.fleet.after(task).message()
+    match task.kind:
+        case "move":
+            return pb.FleetTask(fleet=fleet, target=task.other, slots=task.slots)
+        case "mirror":
+            return pb.FleetTask(fleet=fleet, target=task.other, mirror=True)
+        case "promote":
+            return pb.FleetTask(fleet=fleet, promote=task.other)
+    return pb.FleetTask(fleet=fleet, slots=task.slots, restore=task.directory)
+
+
+def announce_fleet(job: MasterState) -> Actions:
+    """All hear the fleet as it is now.
+
+    While a task is under way the version must stay: the task's own is the next one. Else it grows, so that the news
+    are newer than what anybody knows.
+    """
+    fleet = job.ledger.fleet
+    if not fleet.version or job.is_over:
+        return []
+    if fleet.task is None:
+        fleet.version += 1
+    return _send_fleet(job)
+
+
+def _send_fleet(job: MasterState) -> Actions:
+    message = fleet_message(job)
+    ps = [send_message(ps.id, fleet=message) for ps in job.ledger.fleet.here() if ps.greeted_pid]
+    return [*ps, *(send_message(worker.id, fleet=message) for worker in job.ledger.membership.here())]
+
+
+def on_slots_assigned(job: MasterState, event: SlotsAssigned, now: float) -> Actions:
+    fleet = job.ledger.fleet
+    fleet.version, fleet.owner = SlotMap.first(event.members)
+    fleet.blank = list(event.blank)
+    return _send_fleet(job)
+
+
+def on_task_assigned(job: MasterState, event: TaskAssigned, now: float) -> Actions:
+    job.ledger.fleet.task = event
+    return [send_message(event.performer, task=task_message(job, event))]
+
+
+def on_task_reported(job: MasterState, event: TaskReported, now: float) -> Actions:
+    task = job.ledger.fleet.task
+    if task is None or event.version != task.version or event.ps != task.performer:
+        return []  # an echo of one that was settled without its word
+    if event.failure:
+        return _fail_task(job, task, event.failure, now)
+    return _finish_task(job, task, event.rows, event.pause_s, event.rolled_back, now)
+
+
+def on_task_resolved(job: MasterState, event: TaskResolved, now: float) -> Actions:
+    task = job.ledger.fleet.task
+    if task is None or event.version != task.version:
+        return []
+    if event.is_done:
+        return _finish_task(job, task, 0, 0.0, 0, now)
+    job.ledger.fleet.give_up()
+    return _send_fleet(job)
+
+
+def on_mirror_broken(job: MasterState, event: MirrorBroken, now: float) -> Actions:
+    job.ledger.fleet.replicas.pop(event.ps, None)
+    return [job.note(now, "mirror-broken", worker=event.ps, reason=event.reason), *announce_fleet(job)]
+
+
+def _finish_task(
+    job: MasterState, task: TaskAssigned, rows: int, pause_s: float, rolled_back: int, now: float
+) -> Actions:
+    job.ledger.fleet.finish(task)
+    if task.kind == MIRROR and (seen := job.seen.ps.get(task.performer)) is not None:
+        seen.forget_mirror_failure()
+    if task.kind == RESTORE:
+        job.ledger.budget.worked()
+    about = {
+        MOVE: f"{len(task.slots)} slots to {task.other}, {rows:,} rows sent",
+        MIRROR: f"{task.other} has copies of all slots, {rows:,} rows sent",
+        PROMOTE: f"{len(task.slots)} slots of {task.other} from its copies, {rows:,} rows",
+        RESTORE: f"{len(task.slots)} slots{_former_owner_text(task)} from {task.directory or 'nothing'}, {rows:,} rows; "
+        f"{_rollback_text(rolled_back)}",
+    }
+    kinds = {MOVE: "slots-moved", MIRROR: "mirrored", PROMOTE: "promoted", RESTORE: "restored"}
+    note = job.note(now, kinds[task.kind], worker=task.performer, reason=about[task.kind], cost_s=round(pause_s, 6))
+    return [note, *_send_fleet(job)]
+
+
+def _former_owner_text(task: TaskAssigned) -> str:
+    return "" if task.other == task.performer else f" of {task.other}"
+
+
+def _rollback_text(count: int) -> str:
+    if count < 0:
+        return "nobody knows how many updates are rolled back"
+    return f"{count:,} acknowledged updates are rolled back" if count else "no update is rolled back"
+
+
+def _fail_task(job: MasterState, task: TaskAssigned, why: str, now: float) -> Actions:
+    fleet = job.ledger.fleet
+    fleet.give_up()
+    is_orphaned = task.kind in (MOVE, MIRROR) and not fleet.ps[task.other].answers
+    if not is_orphaned:  # else the loss is why, and the lost one's slots wait for the next task
+        pause_s = min(MIN_RETRY_S * 2.0**fleet.failed, MAX_RETRY_S)
+        fleet.failed, fleet.retry_at = fleet.failed + 1, now + pause_s
+    actions: Actions = [job.note(now, f"{task.kind}-failed", worker=task.performer, reason=why), *_send_fleet(job)]
+    if task.kind == RESTORE and fleet.failed >= MAX_FAILED_RESTORES:
+        reason = f"{task.performer} could not restore {len(task.slots)} slots from {task.directory}: {why}"
+        actions += end_job(job, "failed", reason, 1, now)
+    return actions

@@ -1,0 +1,1 @@
+"""The process of the master: its loop, journal, service and metrics."""

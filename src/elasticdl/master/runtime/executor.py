@@ -1,0 +1,116 @@
+"""Executes actions: sends messages to replicas, commands the launcher, writes curves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from elasticdl.master.machine import actions as act
+from elasticdl.rpc.server import ReplicaStream
+from elasticdl.spec import JobSpec, WorkerId
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import PsEnv, WorkerEnv, allocator_environ, instruction_set_environ
+
+if TYPE_CHECKING:
+    from elasticdl.master.views.tensorboard import TensorBoardCurves
+
+
+class ReplicaLauncher(Protocol):
+    """A launcher: the one behind a socketpair, or `launcher.pods.PodLauncher`."""
+
+    def command(self, **document: Any) -> None: ...
+    async def flush(self) -> None: ...
+    async def run(self) -> None: ...
+
+
+class ActionRunner:
+    def __init__(
+        self, directory: JobDirectory, spec: JobSpec, links: Mapping[WorkerId, ReplicaStream], run: int
+    ) -> None:
+        self._directory = directory
+        self._spec = spec
+        self._links = links
+        self._run = run
+        self.launcher: ReplicaLauncher | None = None  # none: all workers come by themselves
+        self.curves: TensorBoardCurves | None = None  # none until tensorboard is imported
+        self._undrawn: list[act.RecordMetrics | act.RecordLosses] = []  # until then
+        self._is_drawing = True
+        self.has_curves = asyncio.Event()  # or will never have them
+
+    def perform(self, action: act.Action) -> None:
+        match action:
+            case act.SendMessage(worker, message):
+                if (link := self._links.get(WorkerId(worker))) is not None:
+                    link.send(message)
+            case act.LaunchWorker():
+                self._launch(action)
+            case act.SignalWorker(worker, number):
+                if self.launcher is not None:
+                    self.launcher.command(command="signal", replica=worker, signal=int(number))
+            case act.LaunchPs():
+                self._launch_ps(action)
+            case act.SignalPs(ps, number):
+                if self.launcher is not None:
+                    self.launcher.command(command="signal", replica=ps, signal=int(number))
+            case act.RecordMetrics() | act.RecordLosses():
+                self._draw(action)
+
+    def _launch(self, action: act.LaunchWorker) -> None:
+        if self.launcher is None:
+            return
+        env = WorkerEnv(self._directory.root, action.worker, self._spec.workers.address, self._run)
+        settings = allocator_environ(os.environ) | instruction_set_environ(self._spec.workers.cpu_capability)
+        self.launcher.command(
+            command="launch",
+            replica=action.worker,
+            role="worker",
+            argv=[sys.executable, "-P", "-m", "elasticdl.worker"],
+            environ=settings | env.to_environ(),
+            raises=action.raises,
+            wish=action.wish,
+            away_from=list(action.away_from),
+        )
+
+    def _launch_ps(self, action: act.LaunchPs) -> None:
+        if self.launcher is None:
+            return
+        env = PsEnv(self._directory.root, action.ps, self._spec.workers.address, self._run)
+        self.launcher.command(
+            command="launch",
+            replica=action.ps,
+            role="ps",
+            argv=[sys.executable, "-P", "-m", "elasticdl.ps"],
+            environ=allocator_environ(os.environ) | env.to_environ(),
+            raises=action.raises,
+            away_from=list(action.away_from),
+        )
+
+    def draw_with(self, curves: TensorBoardCurves) -> None:
+        self.curves = curves
+        waiting, self._undrawn = self._undrawn, []
+        for action in waiting:
+            self._draw(action)
+        self.has_curves.set()
+
+    def stop_drawing(self) -> None:
+        """There are no curves, or no more."""
+        self.curves, self._undrawn, self._is_drawing = None, [], False
+        self.has_curves.set()
+
+    def flush(self) -> None:
+        """Everything drawn so far is in the files afterwards."""
+        if self.curves is not None:
+            self.curves.flush()
+
+    def _draw(self, action: act.RecordMetrics | act.RecordLosses) -> None:
+        if not self._is_drawing:
+            return
+        if self.curves is None:
+            self._undrawn.append(action)
+        elif isinstance(action, act.RecordMetrics):
+            self.curves.metrics(action.step, action.metrics)
+        else:
+            self.curves.losses(action.points, action.epochs)

@@ -1,0 +1,214 @@
+"""The master's one loop: events in, decide, journal, act. All that is impure about the master meets here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from elasticdl.clock import Clock, OffsetClock
+from elasticdl.errors import JournalDamaged
+from elasticdl.master.machine import actions as act
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.membership import LeaseReply
+from elasticdl.master.machine.phase import FinalPhase
+from elasticdl.master.machine.state_machine import StateMachine
+from elasticdl.master.ps_fleet import ps_events
+from elasticdl.master.runtime import codec, initial_checkpoint
+from elasticdl.master.runtime.event_log import EventLog
+from elasticdl.master.runtime.executor import ActionRunner
+from elasticdl.master.runtime.journal import FileJournal, JournalStore
+from elasticdl.master.runtime.replay import replay_journal
+from elasticdl.master.views import status
+from elasticdl.rpc.server import ReplicaStream
+from elasticdl.spec import JobSpec, WorkerId
+from elasticdl.spec.directory import JobDirectory, write_json
+
+TICK_S = 0.05
+IDLE_TICK_S = 0.25  # the same while nobody is connected: of the masters of a full cluster many wait
+# Leases may wait this long for company: one sync of the journal then serves them all.
+GROUP_COMMIT_S = 0.001
+_log = logging.getLogger(__name__)
+# Never journaled: what they say is learned again from the next one.
+_HEARTBEATS = (ev.HeartbeatReceived, ps_events.PsHeartbeatReceived)
+# Done again on replay: a master that is killed has not drawn all it has journaled. Whoever draws knows what is there.
+_RECORDED = (act.RecordLosses, act.RecordMetrics)
+
+
+class SteadyClock:
+    """Wall time at the start, then as steadily as a monotonic clock: a jump of the wall kills no worker."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return self._offset + time.monotonic()
+
+
+class MasterLoop:
+    """`submit` and `settle` take events; a turn takes all that came, decides, syncs the journal, then acts."""
+
+    def __init__(
+        self, directory: JobDirectory, spec: JobSpec, clock: Clock, run: int, journal: JournalStore | None = None
+    ) -> None:
+        """`run`: the number of this run of the job. `journal`: another one than the file in the job directory."""
+        self.run = run
+        self.clock = clock
+        self.state = StateMachine(spec, str(directory.logs), initial_checkpoint.find_initial_snapshot(spec, directory))
+        self.links: dict[WorkerId, ReplicaStream] = {}
+        self.over = asyncio.Event()
+        self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._directory = directory
+        self._journal: JournalStore = journal or FileJournal(directory.journal, run)
+        self._log = EventLog(directory.events)
+        self._inbox: list[ev.Event] = []
+        self._settling: list[asyncio.Future[None]] = []
+        self._replies: dict[tuple[str, int], list[asyncio.Future[LeaseReply | None]]] = {}
+        self._watchers: set[asyncio.Event] = set()
+        self._turn_due: asyncio.Handle | None = None
+        self._is_urgent = False
+        self._turned_at = time.monotonic()
+        self._now = clock.now()
+        self._spec = spec
+        self.performer = ActionRunner(directory, spec, self.links, run)
+
+    def recover(self) -> None:
+        """Replay what earlier masters of this job knew, and complete their event log. Time goes on from the latest."""
+        self._log.open()
+        latest = 0.0
+        for at, actions in replay_journal(self._journal, self.state):
+            latest = max(latest, at)
+            for action in actions:
+                if type(action) is act.WriteLogEntry and action.number > self._log.written:
+                    self._log.write([action])
+                elif type(action) in _RECORDED:
+                    self.performer.perform(action)
+        if (behind_s := latest - self.clock.now()) > 0:
+            # The wall went back. Deadlines that were decided would be as far away as it went, a day perhaps.
+            self.clock = OffsetClock(self.clock, behind_s)
+        self._now = self.clock.now()
+        known, events = self.state.job.ledger.entries, self._directory.events
+        if self._log.written > known:  # which was written after the journal was synced
+            why = f"its end is missing, or all of it: {events} has {self._log.written} entries, and it leads to {known}"
+            raise JournalDamaged(0, why, self._journal.where)
+
+    async def tick(self) -> None:
+        """Give time its turn, until cancelled."""
+        while True:
+            self._schedule()
+            await asyncio.sleep(TICK_S if self.links else IDLE_TICK_S)
+
+    @property
+    def silent_s(self) -> float:
+        """Since the last turn; may be asked from any thread. A loop that lives has several turns a second."""
+        return time.monotonic() - self._turned_at
+
+    def submit(self, event: ev.Event) -> None:
+        self._inbox.append(event)
+        self._schedule()
+
+    async def settle(self, event: ev.Event) -> None:
+        """Submit and wait until it is journaled and acted on."""
+        settled = asyncio.get_running_loop().create_future()
+        self._settling.append(settled)
+        self.submit(event)
+        await settled
+
+    async def exchange(self, event: ev.ExchangeReceived) -> LeaseReply | None:
+        reply: asyncio.Future[LeaseReply | None] = asyncio.get_running_loop().create_future()
+        self._replies.setdefault((event.worker, event.request), []).append(reply)
+        self._inbox.append(event)
+        self._schedule(is_urgent=False)
+        return await reply
+
+    @contextlib.contextmanager
+    def changes(self) -> Iterator[asyncio.Event]:
+        """An event that is set after every turn that changed something."""
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers.discard(changed)
+
+    def close(self) -> None:
+        self._journal.close()
+        self._log.close()
+
+    def _schedule(self, *, is_urgent: bool = True) -> None:
+        """Have a turn at the end of this iteration; one for leases only comes at most every GROUP_S."""
+        if self._is_urgent or (self._turn_due is not None and not is_urgent) or self.crashed.done():
+            return
+        loop = asyncio.get_running_loop()
+        if self._turn_due is not None:
+            self._turn_due.cancel()
+        wait_s = 0.0 if is_urgent else self._turned_at + GROUP_COMMIT_S - time.monotonic()
+        self._is_urgent = wait_s <= 0
+        self._turn_due = (
+            loop.call_soon(self._guarded_turn) if wait_s <= 0 else loop.call_later(wait_s, self._guarded_turn)
+        )
+
+    def _guarded_turn(self) -> None:
+        try:
+            self._turn()
+        except Exception as exc:
+            # A turn that was not journaled did not happen: the next master begins before it.
+            _log.exception("the master cannot go on")
+            self.crashed.set_exception(exc)
+
+    def _turn(self) -> None:
+        self._turn_due, self._is_urgent = None, False
+        self._turned_at = time.monotonic()
+        now = self.clock.now()
+        if now - self._now > self._spec.timing.silence_s / 2:
+            # The master itself was held up: what its workers said meanwhile may not be read yet.
+            self.state.job.seen.excuse(now)
+        self._now = now
+        inbox, self._inbox = self._inbox, []
+        settling, self._settling = self._settling, []
+        state, journaled, todo = self.state, list[bytes](), list[act.Action]()
+        for event in inbox:
+            todo += state.handle(event, now)
+            if type(event) not in _HEARTBEATS:
+                journaled.append(codec.encode_event(event, now))
+        while (decision := state.due(now)) is not None:
+            todo += state.handle(decision, now)
+            journaled.append(codec.encode_event(decision, now))
+        if journaled:
+            self._journal.append(journaled)
+        self._perform(todo)
+        for settled in settling:
+            settled.set_result(None)
+        if inbox or journaled:
+            for watcher in self._watchers:
+                watcher.set()
+        self._notice_end()
+        if self._journal.is_long:
+            self.performer.flush()  # what is compacted is not replayed, so not drawn again
+            self._journal.compact(state.dump())
+
+    def _perform(self, todo: list[act.Action]) -> None:
+        entries = []
+        for action in todo:
+            if type(action) is act.ReplyToExchange:
+                for reply in self._replies.pop((action.worker, action.request), ()):
+                    if not reply.done():
+                        reply.set_result(action.answer)
+            elif type(action) is act.WriteLogEntry:
+                entries.append(action)
+                entry = action.entry
+                _log.info("%s %s %s", entry.kind, entry.worker, entry.reason)
+            else:
+                self.performer.perform(action)
+        if entries:
+            self._log.write(entries)
+
+    def _notice_end(self) -> None:
+        phase = self.state.job.ledger.phase
+        if isinstance(phase, FinalPhase) and not self.over.is_set():
+            document: dict[str, Any] = status.job_result(self.state.job, phase)
+            write_json(self._directory.result, document)
+            self.over.set()

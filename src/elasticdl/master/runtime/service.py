@@ -1,0 +1,165 @@
+"""The Master service: calls become events, and wait for their result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from elasticdl.clock import Clock, WallClock
+from elasticdl.errors import AccessDenied, SpecError
+from elasticdl.launcher.certificate_manager import to_datetime
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.state import Ledger, MasterState
+from elasticdl.master.runtime import codec
+from elasticdl.master.views import status
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.server import ReplicaStream
+from elasticdl.spec import BatchRule
+from elasticdl.spec.ids import PsId, WorkerId
+from elasticdl.tls import Role
+
+if TYPE_CHECKING:
+    from elasticdl.launcher.certificate_authority import CertificateAuthority
+    from elasticdl.master.runtime.loop import MasterLoop
+
+
+class MasterServicer:
+    """`authority`: by which the master issues certificates; None: it does not. `clock`: that of the wall, for them."""
+
+    def __init__(
+        self, loop: MasterLoop, authority: CertificateAuthority | None = None, clock: Clock | None = None
+    ) -> None:
+        self._loop = loop
+        self._authority = authority
+        self._clock = clock or WallClock()
+
+    async def enroll(self, request: pb.EnrollRequest) -> pb.EnrollReply:
+        """Whoever asks may have this name: the door has seen to that."""
+        if self._authority is None:
+            raise SpecError("this master issues no certificates: those of a local job come from its launcher")
+        job, replica = self._loop.state.job, request.replica
+        check_launched(job.ledger, replica)
+        now, lifetime_s = to_datetime(self._clock.now()), job.spec.security.lifetime_s
+        return pb.EnrollReply(
+            certificate=self._authority.certify(request.csr, Role.of(replica), replica, now, lifetime_s)
+        )
+
+    async def session(self, messages: AsyncIterator[pb.WorkerMessage], link: ReplicaStream) -> None:
+        worker: WorkerId | None = None
+        is_ps = False
+        try:
+            async for message in messages:
+                if message.WhichOneof("message") == "hello":
+                    worker, is_ps = WorkerId(message.hello.worker), bool(message.hello.ps_address)
+                    self._loop.links[worker] = link
+                if worker is None:
+                    raise SpecError(f"expected Hello first, received {message.WhichOneof('message')}")
+                event = (
+                    codec.event_from_ps(PsId(worker), message) if is_ps else codec.event_from_worker(worker, message)
+                )
+                if event is not None:
+                    self._loop.submit(event)
+        finally:
+            # Unless the worker is back already, on a new stream.
+            if worker is not None and self._loop.links.get(worker) is link:
+                del self._loop.links[worker]
+                self._loop.submit(ev.SessionLost(worker))
+
+    async def exchange(self, request: pb.ExchangeRequest) -> pb.ExchangeReply:
+        return codec.exchange_reply(await self._loop.exchange(codec.event_from_exchange(request)))
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.JobStatus]:
+        pause_s = 1.0 / max(request.max_hz, 0.01) if request.max_hz else 1.0
+        job = self._loop.state.job
+        with self._loop.changes() as changed:
+            while True:
+                changed.clear()
+                is_over, told = job.is_over, job.ledger.membership.living
+                yield status.job_status(job, self._loop.clock.now())
+                if request.once or is_over:
+                    return
+                await self._news(changed, told, pause_s)
+
+    async def _news(self, changed: asyncio.Event, living: int, pause_s: float) -> None:
+        """Until something changed, and `pause_s` are over: often enough not to be late, too seldom to be a burden.
+
+        The end is told at once, and so is that fewer live than the `living` of whom was told: somebody may wait for
+        their devices.
+        """
+        members, has_changed = self._loop.state.job.ledger.membership, False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                while members.living >= living and not self._loop.over.is_set():
+                    await changed.wait()
+                    changed.clear()
+                    has_changed = True
+        if not has_changed:
+            await changed.wait()
+
+    async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
+        job = self._loop.state.job
+        _check_scale_request(job, request)
+        changes = [
+            f"from {before} to {after} {what}"
+            for before, after, what in (
+                (job.ledger.wish, request.workers, "workers"),
+                (job.ledger.fleet.wish, request.ps, "ps"),
+                (job.seen.batch_scale or 1, request.batch_scale, "batches an update"),
+            )
+            if after
+        ]
+        await self._loop.settle(ev.ScaleRequested(request.workers, request.ps, request.batch_scale))
+        return pb.Accepted(message=f"scaling {' and '.join(changes)}")
+
+    async def stop(self, request: pb.StopRequest) -> pb.Accepted:
+        job = self._loop.state.job
+        if job.is_over:
+            return pb.Accepted(message=f"the job is already over: {job.ledger.phase.name}")
+        await self._loop.settle(ev.StopRequested(request.at_once, request.reason or "asked to stop", request.is_end))
+        how = "at once" if request.at_once else "after the running step, with a checkpoint"
+        return pb.Accepted(message=f"stopping {how}" if job.trains else "stopping")
+
+
+def check_launched(ledger: Ledger, replica: str) -> None:
+    """AccessDenied unless it was launched, and is not gone."""
+    worker, ps = ledger.membership.workers.get(WorkerId(replica)), ledger.fleet.ps.get(PsId(replica))
+    is_launched = (worker.is_here and not worker.external) if worker else ps is not None and ps.is_here
+    if not is_launched:
+        raise AccessDenied(
+            f"expected a replica that this master has launched and that is not gone; received {replica!r}"
+        )
+
+
+def _check_scale_request(job: MasterState, request: pb.ScaleRequest) -> None:
+    low, high = job.spec.workers.min, job.spec.workers.max
+    if not request.workers and not request.ps and not request.batch_scale:
+        raise SpecError("expected a number of workers, of ps, or both, or a scale of the batch; received neither")
+    if request.workers and not low <= request.workers <= high:
+        raise SpecError(
+            f"workers: expected {low} to {high} (min and max of this job), received {request.workers}; "
+            f"choose a number between them, or start the job with another --max_workers"
+        )
+    if request.ps and not job.ledger.fleet.wish:
+        raise SpecError(
+            f"ps: expected none, since this job runs with {job.spec.strategy}, received {request.ps}; "
+            "start it with --distribution_strategy=ParameterServerStrategy"
+        )
+    if request.ps and request.ps < job.spec.ps.replicas:
+        raise SpecError(
+            f"ps: expected {job.spec.ps.replicas} or more, since every slot has {job.spec.ps.replicas} holders, "
+            f"received {request.ps}; choose a larger number, or start the job with --ps_replicas=1"
+        )
+    if request.batch_scale and job.spec.plan.batch_rule is BatchRule.NONE:
+        raise SpecError(
+            f"batch_scale: expected none, since the batch of this job stays as it is, received {request.batch_scale}; "
+            "start it with --adaptive_batch"
+        )
+    if request.batch_scale > job.most_batch_scale:
+        raise SpecError(
+            f"batch_scale: expected 1 to {job.most_batch_scale}, received {request.batch_scale}; "
+            "choose a number between them, or start the job with another --max_batch_size"
+        )
+    if job.ledger.phase.name not in ("pending", "running"):
+        raise SpecError(f"the job is {job.ledger.phase.name}: it can no longer be scaled")

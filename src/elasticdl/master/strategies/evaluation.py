@@ -1,0 +1,152 @@
+"""Evaluations: shards of validation data for the weights of one step, and metrics that do not depend on who computed.
+
+Also the one piece of work of an evaluation or prediction job, where any worker may take any shard.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from elasticdl.master.strategies.shards import ShardQueue
+from elasticdl.model import reduction
+from elasticdl.spec.ids import WorkerId
+
+MAX_RESULTS = 64
+
+
+BestMetric = tuple[str, float, int]  # metric, value, step
+
+
+@dataclass(slots=True)
+class ExactSum:
+    """A sum without rounding (Shewchuk's partials): the same for any order, in memory that does not grow."""
+
+    partials: list[float] = field(default_factory=list)
+    not_finite: float | None = None
+
+    def add(self, value: float) -> None:
+        if not math.isfinite(value):
+            self.not_finite = value if self.not_finite is None else self.not_finite + value
+            return
+        kept = 0
+        for partial in self.partials:
+            if abs(value) < abs(partial):
+                value, partial = partial, value
+            high = value + partial
+            low = partial - (high - value)
+            if low:
+                self.partials[kept] = low
+                kept += 1
+            value = high
+        self.partials[kept:] = [value]
+
+    @property
+    def value(self) -> float:
+        return math.fsum(self.partials) if self.not_finite is None else self.not_finite
+
+
+@dataclass(slots=True)
+class MetricSum:
+    """The parts of one metric, added up exactly; its reduction makes a value of them in the end."""
+
+    values: list[ExactSum] = field(default_factory=list)
+    weight: ExactSum = field(default_factory=ExactSum)
+
+    def add(self, values: tuple[float, ...], weight: float) -> None:
+        while len(self.values) < len(values):
+            self.values.append(ExactSum())
+        for total, value in zip(self.values, values, strict=False):
+            total.add(value)
+        self.weight.add(weight)
+
+    @property
+    def part(self) -> reduction.MetricPart:
+        return [total.value for total in self.values], self.weight.value
+
+
+@dataclass(slots=True)
+class OpenEvaluation:
+    """`holders` have the weights of `step`; None: any worker may take a shard."""
+
+    step: int
+    queue: ShardQueue
+    holders: list[WorkerId] | None
+    tallies: dict[str, MetricSum] = field(default_factory=dict)
+
+    def is_open_to(self, worker: WorkerId, steps: tuple[int, ...]) -> bool:
+        if self.holders is None:
+            return True
+        return worker in self.holders and (not steps or self.step in steps)
+
+    def count(self, sums: tuple[tuple[str, tuple[float, ...], float], ...]) -> None:
+        for metric, values, weight in sums:
+            self.tallies.setdefault(metric, MetricSum()).add(values, weight)
+
+    def metrics(self) -> dict[str, float]:
+        """The value of each metric; NaN where its parts cannot be reduced."""
+        found: dict[str, float] = {}
+        for key, tally in sorted(self.tallies.items()):
+            try:
+                found |= reduction.compute_results({key: tally.part})
+            except (KeyError, IndexError, ValueError, OverflowError):
+                found[key.partition(reduction.SEPARATOR)[0]] = math.nan
+        return found
+
+
+@dataclass(slots=True)
+class EvaluationState:
+    """Those under way by step, and the results of the newest."""
+
+    open: dict[int, OpenEvaluation] = field(default_factory=dict)
+    results: dict[int, dict[str, float]] = field(default_factory=dict)  # step: metrics, oldest first
+    next_lease: int = 1
+    best: BestMetric | None = None
+
+    @property
+    def newest(self) -> int | None:
+        return max(self.results, default=None)
+
+    def close(self, evaluation: OpenEvaluation, watched: str, *, is_least: bool) -> dict[str, float]:
+        """Turn a drained evaluation into its result. `watched` is the metric that counts, "" where none was named."""
+        del self.open[evaluation.step]
+        metrics = evaluation.metrics()
+        self.results[evaluation.step] = metrics
+        while len(self.results) > MAX_RESULTS:
+            del self.results[min(self.results)]
+        name = watched or default_metric(metrics)
+        is_least = is_least if watched else is_lower_better(name)
+        self.best = update_best(self.best, name, metrics.get(name, math.nan), evaluation.step, is_least=is_least)
+        return metrics
+
+    def forget(self, worker: WorkerId) -> list[int]:
+        """The worker is gone: give its leases back. Returns the steps nobody holds any more, abandoned."""
+        abandoned = []
+        for evaluation in list(self.open.values()):
+            evaluation.queue.release(worker)
+            if evaluation.holders is not None and worker in evaluation.holders:
+                evaluation.holders.remove(worker)
+                if not evaluation.holders:
+                    del self.open[evaluation.step]
+                    abandoned.append(evaluation.step)
+        return abandoned
+
+
+_LOWER_IS_BETTER = ("loss", "error", "mse", "mae", "rmse", "perplexity")
+
+
+def default_metric(metrics: dict[str, float]) -> str:
+    """The metric people ask for first: the accuracy, else the first by name."""
+    return "accuracy" if "accuracy" in metrics else min(metrics.keys() - {reduction.BAD_ROWS}, default="")
+
+
+def is_lower_better(metric: str) -> bool:
+    return any(word in metric.lower() for word in _LOWER_IS_BETTER)
+
+
+def update_best(best: BestMetric | None, name: str, value: float, step: int, *, is_least: bool) -> BestMetric | None:
+    """The better of the best so far and this value."""
+    if math.isnan(value) or not name:
+        return best
+    sign = -1 if is_least else 1
+    return (name, value, step) if best is None or sign * value > sign * best[1] else best

@@ -1,0 +1,158 @@
+"""Rounds of unmodified scripts (`--compat ddp`): every change ends all scripts and starts them again. Pure.
+
+A script knows nothing of rounds, so one cannot follow the other without a break, as it does for training that joined.
+A change has two steps. `ScriptsHalted` tells all members to end their scripts; each says Ready when its script is gone.
+`RoundPlanned` then starts the scripts again, with the ranks and the rendezvous of the new round. No script of a round
+starts before all scripts of the round before have ended: they may still be writing the checkpoint it resumes from.
+"""
+
+from __future__ import annotations
+
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.ending import charge_failure_budget
+from elasticdl.master.machine.events import JobEnded, RoundFailed, RoundPlanned, ScriptsHalted, WorkerFinished
+from elasticdl.master.machine.membership import ExitCause, Worker, WorkerState
+from elasticdl.master.machine.phase import StoppingPhase
+from elasticdl.master.machine.state import MasterState, send_message
+from elasticdl.master.strategies import rounds
+from elasticdl.master.strategies.allreduce import log_round
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
+
+Actions = list[Action]
+
+# Ready workers wait this long for those that are still to come: each arrival restarts every script.
+GATHER_NEWCOMERS_S = 3.0
+_STAYING_STATES = frozenset({WorkerState.MEMBER, WorkerState.FINISHED})
+
+
+def decide_end(job: MasterState, now: float) -> JobEnded | None:
+    """The end of the job: all scripts of the round ended well, or those of a stopping job have ended."""
+    phase, round_ = job.ledger.phase, job.ledger.rounds
+    if isinstance(phase, StoppingPhase):
+        running = [worker for worker in job.holders_here() if worker.state is not WorkerState.FINISHED]
+        if not running:
+            return JobEnded("stopped", phase.reason, False)
+        if now >= phase.deadline:
+            grace_s = job.spec.timing.grace_s
+            return JobEnded("stopped", f"{phase.reason}; scripts did not end within {grace_s:g} s", True)
+        return None
+    if round_.newest is not None and round_.halted_at is None and set(round_.newest.workers) <= set(round_.done):
+        return JobEnded("succeeded", "all scripts ended with exit code 0", False)
+    return None
+
+
+def decide_round(job: MasterState, now: float) -> ScriptsHalted | RoundPlanned | None:
+    """Whether the scripts are to be ended, or to be started."""
+    if isinstance(job.ledger.phase, StoppingPhase):
+        return None
+    if job.ledger.rounds.newest is None or job.ledger.rounds.halted_at is not None:
+        return _decide_start(job, now)
+    return _decide_halt(job, now)
+
+
+def _decide_halt(job: MasterState, now: float) -> ScriptsHalted | None:
+    ledger, timing = job.ledger, job.spec.timing
+    round_, workers = ledger.rounds, ledger.membership.workers
+    assert round_.newest is not None
+    running = [workers[member] for member in round_.newest.workers if member not in round_.done]
+    gone = [worker for worker in running if worker.state not in _STAYING_STATES or worker.said_goodbye]
+    if gone:
+        return ScriptsHalted("; ".join(f"{worker.id} {_departure_text(worker)}" for worker in gone), "")
+    # Scripts fail where a peer dies, and they fail before it is known that the peer is gone: that is not their fault.
+    failed_s = now - round_.broken_at if round_.broken_by and round_.broken_at is not None else 0.0
+    if round_.broken_by and failed_s >= timing.regroup_s + timing.silence_s:
+        return ScriptsHalted(f"the script of {round_.broken_by[0]} {round_.broken_why}", round_.broken_by[0])
+    newcomers = ledger.membership.newcomers(list(round_.newest.workers))
+    room = job.spec.workers.max - len(round_.newest.workers)
+    if not round_.broken_by and not round_.done and newcomers[:room] and not _is_gathering(job, now):
+        return ScriptsHalted(f"{', '.join(worker.id for worker in newcomers[:room])} joins", "")
+    return None
+
+
+def _departure_text(worker: Worker) -> str:
+    return "leaves" if worker.state in (WorkerState.LEAVING, WorkerState.LEFT) else "is lost"
+
+
+def _decide_start(job: MasterState, now: float) -> RoundPlanned | None:
+    ledger, spec = job.ledger, job.spec
+    halted_at = ledger.rounds.halted_at
+    ending = [worker for worker in ledger.membership.here() if _is_ending(worker)]
+    if halted_at is not None and ending and now - halted_at < spec.timing.grace_s:
+        return None
+    ready = [worker.id for worker in ledger.membership.newcomers([])][: spec.workers.max]
+    if len(ready) < spec.workers.min or now < ledger.budget.relaunch_at or _is_gathering(job, now):
+        return None
+    newest = ledger.rounds.newest
+    counts = rounds.split_ranks(spec.plan.logical_ranks, [None] * len(ready))
+    reason = "start of the job" if newest is None else _describe_change(newest.workers, ready)
+    return RoundPlanned(newest.id + 1 if newest else 1, rounds.assign_ranks(ready, counts, {}), True, reason)
+
+
+def _is_ending(worker: Worker) -> bool:
+    """Whether its script may still run, though it was told to end it."""
+    return worker.expelled or (worker.state is WorkerState.LEAVING and worker.connected)
+
+
+def _is_gathering(job: MasterState, now: float) -> bool:
+    """Whether workers that will be ready soon are worth waiting for."""
+    ledger = job.ledger
+    starting = [
+        worker for worker in ledger.membership.active() if worker.state not in (*_STAYING_STATES, WorkerState.READY)
+    ]
+    missing = min(ledger.wish, job.spec.workers.max) - len(ledger.membership.active())
+    since = max(ledger.ready_at, ledger.rounds.halted_at or 0.0)
+    return (bool(starting) or missing > 0) and now - since < GATHER_NEWCOMERS_S
+
+
+def _describe_change(before: tuple[WorkerId, ...], after: list[WorkerId]) -> str:
+    joins = [worker for worker in after if worker not in before]
+    gone = [worker for worker in before if worker not in after]
+    parts = [f"with {', '.join(joins)}"] if joins else []
+    parts += [f"without {', '.join(gone)}"] if gone else []
+    return " and ".join(parts) or "the same workers again"
+
+
+def on_scripts_halted(job: MasterState, event: ScriptsHalted, now: float) -> Actions:
+    """Every member ends its script and says Ready; those that leave end it on their own."""
+    ledger = job.ledger
+    round_, workers = ledger.rounds, ledger.membership.workers
+    actions = log_round(job, now)
+    actions.append(job.note(now, "scripts-ended", worker=event.failed, reason=event.reason))
+    for holder in round_.holders:
+        worker = workers[holder]
+        if worker.is_here and worker.state in _STAYING_STATES:
+            worker.become(WorkerState.STARTING, now, event.reason)
+            worker.expelled = True
+            actions.append(send_message(worker.id, expelled=pb.Expelled(reason=event.reason)))
+    # A late word about the round must not make it the one that runs.
+    round_.current = round_.newest
+    round_.holders, round_.done, round_.halted_at = [], [], now
+    why, round_.broken_at, round_.broken_by, round_.broken_why = round_.broken_why, None, [], ""
+    if not event.failed:
+        return actions
+    cause = ExitCause(WorkerState.LOST, f"{why}; its log is {job.log_of(WorkerId(event.failed))}", crashed=True)
+    return actions + charge_failure_budget(job, event.failed, cause, now, was_useful=True, kind="scripts")
+
+
+def on_script_failed(job: MasterState, event: RoundFailed, now: float) -> Actions:
+    """A script ended with an error by itself. Whether that counts is decided when it is known who else is gone."""
+    round_ = job.ledger.rounds
+    if round_.newest is None or event.round != round_.newest.id or event.worker not in round_.holders:
+        return []
+    if not round_.broken_by:
+        round_.broken_at, round_.broken_why = now, event.why
+    round_.broken_by.append(event.worker)
+    return []
+
+
+def on_script_ended(job: MasterState, event: WorkerFinished, now: float) -> Actions:
+    """A script ended well, or because the job stops. The others are waited for."""
+    round_, worker = job.ledger.rounds, job.ledger.membership.workers[event.worker]
+    if event.worker not in round_.holders:
+        return []  # it was told to end before it said so
+    if event.worker not in round_.done:
+        round_.done.append(event.worker)
+    if worker.is_here and worker.state is WorkerState.MEMBER:
+        worker.become(WorkerState.FINISHED, now, event.why)
+    return []

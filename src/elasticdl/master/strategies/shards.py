@@ -1,0 +1,215 @@
+"""Dynamic sharding: which worker works on which records, and what happens when it stops.
+
+A shard is leased, never given away. A lease that ends without `finished` puts its shard back at the head of
+the queue, with the records already done left out. Shards are numbers until they are leased and a count once
+they are finished, so memory follows the leases, not the data.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from elasticdl.errors import PoisonShard
+from elasticdl.spec import JobSpec
+from elasticdl.spec.ids import WorkerId
+
+
+class ReturnedShard(NamedTuple):
+    """A shard that came back: how far it got, and which attempt is next."""
+
+    number: int
+    done: int
+    attempt: int
+
+
+class ShardLease(NamedTuple):
+    id: int
+    worker: WorkerId
+    shard: int
+    start: int
+    stop: int  # exclusive
+    done: int  # records of [start, stop) that need no more work
+    attempt: int
+    renewed_at: float
+    lane: int = 0  # of training data, see lanes.py
+    number: int = 0
+
+
+@dataclass(slots=True)
+class ShardQueue:
+    """Every shard is in exactly one place: not yet leased, leased, returned or finished."""
+
+    source: str
+    records: int
+    shard_records: int
+    next_shard: int = 0
+    returned: deque[ReturnedShard] = field(default_factory=deque)
+    leases: dict[int, ShardLease] = field(default_factory=dict)  # the one renewed longest ago first
+    finished: int = 0
+    finished_records: int = 0
+
+    @property
+    def shards(self) -> int:
+        return -(-self.records // self.shard_records)
+
+    @property
+    def is_drained(self) -> bool:
+        return not self.leases and not self.returned and self.next_shard == self.shards
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self.returned) or self.next_shard < self.shards
+
+    @property
+    def done_records(self) -> int:
+        """Records that need no more work, those of running leases included."""
+        leased = sum(lease.done for lease in self.leases.values())
+        return self.finished_records + leased + sum(shard.done for shard in self.returned)
+
+    def take(self, worker: WorkerId, lease_id: int, now: float) -> ShardLease | None:
+        """Lease the next shard. None means none is waiting; ask `is_drained` whether to stop."""
+        if self.returned:
+            shard = self.returned.popleft()
+        elif self.next_shard < self.shards:
+            shard = ReturnedShard(self.next_shard, 0, 1)
+            self.next_shard += 1
+        else:
+            return None
+        start = shard.number * self.shard_records
+        stop = min(start + self.shard_records, self.records)
+        lease = ShardLease(lease_id, worker, shard.number, start, stop, shard.done, shard.attempt, now)
+        self.leases[lease_id] = lease
+        return lease
+
+    def advance(self, lease_id: int, worker: WorkerId, done: int, now: float) -> bool:
+        """Note progress inside a shard. False for a late report: someone else has the shard now."""
+        lease = self.leases.get(lease_id)
+        if lease is None or lease.worker != worker:
+            return False
+        del self.leases[lease_id]
+        reached = max(lease.done, min(done, lease.stop - lease.start))
+        self.leases[lease_id] = lease._replace(done=reached, renewed_at=now)
+        return True
+
+    def finish(self, lease_id: int, worker: WorkerId) -> bool:
+        """The shard is done. False for a late report, which counts nothing."""
+        lease = self.leases.get(lease_id)
+        if lease is None or lease.worker != worker:
+            return False
+        del self.leases[lease_id]
+        self.finished += 1
+        self.finished_records += lease.stop - lease.start
+        return True
+
+    def fail(self, lease_id: int, why: str, max_attempts: int) -> None:
+        """One attempt failed; PoisonShard once all did."""
+        lease = self.leases.pop(lease_id)
+        self.returned.appendleft(ReturnedShard(lease.shard, lease.done, lease.attempt + 1))
+        if lease.attempt >= max_attempts:
+            raise PoisonShard(
+                f"shard {lease.shard}, records {self.source}[{lease.start}:{lease.stop}], failed "
+                f"{lease.attempt} times, last on {lease.worker} after {lease.done} records: {why}. "
+                "Look at these records, or at the code that reads them"
+            )
+
+    def release(self, worker: WorkerId) -> None:
+        """Take back all that `worker` held. The worker is gone; its shards are not to blame."""
+        held = [lease for lease in self.leases.values() if lease.worker == worker]
+        for lease in sorted(held, key=lambda lease: lease.shard, reverse=True):
+            del self.leases[lease.id]
+            self.returned.appendleft(ReturnedShard(lease.shard, lease.done, lease.attempt))
+
+    def overdue(self, now: float, lease_s: float) -> Iterator[ShardLease]:
+        for lease in self.leases.values():
+            if now - lease.renewed_at < lease_s:
+                return
+            yield lease
+
+    def validate(self) -> None:
+        """Assert that no shard is lost or doubled."""
+        away = [lease.shard for lease in self.leases.values()] + [shard.number for shard in self.returned]
+        assert len(away) == len(set(away)), f"a shard is in two places: {sorted(away)}"
+        assert all(0 <= number < self.next_shard <= self.shards for number in away)
+        assert self.finished + len(away) == self.next_shard, "a shard is lost"
+        assert all(0 <= lease.done <= lease.stop - lease.start for lease in self.leases.values())
+
+
+TRAINING_SOURCE = "training"
+# A worker should take several shards in a job, or the last ones would wait for the slowest.
+SHARDS_PER_WORKER = 8
+# And between two evaluations that training waits for: then all wait for the last one.
+SHARDS_PER_EVALUATION = 4
+_LANE_BITS = 20
+
+
+@dataclass(slots=True)
+class LanePool:
+    """Which numbers each shard pushes under."""
+
+    first: int  # lanes of one run begin here: those of another are never mistaken for ours
+    count: int = 0
+    free: list[tuple[int, int]] = field(default_factory=list)  # (lane, its next number)
+    taken: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard: (lane, number of its first batch)
+
+    def take(self, shard: int) -> tuple[int, int]:
+        """The lane of a shard: the one it has, else a free one, else a new one."""
+        if shard not in self.taken:
+            if self.free:
+                self.taken[shard] = self.free.pop()
+            else:
+                self.taken[shard] = (self.first + self.count, 1)
+                self.count += 1
+        return self.taken[shard]
+
+    def finish(self, shard: int, batches: int) -> None:
+        lane, number = self.taken.pop(shard)
+        self.free.append((lane, number + batches))
+
+
+@dataclass(slots=True)
+class TrainingQueue:
+    """Every position of the plan, in shards of whole batches."""
+
+    shards: ShardQueue
+    minibatch: int
+    lanes: LanePool
+
+    @classmethod
+    def of(cls, spec: JobSpec, records: int, started_at: float) -> TrainingQueue:
+        minibatch = spec.plan.minibatch_size
+        fair = -(-records // (SHARDS_PER_WORKER * spec.workers.max))
+        if spec.evaluation.wait and spec.evaluation.steps:
+            fair = min(fair, -(-spec.evaluation.steps * minibatch // (SHARDS_PER_EVALUATION * spec.workers.max)))
+        size = -(-min(spec.data.shard_records, fair) // minibatch) * minibatch
+        return cls(ShardQueue(TRAINING_SOURCE, records, size), minibatch, LanePool(int(started_at) << _LANE_BITS))
+
+    @property
+    def batches_done(self) -> int:
+        return -(-self.shards.done_records // self.minibatch)
+
+    def take(self, worker: WorkerId, lease_id: int, now: float) -> ShardLease | None:
+        lease = self.shards.take(worker, lease_id, now)
+        if lease is None:
+            return None
+        lane, number = self.lanes.take(lease.shard)
+        self.shards.leases[lease_id] = lease._replace(lane=lane, number=number)
+        return self.shards.leases[lease_id]
+
+    def finish(self, lease_id: int, worker: WorkerId) -> bool:
+        """The shard is done. False for a late report, which counts nothing."""
+        lease = self.shards.leases.get(lease_id)
+        if lease is None or not self.shards.finish(lease_id, worker):
+            return False
+        self.lanes.finish(lease.shard, -(-(lease.stop - lease.start) // self.minibatch))
+        return True
+
+    def validate(self) -> None:
+        """Assert that no shard is lost or doubled, and that no two push under the same lane."""
+        self.shards.validate()
+        away = {lease.shard for lease in self.shards.leases.values()} | {s.number for s in self.shards.returned}
+        assert set(self.lanes.taken) == away, "a lane is lost, or kept for a shard that is done"
+        used = [lane for lane, _ in (*self.lanes.taken.values(), *self.lanes.free)]
+        assert len(used) == len(set(used)) == self.lanes.count, "two shards share a lane"

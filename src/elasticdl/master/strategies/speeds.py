@@ -1,0 +1,70 @@
+"""Speeds by numbers of workers and nodes, measured by heartbeats: a scheduler fits its models to them. Pure."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.events import SpeedMeasured
+from elasticdl.master.machine.state import MasterState
+from elasticdl.master.strategies.rounds import Round
+
+_WARM_STEPS = 3  # of a round, before its times count
+_MIN_INTERVAL_S = 5.0  # at most, for one configuration
+_MIN_CHANGE = 0.05  # what differs by less is known already
+_SMOOTHING = 0.3
+
+
+def update_speed(job: MasterState) -> None:
+    """A heartbeat came: what all members of the round say together."""
+    current = job.ledger.rounds.current
+    if current is None or job.global_batch == 0:
+        return
+    beats = [job.seen.beats[worker] for worker in current.workers if worker in job.seen.beats]
+    warm = [beat for beat in beats if beat.round == current.id and beat.timed_steps >= _WARM_STEPS]
+    if len(warm) < len(current.workers):
+        return
+    step_s, compute_s = fmean(beat.single_s for beat in warm), max(beat.pass_s for beat in warm)
+    if math.isfinite(step_s) and math.isfinite(compute_s) and step_s > 0 and compute_s > 0:
+        job.seen.speed = SpeedMeasured(*_configuration(job, current), step_s, compute_s)
+
+
+def _configuration(job: MasterState, current: Round) -> tuple[int, int, int]:
+    hosts = {job.ledger.membership.workers[worker].host for worker in current.workers}
+    most = max(seat.ranks for seat in current.seats)
+    ranks = sum(seat.ranks for seat in current.seats)
+    return len(hosts), len(current.workers), -(-most * job.global_batch // ranks)
+
+
+def next_measurement(job: MasterState, now: float) -> SpeedMeasured | None:
+    """Worth to be remembered: a new configuration, or one that has become faster or slower."""
+    found = job.seen.speed
+    if found is None:
+        return None
+    known = next((one for one in job.ledger.speeds if one.configuration == found.configuration), None)
+    if known is not None and (now - job.seen.speed_at < _MIN_INTERVAL_S or _is_unchanged(known, found)):
+        return None
+    job.seen.speed_at = now
+    return found
+
+
+def _is_unchanged(known: SpeedMeasured, found: SpeedMeasured) -> bool:
+    return all(
+        abs(after - before) <= _MIN_CHANGE * before
+        for before, after in ((known.step_s, found.step_s), (known.compute_s, found.compute_s))
+    )
+
+
+def on_speed_measured(job: MasterState, event: SpeedMeasured, now: float) -> list[Action]:
+    """Smoothed with what was known of the configuration, the newest last."""
+    speeds = job.ledger.speeds
+    known = next((one for one in speeds if one.configuration == event.configuration), None)
+    if known is not None:
+        speeds.remove(known)
+        step_s = known.step_s + _SMOOTHING * (event.step_s - known.step_s)
+        event = event._replace(
+            step_s=step_s, compute_s=known.compute_s + _SMOOTHING * (event.compute_s - known.compute_s)
+        )
+    speeds.append(event)
+    return []

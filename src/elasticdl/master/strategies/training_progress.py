@@ -1,0 +1,37 @@
+"""The progress through the data that a checkpoint of lease training keeps. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from pydantic import TypeAdapter
+
+from elasticdl.master.machine.state import MasterState
+from elasticdl.master.strategies.shards import ReturnedShard, TrainingQueue
+
+_QUEUE_ADAPTER: TypeAdapter[TrainingQueue] = TypeAdapter(TrainingQueue)
+
+
+def dump_progress(job: MasterState) -> bytes:
+    """The queue now: what is leased is still to do, from where it was reported. Empty for other jobs.
+
+    Rows may be ahead of it. Batches that are in them and are trained again keep lane and number, so they count once.
+    """
+    queue = job.ledger.training
+    if queue is None:
+        return b""
+    leased = [ReturnedShard(lease.shard, lease.done, lease.attempt) for lease in queue.shards.leases.values()]
+    shards = dataclasses.replace(queue.shards, leases={}, returned=deque([*leased, *queue.shards.returned]))
+    return _QUEUE_ADAPTER.dump_json(TrainingQueue(shards, queue.minibatch, queue.lanes))
+
+
+def restore_queue(text: str, fresh: TrainingQueue) -> TrainingQueue:
+    """The queue to go on with; where the plan has changed since, as many records are left out as were done."""
+    earlier = _QUEUE_ADAPTER.validate_json(text)
+    if (earlier.shards.records, earlier.minibatch) == (fresh.shards.records, fresh.minibatch):
+        return earlier
+    shards = fresh.shards
+    shards.next_shard = shards.finished = min(earlier.shards.done_records // shards.shard_records, shards.shards)
+    shards.finished_records = min(shards.finished * shards.shard_records, shards.records)
+    return fresh

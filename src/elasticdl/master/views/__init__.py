@@ -1,0 +1,1 @@
+"""What people see of a job: its status and result, and the curves in TensorBoard."""

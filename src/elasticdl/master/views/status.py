@@ -1,0 +1,232 @@
+"""The job as people see it: a JobStatus for the wire, a result for the file. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+from elasticdl.master.machine import resume
+from elasticdl.master.machine.actions import EventLogEntry
+from elasticdl.master.machine.membership import WorkerState
+from elasticdl.master.machine.phase import FinalPhase
+from elasticdl.master.machine.state import MasterState
+from elasticdl.master.ps_fleet.fleet import PsReplica
+from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind
+
+# Workers that are gone are told of for so long; the event log has them for ever.
+_MAX_GONE_WORKERS = 20
+MAX_BAD_RECORDS_SHOWN = 20
+# A rate is of the past once no step ended for so long.
+_RATE_VALID_S = 5.0
+
+
+def job_status(job: MasterState, now: float) -> pb.JobStatus:
+    ledger, seen = job.ledger, job.seen
+    phase, plan = ledger.phase, ledger.plan
+    loss_step, loss = job.loss
+    done = pb.JobStatus(
+        name=job.spec.name,
+        kind=job.spec.kind.value,
+        phase=phase.name,
+        reason=phase.reason,
+        step=job.step,
+        records=_done_records(job),
+        epoch=_done_epochs(job),
+        epochs=job.epochs,
+        records_per_epoch=job.records_per_epoch,
+        loss=loss,
+        loss_step=loss_step,
+        records_per_s=seen.rate if now - seen.advanced_at < _RATE_VALID_S else 0.0,
+        round=ledger.rounds.current.id if ledger.rounds.current else 0,
+        wished_workers=ledger.wish,
+        min_workers=job.spec.workers.min,
+        max_workers=job.spec.workers.max,
+        checkpoint_step=ledger.checkpoint[0] if ledger.checkpoint else -1,
+        checkpoint_path=ledger.checkpoint[1] if ledger.checkpoint else "",
+        output=ledger.output,
+        started_at=ledger.started_at,
+        now=now,
+        exit_code=phase.exit_code if isinstance(phase, FinalPhase) else 0,
+        workers=_worker_statuses(job),
+        ps=ps_statuses(job, now),
+        wished_ps=ledger.fleet.wish,
+        strategy=str(job.spec.strategy),
+        ps_mode=str(job.spec.ps.mode) if ledger.fleet.wish else "",
+        events=[pb.EventStatus(**entry._asdict()) for entry in (*_older_notable_entries(job), *ledger.recent)],
+        speeds=[pb.SpeedStatus(**speed._asdict()) for speed in ledger.speeds],
+        gradient_square=seen.square,
+        gradient_variance=seen.variance,
+        progress=job.progress,
+        global_batch=job.global_batch,
+        batch_scale=seen.batch_scale,
+        max_batch_scale=job.most_batch_scale if job.has_rounds else 1,
+        bad_records=len(ledger.bad_records),
+        bad_record_names=_bad_record_names(job),
+        batch_scales=[pb.BatchScale(**change._asdict()) for change in ledger.batches],
+    )
+    if plan is not None:
+        done.total_steps, done.total_records = plan.total_steps, plan.total_records
+    if ledger.losses.epoch is not None:
+        done.epoch_loss.CopyFrom(pb.EpochLoss(**ledger.losses.epoch._asdict()))
+    newest = ledger.evaluations.newest
+    if newest is not None:
+        done.metrics.update(ledger.evaluations.results[newest])
+        done.metrics_step = newest
+    if ledger.evaluations.best is not None:
+        done.best = "{} {:.6g} at step {}".format(*ledger.evaluations.best)
+    for evaluation in ledger.evaluations.open.values():
+        done.shards_done, done.shards = evaluation.queue.finished, evaluation.queue.shards
+        if job.spec.kind is JobKind.PREDICTION:  # bad rows so far
+            done.metrics.update(evaluation.metrics())
+    if not job.trains and ledger.evaluations.results and plan is not None:
+        done.shards = done.shards_done = -(-plan.total_records // job.spec.data.shard_records)
+    if not isinstance(phase, FinalPhase):
+        resume.complete_status(job, done)
+    return done
+
+
+def _done_records(job: MasterState) -> int:
+    if job.ledger.training is not None:
+        return job.ledger.training.shards.done_records
+    if not job.trains:
+        return sum(work.queue.done_records for work in job.ledger.evaluations.open.values()) or job.ledger.records
+    return max(job.ledger.records, job.seen.records)
+
+
+def _older_notable_entries(job: MasterState) -> list[EventLogEntry]:
+    """Entries of weight that are too old for the recent ones."""
+    first = job.ledger.entries - len(job.ledger.recent) + 1
+    return [entry for number, entry in job.ledger.notable if number < first]
+
+
+def _done_epochs(job: MasterState) -> int:
+    """Whole epochs that are trained."""
+    return min(_done_records(job) // job.records_per_epoch, job.epochs) if job.records_per_epoch else 0
+
+
+def _worker_statuses(job: MasterState) -> list[pb.WorkerStatus]:
+    current = job.ledger.rounds.current or job.ledger.rounds.newest
+    seats = {seat.worker: (rank, seat.ranks) for rank, seat in enumerate(current.seats)} if current else {}
+    workers = list(job.ledger.membership.workers.values())
+    gone = [worker for worker in workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)]
+    hidden = {worker.id for worker in gone[:-_MAX_GONE_WORKERS]}
+    shown = []
+    for worker in workers:
+        if worker.id in hidden:
+            continue
+        is_seated = worker.id in seats and worker.state not in (WorkerState.LEFT, WorkerState.LOST)
+        rank, ranks = seats[worker.id] if is_seated else (-1, 0)
+        beat = job.seen.beats.get(worker.id)
+        shown.append(
+            pb.WorkerStatus(
+                id=worker.id,
+                pid=worker.pid,
+                state=worker.state.value,
+                since=worker.since,
+                rank=rank,
+                logical_ranks=ranks,
+                step=beat.step if beat else -1,
+                step_s=beat.step_s if beat else 0.0,
+                host=worker.host,
+                reason=worker.stalled or worker.reason,
+            )
+        )
+    return shown
+
+
+def job_result(job: MasterState, phase: FinalPhase) -> dict[str, Any]:
+    """How the job ended, for result.json."""
+    ledger = job.ledger
+    newest = ledger.evaluations.newest
+    return {
+        "name": job.spec.name,
+        "kind": job.spec.kind.value,
+        "phase": phase.name,
+        "reason": phase.reason,
+        "exit_code": phase.exit_code,
+        "step": job.step,
+        "total_steps": ledger.plan.total_steps if ledger.plan else 0,
+        "records": _done_records(job),
+        "total_records": ledger.plan.total_records if ledger.plan else 0,
+        "records_per_epoch": job.records_per_epoch,
+        "epoch": _done_epochs(job),
+        "epochs": job.epochs,
+        "loss": job.loss[1],
+        "loss_step": job.loss[0],
+        "epoch_loss": ledger.losses.epoch._asdict() if ledger.losses.epoch is not None else None,
+        "metrics": ledger.evaluations.results[newest] if newest is not None else {},
+        "metrics_step": newest,
+        "best": "{} {:.6g} at step {}".format(*ledger.evaluations.best) if ledger.evaluations.best else "",
+        "output": ledger.output or ("" if job.trains else job.spec.output),
+        "checkpoint": ledger.checkpoint[1] if ledger.checkpoint else "",
+        "checkpoint_step": ledger.checkpoint[0] if ledger.checkpoint else None,
+        "started_at": ledger.started_at,
+        "ended_at": phase.ended_at,
+        "workers_joined": ledger.joined,
+        "workers_failed": ledger.budget.spent,
+        "rounds": ledger.rounds.newest.id if ledger.rounds.newest else 0,
+        "master_restarts": ledger.incarnations - 1,
+        "speeds": [speed._asdict() for speed in ledger.speeds],
+        "gradient_square": job.seen.square,
+        "gradient_variance": job.seen.variance,
+        "progress": job.progress,
+        "global_batch": job.global_batch,
+        "batch_scale": job.seen.batch_scale,
+        "batch_scales": [change._asdict() for change in ledger.batches],
+        "bad_records": len(ledger.bad_records),
+        "bad_record_names": _bad_record_names(job),
+    }
+
+
+def _bad_record_names(job: MasterState) -> list[str]:
+    """The first of them; the event log has all."""
+    return [f"{key}: {why}" for key, why in islice(job.ledger.bad_records.items(), MAX_BAD_RECORDS_SHOWN)]
+
+
+# Ps that are gone are told of for so long; the event log has them for ever.
+_MAX_GONE_PS = 20
+# A rate is of the past once nothing was heard for so long.
+_PS_RATE_VALID_S = 5.0
+
+
+def ps_statuses(job: MasterState, now: float) -> list[pb.PsStatus]:
+    fleet = job.ledger.fleet
+    slots = Counter(fleet.owner)
+    gone = [ps.id for ps in fleet.ps.values() if not ps.is_here]
+    hidden = set(gone[:-_MAX_GONE_PS])
+    return [_ps_status(job, ps, slots[ps.id], now) for ps in fleet.ps.values() if ps.id not in hidden]
+
+
+def _ps_status(job: MasterState, ps: PsReplica, slots: int, now: float) -> pb.PsStatus:
+    told = pb.PsStatus(
+        id=ps.id,
+        pid=ps.pid,
+        state=ps.state.value,
+        since=ps.since,
+        host=ps.host,
+        address=ps.address,
+        reason=ps.reason,
+        slots=slots,
+        replica=job.ledger.fleet.replicas.get(ps.id, ""),
+    )
+    seen = job.seen.ps.get(ps.id)
+    if seen is not None and seen.beat is not None and ps.is_here:
+        told.beat.CopyFrom(_heartbeat_message(seen.beat))
+        told.requests_per_s = seen.requests_per_s if now - seen.at < _PS_RATE_VALID_S else 0.0
+    return told
+
+
+def _heartbeat_message(beat: PsHeartbeatReceived) -> pb.PsBeat:
+    values = beat._asdict()
+    del values["ps"]
+    return pb.PsBeat(**values)
+
+
+def mean_staleness(histogram: tuple[int, ...]) -> float:
+    """Of all pushes so far, each bucket (0, 1, 2-3, 4-7 …) counted as its least."""
+    pushes = sum(histogram)
+    total = sum(count * (1 << place - 1) for place, count in enumerate(histogram) if place)
+    return total / pushes if pushes else 0.0

@@ -1,0 +1,211 @@
+"""Attaches a model's embedding layers to tables, and predicts which ids the next batch will look up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elasticdl.errors import ModelError
+from elasticdl.model.embeddings import moving, optimizer_rules
+from elasticdl.model.embeddings.layers import TableLayer
+from elasticdl.model.embeddings.moving import MovePolicy
+from elasticdl.model.embeddings.row_sources import RowSource
+from elasticdl.ps.client.lookups import TableClient
+from elasticdl.ps.snapshots.exported_tables import pull_whole_table
+from elasticdl.ps.tables.optimizer import Optimizer
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.messages import Floats, Ids
+
+_ROWS_PER_REQUEST = 1 << 16  # rows in one request
+
+
+class TorchEmbeddingLayers:
+    """The layers of one model that have tables."""
+
+    def __init__(self, model: nn.Module, which: MovePolicy, least_bytes: int) -> None:
+        self.model = model
+        self._which, self._least_bytes = which, least_bytes
+        self.moved, self.notes = moving.move_embeddings(model, which, least_bytes)
+        self.layers = find_table_layers(model)
+        self.specs: list[TableSpec] = []
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    def like(self, model: nn.Module) -> TorchEmbeddingLayers:
+        """The same of another model of the same kind, without the values it was built with."""
+        other = TorchEmbeddingLayers(model, self._which, self._least_bytes)
+        other.forget()
+        return other
+
+    def leave(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the rule of all tables from this optimizer, which no longer has the weights of moved layers."""
+        moving.remove_from_optimizer(optimizer, self.moved)
+        self._optimizer = optimizer
+        if not any(group["params"] for group in optimizer.param_groups):
+            raise ModelError("the model: expected a dense layer beside its embeddings. Received: none with parameters")
+        self.specs = make_table_specs(self.layers, optimizer)
+
+    @property
+    def rule(self) -> Optimizer:
+        """Of the model's optimizer."""
+        assert self._optimizer is not None
+        return optimizer_rules.table_optimizer(self._optimizer)
+
+    def foresight(self) -> TorchIdLookahead:
+        return TorchIdLookahead(self.layers)
+
+    def attach(self, source: RowSource) -> None:
+        for layer in self.layers:
+            layer.attach(source)
+
+    def put(self, tables: TableClient) -> None:
+        """Let moved layers begin with the values they were built with, whatever their size."""
+        for one in self.moved:
+            values = one.weight.numpy()
+            for start in range(0, len(values), _ROWS_PER_REQUEST):
+                rows = values[start : start + _ROWS_PER_REQUEST]
+                tables.put(one.layer.table, np.arange(start, start + len(rows)), rows)
+
+    def forget(self) -> None:
+        """The values moved layers were built with are on the ps, or will come from a checkpoint."""
+        for one in self.moved:
+            one.forget()
+
+    @contextmanager
+    def whole(self, tables: TableClient, rows: Callable[[str], tuple[Ids, Floats]]) -> Iterator[None]:
+        """The model with all its rows in it, as plain torch: moved layers are what they were, others hold their ids.
+
+        `rows` gives all ids and rows of a table.
+        """
+        own = [layer for layer in self.layers if all(layer is not one.layer for one in self.moved)]
+        device = next(self.model.parameters()).device
+        for one in self.moved:
+            (spec,) = [spec for spec in self.specs if spec.name == one.layer.table]
+            moving.put_plain_back(self.model, one, torch.from_numpy(pull_whole_table(tables, spec)).to(device))
+        for layer in own:
+            layer.store(*rows(layer.table))
+            layer.to(device)
+        try:
+            yield
+        finally:
+            for layer in own:
+                layer.stored = None
+            for one in self.moved:
+                moving.remove_plain(self.model, one)
+
+
+def find_table_layers(model: nn.Module) -> list[TableLayer]:
+    """All layers with tables; each that was given no name is named by its place."""
+    found = []
+    for place, module in model.named_modules():
+        if isinstance(module, TableLayer):
+            module.table = module.name or place or "embedding"
+            found.append(module)
+    return found
+
+
+def make_table_specs(layers: Sequence[TableLayer], optimizer: torch.optim.Optimizer) -> list[TableSpec]:
+    """The tables of these layers, in their order. Raises ModelError where two mean different ones by one name."""
+    specs: dict[str, TableSpec] = {}
+    for layer in layers:
+        spec = layer.spec(layer.optimizer or optimizer_rules.table_optimizer(optimizer))
+        if specs.setdefault(spec.name, spec) != spec:
+            raise ModelError(
+                f"{layer.place}: expected the same table as the other layer of this name. "
+                f"Received: {spec} and {specs[spec.name]}; give it another name"
+            )
+    return list(specs.values())
+
+
+class IdOrigin(NamedTuple):
+    """A tensor of the features, or some columns of it."""
+
+    path: tuple[Hashable, ...]
+    columns: int | slice | None = None
+
+    def ids(self, features: Any) -> Ids | None:
+        """What this names in other features; None where they have no such thing."""
+        leaf = features
+        try:
+            for key in self.path:
+                leaf = leaf[key]
+            part = leaf if self.columns is None else leaf[:, self.columns]
+        except (KeyError, IndexError, TypeError):
+            return None
+        values = part.values() if part.is_nested else part
+        return values.reshape(-1).to("cpu", torch.int64).numpy()  # type: ignore[no-any-return]
+
+
+class TorchIdLookahead:
+    """Watches the layers in one batch, and knows from then on."""
+
+    def __init__(self, layers: Sequence[TableLayer]) -> None:
+        self._features: Any = None
+        self._origins: list[tuple[str, IdOrigin]] = []
+        self._hooks = [layer.register_forward_pre_hook(self._called) for layer in layers]
+
+    def begin(self, features: Any) -> None:
+        """A batch with these features is about to be computed."""
+        if self._features is None:
+            self._features = features
+        elif self._hooks:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
+
+    def ids(self, features: Any) -> dict[str, list[Ids]]:
+        """By table, what a batch with these features will ask for as far as can be told. Nothing while watching."""
+        found: dict[str, list[Ids]] = {}
+        for table, origin in self._origins:
+            ids = origin.ids(features)
+            if ids is not None and not any(np.array_equal(ids, known) for known in found.get(table, ())):
+                found.setdefault(table, []).append(ids)
+        return found
+
+    def _called(self, layer: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        ids = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
+        origin = locate_ids(ids, self._features) if self._features is not None else None
+        if origin is not None:
+            assert isinstance(layer, TableLayer)
+            self._origins.append((layer.table, origin))
+
+
+def locate_ids(ids: Tensor, features: Any) -> IdOrigin | None:
+    """Where in `features` these very ids lie; None where they are a copy, or computed."""
+    return next(
+        (found for path, leaf in _iterate_leaves(features, ()) if (found := _locate_in_leaf(ids, path, leaf))), None
+    )
+
+
+def _locate_in_leaf(ids: Tensor, path: tuple[Hashable, ...], leaf: Tensor) -> IdOrigin | None:
+    if ids is leaf:
+        return IdOrigin(path)
+    if ids.is_nested or leaf.is_nested or ids.dtype != leaf.dtype or not ids.numel():
+        return None
+    if ids.untyped_storage().data_ptr() != leaf.untyped_storage().data_ptr():
+        return None
+    distance = int(ids.storage_offset() - leaf.storage_offset())
+    if ids.numel() == leaf.numel() and not distance and ids.is_contiguous() and leaf.is_contiguous():
+        return IdOrigin(path)
+    if leaf.ndim != 2 or ids.shape[0] != leaf.shape[0] or ids.stride(0) != leaf.stride(0) or leaf.stride(1) != 1:
+        return None
+    if ids.ndim == 1 and 0 <= distance < leaf.shape[1]:
+        return IdOrigin(path, distance)
+    if ids.ndim == 2 and ids.stride(1) == 1 and 0 <= distance <= leaf.shape[1] - ids.shape[1]:
+        return IdOrigin(path, slice(distance, distance + ids.shape[1]))
+    return None
+
+
+def _iterate_leaves(value: Any, path: tuple[Hashable, ...]) -> Iterator[tuple[tuple[Hashable, ...], Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _iterate_leaves(item, (*path, key))
+    elif isinstance(value, tuple | list):
+        for place, item in enumerate(value):
+            yield from _iterate_leaves(item, (*path, place))

@@ -1,0 +1,80 @@
+"""Restores the rows of an export or a checkpoint into a model that has no ps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.checkpoint.captured_state import MODEL_PREFIX, CapturedState
+from elasticdl.checkpoint.store import ROWS_PREFIX
+from elasticdl.model.embeddings.attach import find_table_layers
+from elasticdl.model.embeddings.layers import StoredRows
+from elasticdl.model.embeddings.row_sources import FileRows
+from elasticdl.ps.snapshots import exported_tables, snapshot_files
+from elasticdl.ps.snapshots.exported_tables import ExportedTables
+from elasticdl.ps.wire.messages import Floats, Ids
+
+
+def read_table_rows(checkpoint: Path, table: str) -> tuple[Ids, Floats]:
+    """All rows of a table in a checkpoint, each id once."""
+    pieces = list(snapshot_files.read_rows(checkpoint, table))
+    if not pieces:
+        columns = next(spec.columns for spec in snapshot_files.count_rows_by_table(checkpoint) if spec.name == table)
+        return np.empty(0, np.int64), np.empty((0, columns), np.float32)
+    ids, rows = np.concatenate([ids for ids, _ in pieces]), np.concatenate([rows for _, rows in pieces])
+    distinct, last = np.unique(ids[::-1], return_index=True)  # of an id that comes again the later row counts
+    return distinct, rows[::-1][last]
+
+
+def restore_rows(model: nn.Module, image: CapturedState, place: Path) -> CapturedState:
+    """Let layers have the rows of an export, or of a checkpoint, in the directory `place`.
+
+    Returns the image with the weights of plain layers that were on ps.
+    """
+    layers = find_table_layers(model)
+    if (place / exported_tables.INDEX_FILE).exists():
+        files = ExportedTables(place)
+        for layer in layers:
+            layer.attach(FileRows(files))
+        found = _restore_plain_weights(
+            model, files.tables, lambda table, count: files.lookup(table, np.arange(count))
+        )  # fmt: skip
+    elif (place / ROWS_PREFIX).exists():
+        for layer in layers:
+            layer.store(*read_table_rows(place, layer.table))
+        found = {name: tensor for name, tensor in model.state_dict().items() if ".stored." in name}
+        known = {spec.name for spec in snapshot_files.count_rows_by_table(place)}
+        found |= _restore_plain_weights(
+            model, known, lambda table, count: _to_dense(*read_table_rows(place, table), count)
+        )
+    else:
+        weights, found = image.weights(), {}
+        for name, module in model.named_modules(remove_duplicate=False):
+            kept = weights.get(f"{name}.stored.rows")
+            if kept is not None and any(module is layer for layer in layers):
+                module.stored = StoredRows(*kept.shape)
+    tensors = image.tensors | {MODEL_PREFIX + name: tensor for name, tensor in found.items()}
+    return CapturedState(image.step, image.records, tensors, image.meta)
+
+
+def _restore_plain_weights(
+    model: nn.Module, known: Collection[str], rows: Callable[[str, int], Floats]
+) -> dict[str, torch.Tensor]:
+    """Of plain layers that were on ps, in all their places; a table has the name of the first."""
+    found: dict[str, torch.Tensor] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and name in known:
+            weight = torch.from_numpy(rows(name, module.num_embeddings))
+            places = [other for other, same in model.named_modules(remove_duplicate=False) if same is module]
+            found |= {f"{place}.weight": weight for place in places}
+    return found
+
+
+def _to_dense(ids: Ids, rows: Floats, count: int) -> Floats:
+    whole = np.zeros((count, rows.shape[1]), np.float32)
+    whole[ids] = rows
+    return whole

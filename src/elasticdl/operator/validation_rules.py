@@ -1,0 +1,103 @@
+"""What the API server checks across fields: rules in CEL, each with the words a person gets to read.
+
+They say what `JobSpec` says, so that `kubectl apply` refuses at once what the operator would have to refuse later.
+`JobSpec` stays the judge: what a rule cannot express ends in the phase Invalid.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.spec.cluster import MAX_NAME_LENGTH
+
+ValidationRule = dict[str, Any]
+
+
+def _rule(expression: str, message: str) -> ValidationRule:
+    return {"rule": expression, "message": message}
+
+
+_MIN_WORKERS = "(self.min > 0 ? self.min : 1)"
+_MAX_WORKERS = f"(self.max > 0 ? self.max : (self.wish > {_MIN_WORKERS} ? self.wish : {_MIN_WORKERS}))"
+_HAS_PS_COUNT = "(has(self.ps) && has(self.ps.wish))"
+_QUANTITIES = "500m, 4, 4G or 4Gi"
+
+ROOT_RULES: list[ValidationRule] = [
+    _rule(
+        f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
+        f"metadata.name: labels are made of it: use at most {MAX_NAME_LENGTH} letters",
+    ),
+    _rule(
+        "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name: use a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    ),
+]
+
+SPEC_RULES: list[ValidationRule] = [
+    _rule(
+        "self.kind == 'script' || has(self.model)",
+        "model: a job that is no script needs model.definition, e.g. mnist.mnist.forward",
+    ),
+    _rule("self.kind != 'script' || has(self.script)", "script: a script job needs the path of a script"),
+    _rule(
+        f"!has(self.strategy) || self.strategy != 'ParameterServerStrategy' || !{_HAS_PS_COUNT} || self.ps.wish >= 1",
+        "ps.wish: ParameterServerStrategy needs at least one ps, or use strategy: AllreduceStrategy",
+    ),
+    _rule(
+        f"!has(self.strategy) || self.strategy != 'AllreduceStrategy' || !{_HAS_PS_COUNT} || self.ps.wish == 0",
+        "ps.wish: AllreduceStrategy has no ps: leave ps.wish out, or use strategy: ParameterServerStrategy",
+    ),
+    _rule(
+        "!has(self.plan) || self.plan.logical_ranks == 0 || "
+        "self.plan.logical_ranks >= (self.workers.max > 0 ? self.workers.max : self.workers.wish)",
+        "plan.logical_ranks: every worker the job may have needs one: use at least workers.max",
+    ),
+]
+
+WORKERS_RULES: list[ValidationRule] = [
+    _rule(f"{_MIN_WORKERS} <= {_MAX_WORKERS}", "min is above max; write them as min <= wish <= max"),
+    _rule(
+        f"{_MIN_WORKERS} > {_MAX_WORKERS} || ({_MIN_WORKERS} <= self.wish && self.wish <= {_MAX_WORKERS})",
+        "wish is outside min .. max",
+    ),
+]
+
+PS_RULES: list[ValidationRule] = [
+    _rule("self.replicas != 2 || !has(self.wish) || self.wish != 1", "replicas: 2 holders of each slot need two ps"),
+    _rule("self.grads_to_wait == 1 || self.mode == 'sync'", "grads_to_wait: only the sync mode waits for pushes"),
+    _rule("self.pull_every == 1 || self.mode == 'local'", "pull_every: only the local mode pulls seldom"),
+    _rule(
+        "self.max_staleness == 0 || self.mode != 'hybrid' || !has(self.wish) || self.wish == 0",
+        "max_staleness: in hybrid mode no push can be computed again alone; use mode: async",
+    ),
+]
+
+RESOURCES_RULES: list[ValidationRule] = [
+    _rule(
+        "self.all(name, type(self[name]) == int || isQuantity(self[name]))",
+        f"expected quantities of Kubernetes: write {_QUANTITIES}, not 4GB",
+    ),
+    _rule(
+        "self.all(name, name in ['cpu', 'memory', 'ephemeral-storage', 'gpu'] || name.contains('/'))",
+        "resources are cpu, memory, ephemeral-storage, gpu or VENDOR/DEVICE, as nvidia.com/gpu",
+    ),
+]
+
+# Of each limit that has a request of its name, compared with it; what is no quantity is complained of elsewhere.
+_LIMITS_RULE = (
+    "!has(self.limits) || !has(self.requests) || self.limits.all(name, !(name in self.requests) || "
+    "!isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || {} "
+    "quantity(string(self.limits[name])).compareTo(quantity(string(self.requests[name]))) {} 0)"
+)
+
+ROLE_RULES: list[ValidationRule] = [
+    _rule(_LIMITS_RULE.format("", ">="), "limits: one is below the request of the same name"),
+    _rule(_LIMITS_RULE.format("!name.contains('/') ||", "=="), "limits: that of a device is its request; leave it out"),
+]
+
+VOLUME_RULES: list[ValidationRule] = [
+    _rule(
+        "(has(self.claim_name) && self.claim_name != '') != (has(self.host_path) && self.host_path != '')",
+        "a volume is either claim_name or host_path, with mount_path",
+    ),
+]

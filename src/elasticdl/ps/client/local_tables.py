@@ -1,0 +1,82 @@
+"""Embedding tables in this process, for a script that runs alone: the interface of a client, without ps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from elasticdl.ps import _native
+from elasticdl.ps.client.lookup_plan import LookupPlan, RoutingTable
+from elasticdl.ps.slots import SLOTS, SlotMap
+from elasticdl.ps.tables.table import TableSpec, create_table
+from elasticdl.ps.wire.messages import Floats, Ids
+from elasticdl.spec import PsId
+
+_ALL_SLOTS = np.ones(SLOTS, np.uint8)
+
+
+class LocalPull(NamedTuple):
+    """The answer to a pull."""
+
+    rows: dict[str, Floats]
+    clocks: dict[PsId, int]  # of nobody: a push here is never late
+
+
+class LocalTables:
+    """For one thread. Each call is done when it returns."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._route = RoutingTable.of(SlotMap.first([PsId("ps-0")]))
+        self._specs: dict[str, TableSpec] = {}
+        self._tables: dict[str, _native.Table] = {}
+
+    def declare(self, tables: Sequence[TableSpec]) -> None:
+        for spec in tables:
+            if spec.name not in self._tables:
+                self._specs[spec.name] = spec
+                self._tables[spec.name] = create_table(spec, self._seed)
+
+    def plan(self, ids: Ids) -> LookupPlan:
+        return self._route.plan(ids)
+
+    def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> LocalPull:
+        rows = {name: np.empty((len(plan.ids), self._specs[name].columns), np.float32) for name, plan in plans.items()}
+        for name, plan in plans.items():
+            self._tables[name].pull(plan.ids, rows[name], create=create)
+        return LocalPull(rows, {})
+
+    def pulled(self, plans: Mapping[str, LookupPlan], pending: LocalPull) -> dict[str, Floats]:
+        return pending.rows
+
+    def begin_push(
+        self,
+        plans: Mapping[str, LookupPlan],
+        sums: Mapping[str, Floats],
+        *,
+        sender: int,
+        number: int,
+        rate: float,
+        step: int,
+        clocks: Mapping[PsId, int] | None = None,
+    ) -> None:
+        for name, plan in plans.items():
+            self._tables[name].push(plan.ids, np.ascontiguousarray(sums[name], np.float32), rate, step)
+
+    def pushed(self, pending: None) -> bool:
+        return True
+
+    def put(self, table: str, ids: Ids, rows: Floats) -> None:
+        """Make rows with these values, which are new here."""
+        # The state a rule begins with is known to the native core only: that of a row it makes.
+        first = create_table(self._specs[table], self._seed)
+        first.pull(ids[:1], np.empty((len(ids[:1]), first.columns), np.float32))
+        state = np.concatenate([first.collect(stripe, _ALL_SLOTS)[2] for stripe in range(_native.STRIPES)])
+        self._tables[table].load(ids, np.ascontiguousarray(rows, np.float32), np.repeat(state, len(ids), axis=0))
+
+    def rows(self, table: str) -> tuple[Ids, Floats]:
+        """All rows there are."""
+        found = [self._tables[table].collect(stripe, _ALL_SLOTS)[:2] for stripe in range(_native.STRIPES)]
+        return np.concatenate([ids for ids, _ in found]), np.concatenate([values for _, values in found])

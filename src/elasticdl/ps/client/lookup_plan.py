@@ -1,0 +1,54 @@
+"""The plan of a lookup: the distinct ids of a batch, grouped by the ps that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps import _native
+from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.wire.messages import Floats, Ids
+from elasticdl.spec import PsId
+
+
+class RoutingTable(NamedTuple):
+    """A slot map as the native core takes it: each slot's owner by its number among the members."""
+
+    version: int
+    members: tuple[PsId, ...]
+    owner: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, slot_map: SlotMap) -> RoutingTable:
+        members = tuple(slot_map.members)
+        place = {name: number for number, name in enumerate(members)}
+        return cls(slot_map.version, members, np.array([place[owner] for owner in slot_map.owner], np.uint16))
+
+    def plan(self, ids: Ids) -> LookupPlan:
+        distinct, inverse, counts = _native.plan(ids, self.owner, len(self.members))
+        return LookupPlan(distinct, inverse, tuple(counts.tolist()), self)
+
+
+class LookupPlan(NamedTuple):
+    """The distinct ids of a batch, grouped by the ps that holds them; `inverse` leads back to the batch."""
+
+    ids: Ids
+    inverse: NDArray[np.int32]
+    counts: tuple[int, ...]  # for each member of the route
+    route: RoutingTable
+
+    def gradients(self, rows: Floats) -> Floats:
+        """The sum over all occurrences of each id, in the order of `ids`."""
+        sums = np.empty((len(self.ids), rows.shape[1]), np.float32)
+        _native.segment_sum(rows, self.inverse, sums)
+        return sums
+
+    def places(self) -> Iterator[tuple[PsId, slice]]:
+        """Who holds what of `ids`; nobody for nothing."""
+        for name, ids, stop in zip(self.route.members, self.counts, accumulate(self.counts), strict=True):
+            if ids:
+                yield name, slice(stop - ids, stop)

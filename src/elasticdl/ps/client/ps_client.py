@@ -1,0 +1,400 @@
+"""A worker's client of all ps: one request to each for all tables together, sent again to the new owner where slots have moved."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from elasticdl.ps.client.lookup_plan import LookupPlan, RoutingTable
+from elasticdl.ps.client.pending import PendingReplies, PsRequest, RequestBuffers, RequestPart, SharedBuffers
+from elasticdl.ps.client.pending import PendingReplies as Pending
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.slots import SlotMap
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.connections import PsConnections, PsRefused, PsUnreachable, raise_for_status
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import NO_ROWS, Floats, Ids, MessageKind, PsMessage, ReplyStatus, TablePart, WireDtype
+from elasticdl.spec import PsId
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 0.2  # requests that nobody could take are tried again so often, also without news
+
+
+class RequestRouter:
+    """For one thread, except `use`."""
+
+    def __init__(self, fleet: FleetView, token: str, timeout_s: float, *, keys: CurveKeys | None, shares: bool) -> None:
+        self._lines = PsConnections({}, token, timeout_s, keys)
+        self._sharing = SharedBuffers(is_on=shares)
+        self._lock = threading.Lock()  # of the news
+        self._news: FleetView | None = None
+        self._is_closed = False
+        self._lost: frozenset[PsId] = frozenset()
+        self._open: dict[int, tuple[PendingReplies, PsRequest, RequestBuffers]] = {}  # by the number of the request
+        self._parked: list[tuple[PendingReplies, PsRequest]] = []  # for those that are lost, or not known yet
+        self._undeclared: dict[PsId, list[tuple[PendingReplies, PsRequest]]] = {}  # until the tables are declared there
+        self._inbox: deque[PsMessage] = deque()
+        self._tables: dict[str, TableSpec] = {}
+        self._numbers: dict[PsId, dict[str, int]] = {}
+        self._tried_at = 0.0
+        self._heard = 0  # the version of the newest fleet
+        self._known: dict[PsId, str] = {}  # where its ps are that are not lost
+        self.moved = 0  # answers that sent us elsewhere
+        self._route = RoutingTable.of(fleet.map)
+        self._hear(fleet)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._lines.close()
+            self._sharing.close()
+
+    def use(self, fleet: FleetView) -> None:
+        """A newer fleet, from any thread."""
+        with self._lock:
+            if not self._is_closed:
+                self._news = fleet
+                self._lines.wake()
+
+    def route(self) -> RoutingTable:
+        """The way of ids, as far as is known now."""
+        self._listen()
+        return self._route
+
+    def columns(self, table: str) -> int:
+        return self._tables[table].columns
+
+    def declare(self, tables: Sequence[TableSpec]) -> None:
+        """Make these tables known to every ps."""
+        self._tables |= {table.name: table for table in tables}
+        self._listen()
+        while lacking := [name for name in self._route.members if not self._knows(name)]:
+            for name in lacking:
+                self._declare(name)
+            self._until(lambda: not self._undeclared, lambda: list(self._undeclared))
+
+    # ---- sending
+
+    def begin(
+        self,
+        pending: PendingReplies,
+        message: PsMessage,
+        shares: Iterable[tuple[PsId, int, RequestPart]],
+        clocks: Mapping[PsId, int],
+    ) -> None:
+        """Send to each ps its shares, in one message; they name the version of the map they were made with."""
+        requests: dict[PsId, list[RequestPart]] = {}
+        version = 0
+        for name, made_with, share in shares:
+            requests.setdefault(name, []).append(share)
+            version = min(version, made_with) if version else made_with
+        for name, mine in requests.items():
+            made = message._replace(version=version, clock=clocks.get(name, 0))
+            pending.open += 1
+            self._send(pending, PsRequest(name, made, tuple(mine)))
+
+    def _send(self, pending: PendingReplies, request: PsRequest) -> None:
+        name = request.ps
+        if name in self._lost or name not in self._lines.addresses:
+            self._parked.append((pending, request))
+            return
+        numbers = self._numbers.get(name, {})
+        if not all(share.table in numbers for share in request.shares):
+            self._declare(name)
+            self._undeclared[name].append((pending, request))
+            return
+        rooms = self._sharing.rooms(request, self.columns)
+        parts = tuple(
+            TablePart(numbers[share.table], share.ids, share.rows) if room is None
+            else TablePart(numbers[share.table], room.ids, room.rows, room.at)
+            for share, room in zip(request.shares, rooms, strict=True)
+        )  # fmt: skip
+        memory = self._sharing.memory(name) if any(rooms) else 0
+        number = self._lines.send(name, request.message._replace(parts=parts, memory=memory))
+        self._open[number] = (pending, request, rooms)
+
+    def _knows(self, name: PsId) -> bool:
+        """Whether our tables are declared there; a ps that we cannot reach is told when we can."""
+        return name not in self._lines.addresses or self._tables.keys() <= self._numbers.get(name, {}).keys()
+
+    def _declare(self, name: PsId) -> None:
+        if name in self._undeclared:
+            return
+        self._undeclared[name] = []
+        text = json.dumps([table.model_dump() for table in self._tables.values()]).encode()
+        self._ask(name, PsMessage(MessageKind.DECLARE, 0, text=text))
+
+    def _ask(self, name: PsId, message: PsMessage) -> None:
+        pending = PendingReplies()
+        pending.open = 1
+        self._open[self._lines.send(name, message)] = (pending, PsRequest(name, message, ()), ())
+
+    # ---- waiting
+
+    def wait(self, pending: PendingReplies) -> None:
+        if pending.open:
+            self._until(lambda: not pending.open, lambda: self._silent(pending))
+
+    def _until(self, is_done: Callable[[], bool], silent: Callable[[], list[PsId]]) -> None:
+        heard_at = time.monotonic()
+        while not is_done():
+            now = time.monotonic()
+            left_s = heard_at + self._lines.timeout_s - now
+            if left_s <= 0:
+                names = ", ".join(sorted(set(silent())))
+                raise PsUnreachable(f"{names}: no answer within {self._lines.timeout_s:g} s")
+            if self._parked and now >= self._tried_at + _RETRY_S:
+                self._tried_at = now
+                self._try_again()
+            if not self._inbox:
+                self._inbox += self._lines.receive(min(left_s, _RETRY_S) if self._parked else left_s)
+            is_news = False
+            # Before the news: an answer counts, also of one that is lost by now. Where one is a refusal it is raised,
+            # and those behind it are for the next who waits.
+            while self._inbox:
+                is_news |= self._take(self._inbox.popleft())
+            if self._listen() or is_news:
+                heard_at = time.monotonic()
+
+    def _silent(self, pending: PendingReplies) -> list[PsId]:
+        sent = [(whose, request) for whose, request, _ in self._open.values()]
+        waiting = [*sent, *self._parked, *(one for queue in self._undeclared.values() for one in queue)]
+        return [request.ps for whose, request in waiting if whose is pending]
+
+    def _take(self, reply: PsMessage) -> bool:
+        """Whether it brought us forward."""
+        found = self._open.pop(reply.request, None)
+        if found is None:
+            return False  # of a request that was given up, or sent elsewhere
+        pending, request, rooms = found
+        if reply.status is ReplyStatus.MOVED:
+            self.moved += 1
+            slot_map = _parse_reply(request.ps, reply, SlotMap.load)
+            if slot_map.version > self._route.version:
+                self._route = RoutingTable.of(slot_map)
+            if self._route.version > request.message.version:
+                self._again(pending, request)
+                return True
+            self._parked.append((pending, request))  # it does not hold them, and nobody else is known to
+            return False
+        if reply.status is ReplyStatus.UNSEEN:
+            self._sharing.forget(request.ps)
+            if request.message.kind is not MessageKind.SHARE:
+                self._send(pending, request)
+            return True
+        pending.open -= 1
+        raise_for_status(request.ps, reply)
+        match request.message.kind:
+            case MessageKind.PULL | MessageKind.LOOK:
+                pending.clocks[request.ps] = min(reply.clock, pending.clocks.get(request.ps, reply.clock))
+                if len(reply.parts) != len(request.shares):
+                    raise PsRefused(f"{request.ps}: {len(reply.parts)} parts for {len(request.shares)} tables")
+                for part, share, room in zip(reply.parts, request.shares, rooms, strict=True):
+                    whole, rows = pending.rows[share.plan], room.rows if room else part.rows
+                    expected = (len(share.ids), self.columns(share.table))
+                    if rows.shape != expected:  # which NumPy might stretch
+                        name = share.table
+                        raise PsRefused(f"{request.ps}: table {name}: expected rows {expected}. Received: {rows.shape}")
+                    if whole is None:
+                        pending.rows[share.plan] = rows
+                    else:
+                        whole[share.place] = rows
+            case MessageKind.PUSH:
+                pending.is_stale |= reply.status is ReplyStatus.STALE
+            case MessageKind.DECLARE:
+                self._numbers[request.ps] = _parse_reply(request.ps, reply, dict[str, int])
+                if offer := self._sharing.offer(request.ps):
+                    self._ask(request.ps, offer)
+                for one in self._undeclared.pop(request.ps, []):
+                    self._send(*one)
+            case MessageKind.SHARE:
+                self._sharing.seen(request.ps)
+        return True
+
+    # ---- the fleet changes
+
+    def _listen(self) -> bool:
+        """Whether there was news."""
+        if self._news is None:
+            return False
+        with self._lock:
+            fleet, self._news = self._news, None
+        if fleet is not None and fleet.version >= self._heard:
+            self._hear(fleet)
+        return True
+
+    def _hear(self, fleet: FleetView) -> None:
+        self._heard, self._lost = fleet.version, fleet.lost
+        if fleet.version > self._route.version:
+            self._route = RoutingTable.of(fleet.map)
+        self._known = {name: address for name, address in fleet.addresses.items() if name not in fleet.lost}
+        gone = {name for name, address in self._lines.addresses.items() if self._known.get(name) != address}
+        while gone and (replies := self._lines.receive(0.0)):  # what came before it was gone is not asked for again
+            for reply in replies:
+                self._take(reply)
+        for name in gone:
+            self._lines.disconnect(name)
+            self._sharing.forget(name)
+            self._numbers.pop(name, None)
+            self._parked += self._undeclared.pop(name, [])
+        for number, (pending, request, _) in list(self._open.items()):
+            if request.ps in gone:
+                del self._open[number]
+                if request.shares:
+                    self._parked.append((pending, request))
+        self._try_again()
+
+    def _try_again(self) -> None:
+        for name, address in self._known.items():
+            try:
+                self._lines.connect(name, address)
+            except PsUnreachable as exc:  # no descriptor is left: there may be one later
+                _log.warning("%s; trying again", exc)
+        parked, self._parked = self._parked, []
+        for pending, request in parked:
+            self._again(pending, request)
+
+    def _again(self, pending: PendingReplies, request: PsRequest) -> None:
+        """Nothing is known of this request: ask those that hold the slots now."""
+        pending.open -= 1
+        shares = []
+        for table, ids, rows, number, outer in request.shares:
+            plan = self._route.plan(ids)
+            back = np.argsort(plan.inverse)  # from places in the new plan to places in this share
+            if pending.rows and pending.rows[number] is None:  # one answer may become several
+                pending.rows[number] = np.empty((len(ids), self.columns(table)), np.float32)
+            for name, place in plan.places():
+                inner = back[place]
+                where = inner + outer.start if isinstance(outer, slice) else outer[inner]
+                some = rows[inner] if len(rows) else rows
+                shares.append((name, plan.route.version, RequestPart(table, plan.ids[place], some, number, where)))
+        # The clock of one ps says nothing at another.
+        self.begin(pending, request.message, shares, {request.ps: request.message.clock})
+
+
+def _parse_reply(name: PsId, reply: PsMessage, load: Callable[[Any], T]) -> T:
+    """What the text of a reply says."""
+    try:
+        return load(json.loads(reply.text))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise PsRefused(f"{name}: an answer that cannot be read: {exc}") from exc
+
+
+class PsClient:
+    """For one thread, except `use`."""
+
+    def __init__(
+        self,
+        fleet: FleetView,
+        token: str,
+        timeout_s: float,
+        *,
+        transport: str = "float32",
+        keys: CurveKeys | None = None,
+        shares: bool = True,
+    ) -> None:
+        """`shares`: whether memory is shared with those ps that are on this machine."""
+        self._transport = WireDtype[transport.upper()]
+        shares = shares and self._transport is WireDtype.FLOAT32
+        self._courier = RequestRouter(fleet, token, timeout_s, keys=keys, shares=shares)
+
+    def close(self) -> None:
+        self._courier.close()
+
+    def use(self, fleet: FleetView) -> None:
+        """A newer fleet, from any thread. Waiting calls wake up, and send elsewhere what those had that are lost."""
+        self._courier.use(fleet)
+
+    def declare(self, tables: Sequence[TableSpec]) -> None:
+        """Make these tables known to every ps."""
+        self._courier.declare(tables)
+
+    @property
+    def moved(self) -> int:
+        """Answers that sent us elsewhere."""
+        return self._courier.moved
+
+    # ---- what a worker does in a step
+
+    def plan(self, ids: Ids) -> LookupPlan:
+        return self._courier.route().plan(ids)
+
+    def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Pending:
+        """Ask for the rows of these plans, by table."""
+        pending = Pending([self._whole(table, plan) for table, plan in plans.items()])
+        message = PsMessage(MessageKind.PULL if create else MessageKind.LOOK, 0, transport=self._transport)
+        shares = (
+            (name, plan.route.version, RequestPart(table, plan.ids[place], NO_ROWS, number, place))
+            for number, (table, plan) in enumerate(plans.items())
+            for name, place in plan.places()
+        )
+        self._courier.begin(pending, message, shares, {})
+        return pending
+
+    def pulled(self, plans: Mapping[str, LookupPlan], pending: Pending) -> dict[str, Floats]:
+        """The rows, in the order of each plan's ids."""
+        self._courier.wait(pending)
+        return {table: rows for table, rows in zip(plans, pending.rows, strict=True) if rows is not None}
+
+    def begin_push(
+        self,
+        plans: Mapping[str, LookupPlan],
+        sums: Mapping[str, Floats],
+        *,
+        sender: int,
+        number: int,
+        rate: float,
+        step: int,
+        clocks: Mapping[PsId, int] | None = None,
+    ) -> Pending:
+        """Send the gradients of a batch, summed by id; `clocks` are those of the pull they were computed with.
+
+        Whatever has this sender and number counts once, however often it is sent, and whoever computes it again.
+        0 as a number: each time. The sums are sent as they lie there: they must not be written to until `pushed`.
+        """
+        pending = Pending()
+        message = PsMessage(
+            MessageKind.PUSH, 0, sender=sender, batch=number, step=step, rate=rate, transport=self._transport
+        )
+        self._courier.begin(pending, message, _split_by_ps(plans, sums), clocks or {})
+        return pending
+
+    def pushed(self, pending: Pending) -> bool:
+        """Until every ps has it. False: one found it stale; compute it again under the same number."""
+        self._courier.wait(pending)
+        return not pending.is_stale
+
+    def put(self, table: str, ids: Ids, rows: Floats) -> None:
+        """Make rows with these values where there are none; of an id that is twice there the first counts."""
+        plan = self.plan(ids)
+        first = np.empty(len(plan.ids), np.int64)
+        first[plan.inverse[::-1]] = np.arange(len(ids))[::-1]
+        pending = Pending()
+        self._courier.begin(
+            pending, PsMessage(MessageKind.PUT, 0), _split_by_ps({table: plan}, {table: rows[first]}), {}
+        )
+        self._courier.wait(pending)
+
+    def _whole(self, table: str, plan: LookupPlan) -> Floats | None:
+        """The array that several answers fill; a single answer is the array itself."""
+        if sum(count > 0 for count in plan.counts) == 1:
+            return None
+        return np.empty((len(plan.ids), self._courier.columns(table)), np.float32)
+
+
+def _split_by_ps(
+    plans: Mapping[str, LookupPlan], rows: Mapping[str, Floats]
+) -> Iterator[tuple[PsId, int, RequestPart]]:
+    for number, (table, plan) in enumerate(plans.items()):
+        for name, place in plan.places():
+            yield name, plan.route.version, RequestPart(table, plan.ids[place], rows[table][place], number, place)

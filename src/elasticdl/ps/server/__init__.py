@@ -1,0 +1,1 @@
+"""The ps process: its socket, its connection to the master, backups, and slots that move."""

@@ -1,0 +1,157 @@
+"""What a ps does for its fleet: gives slots away, keeps a copy elsewhere, takes over copies, restores from a cut.
+
+One task at a time, in a thread of its own: workers are served meanwhile.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+
+import zmq
+
+from elasticdl.checkpoint import manifest
+from elasticdl.errors import ElasticDLError
+from elasticdl.faults import Faults
+from elasticdl.ps import _native
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.server.slot_transfer import create_backup, move_slots
+from elasticdl.ps.snapshots import snapshot_files
+from elasticdl.ps.tables import push_statistics
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.wire.connections import PsConnections
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+from elasticdl.storage.paths import AnyPath, parse_path
+from elasticdl.vital import VitalThread
+
+UNKNOWN_COUNT = -1
+
+
+class FleetTaskExecutor:
+    """`counters` is where every ps of the job counts what it has acknowledged."""
+
+    def __init__(
+        self,
+        holdings: PsState,
+        token: str,
+        timeout_s: float,
+        counters: Path,
+        faults: Faults | None = None,
+        keys: CurveKeys | None = None,
+        on_restored: Callable[[str, Sequence[int]], None] = lambda cut, slots: None,
+    ) -> None:
+        self._holdings = holdings
+        self._token = token
+        self._timeout_s = timeout_s
+        self._counters = counters
+        self._faults = faults or Faults()
+        self._keys = keys
+        self._lock = threading.Lock()  # of the lines of the task under way
+        self._lines: PsConnections | None = None
+        self._on_restored = on_restored  # before anybody pulls or pushes there: the next cut may build upon this one
+
+    def perform(self, task: pb.FleetTask) -> pb.SlotsMoved:
+        """Do it. What another ps, a file or the memory limit prevents is told; the map before stays in force."""
+        fleet = FleetView.of(task.fleet)
+        self._faults.strike(fleet.version, "given")
+        try:
+            done = self._do(task, fleet)
+        except (ElasticDLError, _native.MemoryLimit, OSError) as exc:
+            done = pb.SlotsMoved(failure=str(exc) or type(exc).__name__)
+        done.version = fleet.version
+        self._faults.strike(fleet.version, "performed")
+        return done
+
+    def use(self, fleet: FleetView) -> None:
+        """News of the fleet, from any thread: a task does not wait for a ps that is lost."""
+        with self._lock:
+            if self._lines is not None:
+                self._lines.lose(fleet.lost)
+
+    def _do(self, task: pb.FleetTask, fleet: FleetView) -> pb.SlotsMoved:
+        if task.promote:
+            rows = self._holdings.promote(PsId(task.promote), fleet.map)
+            return pb.SlotsMoved(rows=rows)
+        if not task.target:
+            return self._restore(task.restore, list(task.slots), fleet)
+        with self._lock:
+            lines = PsConnections(
+                fleet.addresses, self._token, self._timeout_s, self._keys, context=zmq.Context.instance()
+            )
+            self._lines = lines
+        try:
+            if task.mirror:
+                moved = create_backup(self._holdings, PsId(task.target), lines)
+                self._holdings.set_map(fleet.map)
+            else:
+                moved = move_slots(self._holdings, list(task.slots), PsId(task.target), lines, fleet.map)
+        finally:
+            with self._lock:
+                self._lines = None
+                lines.close()
+        return pb.SlotsMoved(rows=moved.rows, pause_s=moved.pause_s)
+
+    def _restore(self, directory: str, slots: Sequence[int], fleet: FleetView) -> pb.SlotsMoved:
+        """Rows as they were in the cut; those that are in none begin anew, from their initial values."""
+        before = self._holdings.map.owner[slots[0]]
+        rows, applied = 0, 0
+        checkpoint = parse_path(directory) if directory else None
+        if checkpoint is not None and _has_rows(checkpoint):
+            rows, applied, cut = snapshot_files.restore_rows(
+                self._holdings, snapshot_files.fetch_snapshot(checkpoint), slots
+            )
+            self._on_restored(cut, slots)
+        self._holdings.set_map(fleet.map)
+        if before == self._holdings.name:
+            return pb.SlotsMoved(rows=rows)  # the first rows of a job that goes on: nothing is rolled back
+        return pb.SlotsMoved(rows=rows, rolled_back=self._rolled_back(before, applied))
+
+    def _rolled_back(self, lost: PsId, applied: int) -> int:
+        """Pushes that the lost ps has acknowledged, and that are not in the cut."""
+        try:
+            return max(0, push_statistics.read_push_count(self._counters / lost).applied - applied)
+        except (OSError, struct.error):
+            return UNKNOWN_COUNT
+
+
+def _has_rows(checkpoint: AnyPath) -> bool:
+    """Whether it was written with tables on the ps: there may have been none by then."""
+    return snapshot_files.INDEX_FILE in manifest.read_manifest(checkpoint / manifest.MANIFEST_FILE).files
+
+
+class FleetTaskQueue:
+    """Those that were given, in turn. One that was given before is not done again: its answer is on its way."""
+
+    def __init__(
+        self,
+        perform: Callable[[pb.FleetTask], pb.SlotsMoved],
+        answer: Callable[[pb.SlotsMoved], None],
+        on_crash: Callable[[Exception], None],
+    ) -> None:
+        self._perform = perform
+        self._answer = answer
+        self._on_crash = on_crash
+        self._newest = 0
+        self._waiting: SimpleQueue[pb.FleetTask] = SimpleQueue()
+        self._thread = VitalThread(self._run, name="ps-tasks")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def give(self, task: pb.FleetTask) -> None:
+        """From the session's thread only."""
+        if task.fleet.version > self._newest:
+            self._newest = task.fleet.version
+            self._waiting.put(task)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._answer(self._perform(self._waiting.get()))
+        except Exception as exc:
+            self._on_crash(exc)

@@ -1,0 +1,135 @@
+"""A ps's connection to the master: its heartbeats, and the fleet and tasks it is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from elasticdl import stacks
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.server.slot_transfer import remove_backup
+from elasticdl.ps.tables.state import PsState
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.rpc.session import MasterSession, exit_run_over
+from elasticdl.spec import JobSpec, PsId
+from elasticdl.spec.directory import JobDirectory
+from elasticdl.spec.env import PsEnv
+
+POLL_S = 1.0  # how often a ps that waits for its end looks whether there is still a job
+
+
+class PsMasterClient:
+    """`on_task` and `on_fleet` are called from the session's thread."""
+
+    def __init__(
+        self,
+        env: PsEnv,
+        spec: JobSpec,
+        holdings: PsState,
+        address: str,
+        beat: Callable[[], pb.PsBeat],
+        on_task: Callable[[pb.FleetTask], None],
+        on_fleet: Callable[[FleetView], None],
+    ) -> None:
+        self.directory = JobDirectory(env.job_directory)
+        self._timing = spec.timing
+        self._holdings = holdings
+        self._hello = pb.Hello(
+            worker=env.ps, pid=os.getpid(), host=socket.gethostname(), step=-1, ps_address=address, ready=True
+        )
+        self._on_task, self._on_fleet = on_task, on_fleet
+        self._changed = threading.Condition()
+        self._end: str | None = None
+        self._left_by = float("inf")
+        self._session = MasterSession(
+            self.directory, spec, self._say_hello, beat, self._told, run=env.run, on_run_over=exit_run_over
+        )
+
+    def open(self) -> None:
+        self._session.start()
+
+    def close(self, reason: str) -> None:
+        self._session.close(reason, self._timing.rpc_s)
+
+    # ---- said by this ps
+
+    def moved(self, done: pb.SlotsMoved) -> None:
+        self._session.send(pb.WorkerMessage(moved=done))
+
+    def failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
+        failure = pb.Failure(message=message, wrong_job=wrong_job, permanent=permanent)
+        self._session.send(pb.WorkerMessage(failure=failure))
+
+    def leave(self, reason: str) -> None:
+        """This ps is to go: once others have its slots, or when its grace is over."""
+        if self._hello.leaving:
+            return
+        self._hello.leaving = True
+        if self.directory.result.exists():
+            self.end("the job is over")
+        self._left_by = time.monotonic() + self._timing.grace_s
+        self._session.send(pb.WorkerMessage(leaving=pb.Leaving(reason=reason)))
+
+    def end(self, why: str) -> None:
+        """Let `wait_end` return; the first reason counts."""
+        with self._changed:
+            self._end = self._end if self._end is not None else why
+            self._changed.notify_all()
+
+    def wait_end(self) -> str:
+        """Serve until there is nothing left to do; why."""
+        with self._changed:
+            while self._end is None:
+                self._changed.wait(POLL_S)
+                if time.monotonic() > self._left_by:
+                    return f"not all slots had moved within {self._timing.grace_s:g} s"
+                # Workers whose master is away for so long keep their state, and the rows are a part of it.
+                if self._session.away_s > self._timing.orphan_s + self._timing.grace_s:
+                    return f"the master has been away for {self._timing.orphan_s:g} s"
+            return self._end
+
+    # ---- told by the master
+
+    def _told(self, message: pb.MasterMessage) -> None:
+        match message.WhichOneof("message"):
+            case "fleet":
+                fleet = FleetView.of(message.fleet)
+                self._holdings.set_map(fleet.map)
+                self._on_fleet(fleet)
+            case "task":
+                self._on_task(message.task)
+            case "release":
+                self.end("released")
+            case "dump_stacks":
+                stacks.dump_stacks(message.dump_stacks.reason)
+
+    def _say_hello(self) -> pb.Hello:
+        self._hello.map_version = self._holdings.map.version
+        return self._hello
+
+
+class BackupCleaner:
+    """Keeps copies where the fleet wants them: none go on to a ps that is gone, none stay that others hold now."""
+
+    def __init__(self, holdings: PsState) -> None:
+        self._holdings = holdings
+        self._fleet: FleetView | None = None
+
+    def use(self, fleet: FleetView) -> None:
+        before, self._fleet = self._fleet, fleet
+        if before is None:
+            return
+        me = self._holdings.name
+        if me in before.replicas and me not in fleet.replicas:
+            remove_backup(self._holdings)
+        for other in [ps for ps, replica in before.replicas.items() if replica == me]:
+            if fleet.replicas.get(other, me) != me or self._is_settled(other, fleet):
+                self._holdings.drop_mirror(other)
+
+    @staticmethod
+    def _is_settled(other: PsId, fleet: FleetView) -> bool:
+        """Whether it is gone, and others hold all that it held."""
+        return other in fleet.lost and other not in fleet.map.members

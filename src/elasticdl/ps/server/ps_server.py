@@ -1,0 +1,251 @@
+"""A ps on its socket: a ZeroMQ router in front, serving threads behind it, and the state of the ps in the middle."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import zmq
+
+from elasticdl.ps.server.backup_forwarder import BackupForwarder, PeerSettings
+from elasticdl.ps.tables.row_store import RequestRefused
+from elasticdl.ps.tables.state import PsState, ServeResult
+from elasticdl.ps.wire import messages
+from elasticdl.ps.wire.authentication import ZapAuthenticator, token_digest
+from elasticdl.ps.wire.connections import send_frames
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import MalformedMessage, MessageKind, PsMessage, ReplyStatus, SharedMemoryNotFound
+from elasticdl.ps.wire.shared_memory import SharedMemoryHandle, SharedMemoryViews
+from elasticdl.vital import VitalThread
+
+_MAX_SAMPLE_S = 1.0  # what counts between two heartbeats, at most
+
+
+class BusyTimer:
+    """`serving` is used by the serving threads, each with its number; `sample` by the thread of the heartbeats."""
+
+    def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._turns = [0] * threads  # requests begun and ended: odd while one is in work
+        self._seen = [0] * threads
+        self._ages_s = [0.0] * threads
+        self._sampled_at = clock()
+
+    @contextmanager
+    def serving(self, thread: int) -> Iterator[None]:
+        """A request is in work."""
+        self._turns[thread] += 1
+        try:
+            yield
+        finally:
+            self._turns[thread] += 1
+
+    def sample(self) -> float:
+        """Seconds that the oldest request has been in work. To be called with every heartbeat."""
+        now = self._clock()
+        passed_s, self._sampled_at = min(now - self._sampled_at, _MAX_SAMPLE_S), now
+        for thread, turn in enumerate(list(self._turns)):
+            is_same = turn == self._seen[thread] and turn % 2 == 1
+            self._ages_s[thread] = self._ages_s[thread] + passed_s if is_same else 0.0
+            self._seen[thread] = turn
+        return max(self._ages_s, default=0.0)
+
+
+# The replies to kinds that others answer than the holdings. None: not yet; it is asked again, a moment later.
+RequestHandlers = Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]
+
+_log = logging.getLogger(__name__)
+
+_LOCK_POLL_MS = 1  # so often a thread with requests that were held back looks whether the gate is open again
+_BACKUP_POLL_MS = 50  # so often it looks whether the copies it waits for are still wanted
+
+
+class PsServer:
+    """Listens from its construction to `close`."""
+
+    def __init__(
+        self,
+        holdings: PsState,
+        token: str,
+        address: str,
+        *,
+        threads: int,
+        port: int = 0,
+        copy_timeout_s: float = 10.0,
+        answers: RequestHandlers = MappingProxyType({}),
+        keys: CurveKeys | None = None,
+    ) -> None:
+        """Nobody without the token gets a word in, with `keys` nobody without those."""
+        self._holdings = holdings
+        self._answers = answers
+        self._keys = keys
+        self._token = token_digest(token)
+        self.memories = SharedMemoryViews()  # of workers on this machine
+        self._copy_timeout_s = copy_timeout_s  # a copy that answers nothing for so long is given up
+        self._context = zmq.Context()
+        self._front = self._context.socket(zmq.ROUTER)
+        self._door = ZapAuthenticator(self._context, self._front, self._token, keys)
+        where = f"tcp://{address}"
+        if port:
+            self._front.bind(f"{where}:{port}")
+        self.address = f"{address}:{port or self._front.bind_to_random_port(where)}"
+        self._back = self._context.socket(zmq.DEALER)
+        self._back.setsockopt(zmq.LINGER, 0)
+        self._back.setsockopt(zmq.SNDHWM, 1)  # no request waits long for a busy thread while another is idle
+        self._back.bind("inproc://threads")
+        self.pulse = BusyTimer(threads)
+        self._malformed = 0
+        self._denied = 0
+        self._lock = threading.Lock()
+        self._threads = [VitalThread(self._serve, args=(n,), name=f"serving-{n}") for n in range(threads)]
+        self._threads.append(VitalThread(self._move, name="ps-router"))
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def malformed(self) -> int:
+        """Messages that were none."""
+        return self._malformed
+
+    @property
+    def denied(self) -> int:
+        """Connections that were refused, and requests without the token."""
+        return self._denied + self._door.refused
+
+    def close(self) -> None:
+        self._context.term()  # ends every wait; each thread closes the sockets it used
+        for thread in self._threads:
+            thread.join()
+        self._door.join()
+
+    def _move(self) -> None:
+        try:
+            zmq.proxy(self._front, self._back)
+        except zmq.ContextTerminated:
+            pass
+        finally:
+            self._front.close()
+            self._back.close()
+
+    def _serve(self, number: int) -> None:
+        socket = self._context.socket(zmq.ROUTER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVHWM, 1)
+        line = PeerSettings(self._context, self._token, self._keys, self._copy_timeout_s)
+        thread = _ServingThread(socket, BackupForwarder(self._holdings, socket, line))
+        try:
+            socket.connect("inproc://threads")
+            while True:
+                request = thread.next_request()
+                with self.pulse.serving(number):
+                    if request is not None:
+                        self._serve_one(thread, request)
+                    self._settle(thread)
+        except zmq.ContextTerminated:
+            pass
+        finally:
+            thread.forwards.close()
+            socket.close()
+
+    def _serve_one(self, thread: _ServingThread, frames: list[zmq.Frame]) -> None:
+        # Two names lead back: the proxy's, then the worker's.
+        way, buffers = [frame.bytes for frame in frames[:2]], [frame.buffer for frame in frames[2:]]
+        message = self._read(buffers)
+        if isinstance(message, ServeResult):
+            thread.answer(way, message)
+        elif answer := self._answer(message):
+            thread.answer(way, answer)
+        else:
+            thread.held_back.append((way, message))
+
+    def _read(self, frames: list[memoryview]) -> PsMessage | ServeResult:
+        """The token first: of a message without it nothing else is read."""
+        request = 0
+        try:
+            token, request = messages.read_token(frames)
+            if not hmac.compare_digest(token, self._token):
+                with self._lock:
+                    self._denied += 1
+                return _refusal(request, "wrong token", ReplyStatus.DENIED)
+            return messages.decode_message(frames, self.memories.find)
+        except SharedMemoryNotFound as exc:
+            return ServeResult(PsMessage(MessageKind.REPLY, exc.request, status=ReplyStatus.UNSEEN))
+        except MalformedMessage as exc:
+            why = f"malformed: {exc}"
+        except Exception as exc:  # of one message, whatever it was: this thread serves all
+            _log.exception("a message that cannot be read")
+            why = f"malformed: {exc!r}"
+        with self._lock:
+            self._malformed += 1
+        _log.warning("a message that is none: %s", why)
+        return _refusal(request, why)
+
+    def _answer(self, message: PsMessage) -> ServeResult | None:
+        """None: the gate is closed, and it may be that whoever closed it needs this thread before it opens."""
+        try:
+            if message.kind is MessageKind.SHARE:
+                return ServeResult(self._see(message))
+            if message.kind in self._answers:
+                reply = self._answers[message.kind](message)
+                return ServeResult(reply) if reply else None
+            return self._holdings.serve(message, wait=not self._holdings.is_paired)
+        except RequestRefused as exc:
+            why = str(exc)
+        except Exception as exc:  # one request, whatever it was, must not end a thread that serves all
+            _log.exception("%s: an error of ours", message.kind.name)
+            why = f"{message.kind.name}: an error of this ps: {exc!r}"
+        return _refusal(message.request, why)
+
+    def _see(self, message: PsMessage) -> PsMessage:
+        """Look for the memory of a worker, which is on this machine or elsewhere."""
+        try:
+            self.memories.open(SharedMemoryHandle.load(message.text))
+        except SharedMemoryNotFound:
+            return PsMessage(MessageKind.REPLY, message.request, status=ReplyStatus.UNSEEN)
+        except ValueError as exc:
+            raise RequestRefused(f"SHARE: {exc}") from exc
+        return PsMessage(MessageKind.REPLY, message.request)
+
+    def _settle(self, thread: _ServingThread) -> None:
+        """Answer what the copy has by now, and what was held back by the gate."""
+        for way, reply in thread.forwards.settled():
+            send_frames(thread.socket, [*way, *messages.encode_message(reply)])
+        while thread.held_back:
+            way, message = thread.held_back[0]
+            answer = self._answer(message)
+            if answer is None:
+                return
+            thread.held_back.popleft()
+            thread.answer(way, answer)
+
+
+class _ServingThread:
+    """What one of them has in its hands."""
+
+    def __init__(self, socket: zmq.Socket[bytes], forwards: BackupForwarder) -> None:
+        self.socket = socket
+        self.forwards = forwards
+        self.held_back: deque[tuple[list[bytes], PsMessage]] = deque()
+
+    def next_request(self) -> list[zmq.Frame] | None:
+        """Wait for a request; not for long where something else is to be done, then None."""
+        has_more = bool(self.held_back or self.forwards)
+        if has_more and not self.forwards.wait(_LOCK_POLL_MS if self.held_back else _BACKUP_POLL_MS):
+            return None
+        return self.socket.recv_multipart(copy=False)
+
+    def answer(self, way: list[bytes], answer: ServeResult) -> None:
+        if answer.mirror:
+            self.forwards.send(way, answer)
+        else:
+            send_frames(self.socket, [*way, *messages.encode_message(answer.reply)])
+
+
+def _refusal(request: int, why: str, status: ReplyStatus = ReplyStatus.REFUSED) -> ServeResult:
+    return ServeResult(PsMessage(MessageKind.REPLY, request, status=status, text=why.encode()))

@@ -1,0 +1,256 @@
+"""A cut of all ps at once, for whoever writes a checkpoint: first all copy, later all write, and files are linked.
+
+A checkpoint links the files of the one that it builds upon, so each directory is whole: any of them may be removed, and
+the others stay what they are. It builds upon the one before the last, so that two checkpoints in a row share no file:
+where one of them is damaged the other is not.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from elasticdl.checkpoint import manifest, safetensors_file, staging
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, SpecError, StoreUnavailable
+from elasticdl.ps.fleet import FleetView
+from elasticdl.ps.snapshots import snapshot_files
+from elasticdl.ps.snapshots.chain import SnapshotChain, SnapshotFile, unpack_slots
+from elasticdl.ps.snapshots.writer import SnapshotReply, SnapshotRequest, WriteReply, WriteRequest
+from elasticdl.ps.wire.connections import PsConnections, PsRefused, PsUnreachable
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import MessageKind, PsMessage
+from elasticdl.spec import PsId
+from elasticdl.storage.paths import AnyPath, StorePath, list_files
+
+_FIRST_S, _LONGEST_S = 0.01, 0.25  # between two questions
+
+
+class StartedSnapshot(NamedTuple):
+    """Rows of every ps are copied; nothing is on the disk yet."""
+
+    cut: str
+    base: str  # the cut it builds upon; "" for none
+    step: int
+    taken: Mapping[PsId, SnapshotReply]
+    addresses: Mapping[PsId, str]
+
+    @property
+    def pause_s(self) -> float:
+        """For so long one of the ps let nobody in."""
+        return max(one.pause_s for one in self.taken.values())
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.taken.values())
+
+
+class SnapshotCoordinator:
+    """For two threads: one begins, and need not wait for the other, which finishes. `fleet` is the newest known."""
+
+    def __init__(
+        self, fleet: Callable[[], FleetView], token: str, timeout_s: float, keys: CurveKeys | None = None
+    ) -> None:
+        self._fleet = fleet
+        self._copying = PsConnections({}, token, timeout_s, keys)
+        self._writing = PsConnections({}, token, timeout_s, keys)
+
+    def close(self) -> None:
+        self._copying.close()
+        self._writing.close()
+
+    def use(self, fleet: FleetView) -> None:
+        """News of the fleet, from any thread until `close`: nobody waits for a ps that is lost."""
+        self._copying.lose(fleet.lost)
+        self._writing.lose(fleet.lost)
+
+    def begin(self, step: int, base: AnyPath | None) -> StartedSnapshot:
+        """Let every ps copy what changed since the checkpoint `base`, or all where that is none to build upon.
+
+        Pushes must not be under way. While slots change hands a copy could miss some, or have them twice: then all
+        copy again. Raises PsUnreachable, PsRefused.
+        """
+        before = _read_base_chain(base)
+        until, wait_s = time.monotonic() + self._copying.timeout_s, _FIRST_S
+        while True:
+            cut = secrets.token_hex(8)
+            wanted = SnapshotRequest(cut=cut, base=before.cut if before else "", number=_next_number(before))
+            addresses = _owner_addresses(self._fleet())
+            message = PsMessage(MessageKind.CUT, 0, text=wanted.model_dump_json().encode())
+            replies = _request_all(self._copying, addresses, dict.fromkeys(addresses, message))
+            taken = {name: SnapshotReply.model_validate_json(reply.text) for name, reply in replies.items()}
+            if _have_each_slot_once(taken):
+                return StartedSnapshot(cut, wanted.base, step, taken, addresses)
+            if time.monotonic() > until:
+                raise PsUnreachable(f"slots kept moving for {self._copying.timeout_s:g} s: no cut of all of them")
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_S)
+
+    def finish(
+        self, begun: StartedSnapshot, place: Path, base: AnyPath | None, target: AnyPath
+    ) -> dict[str, FileEntry]:
+        """Let every ps write into the new directory `place`; returns what the manifest says of the files.
+
+        `target` is what `place` will become. Where that is in a store, every ps uploads to it what is its own.
+        `base` is the checkpoint that `begin` was given, or one that was built upon it since.
+        Raises CheckpointFailed, PsUnreachable.
+        """
+        before = _read_base_chain(base)
+        if begun.base and (before is None or begun.base not in (before.cut, *before.upon)):
+            raise CheckpointFailed(f"step {begun.step}: {base} is not built upon the checkpoint this cut began with")
+        directory = place / snapshot_files.PS_DIRECTORY
+        directory.mkdir()
+        number = _next_number(before)
+        files = tuple(
+            SnapshotFile(
+                name=f"{name}-{number}.safetensors",
+                ps=name,
+                number=number,
+                step=begun.step,
+                **one.model_dump(exclude={"pause_s"}),
+            )
+            for name, one in begun.taken.items()
+        )
+        chain = SnapshotChain.grown(before, begun.cut, begun.step, files)
+        written_to = target / snapshot_files.PS_DIRECTORY if isinstance(target, StorePath) else directory
+        entries = self._written(begun, written_to, files)
+        if base is not None and before is not None:
+            known = manifest.read_manifest(base / manifest.MANIFEST_FILE).files
+            for old in chain.files[: -len(files)]:
+                _link_file(base / snapshot_files.PS_DIRECTORY / old.name, written_to / old.name)
+                entries[old.name] = known[f"{snapshot_files.PS_DIRECTORY}/{old.name}"]
+        entries[Path(snapshot_files.INDEX_FILE).name] = safetensors_file.write_bytes(
+            place / snapshot_files.INDEX_FILE, chain.model_dump_json(indent=1).encode()
+        )
+        staging.sync_directory(directory)
+        return {f"{snapshot_files.PS_DIRECTORY}/{name}": entry for name, entry in entries.items()}
+
+    def _written(
+        self, begun: StartedSnapshot, directory: AnyPath, files: tuple[SnapshotFile, ...]
+    ) -> dict[str, FileEntry]:
+        """Ask until all have written theirs."""
+        waiting, entries, wait_s = {one.ps: one.name for one in files}, dict[str, FileEntry](), _FIRST_S
+        while True:
+            asked = {
+                ps: PsMessage(
+                    MessageKind.KEPT, 0, text=_write_request(begun, directory, name).model_dump_json().encode()
+                )
+                for ps, name in waiting.items()
+            }
+            try:
+                replies = _request_all(self._writing, begun.addresses, asked)
+            except PsRefused as exc:
+                raise CheckpointFailed(str(exc)) from exc
+            for name, reply in replies.items():
+                kept = WriteReply.model_validate_json(reply.text)
+                if not kept.is_known:
+                    raise PsUnreachable(f"{name}: the ps that made this cut is gone, or has made others since")
+                if kept.unavailable:
+                    raise StoreUnavailable(f"{name}: {kept.unavailable}")
+                if kept.bytes:
+                    entries[waiting.pop(name)] = FileEntry(kept.bytes, kept.sha256)
+            if not waiting:
+                return entries
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_S)
+
+
+def choose_base(directory: AnyPath, keep: int, *, is_another_under_way: bool) -> AnyPath | None:
+    """The checkpoint that the next cut builds upon, of those that are whole; None: the cut is to be whole itself.
+
+    The newest that shares nothing with the one before the next: that is the newest of all, or the one `under way`,
+    which builds upon another than the newest. Where one alone is kept, each builds upon the one before.
+    """
+    checkpoints = manifest.list_checkpoints(directory)
+    if not checkpoints:
+        return None
+    newest, *older = checkpoints
+    if is_another_under_way or keep == 1:
+        return newest
+    lineage = _lineage(newest)
+    return next((checkpoint for checkpoint in older if lineage.isdisjoint(_lineage(checkpoint))), None)
+
+
+def find_base(directory: AnyPath, begun: StartedSnapshot) -> AnyPath | None:
+    """Where the cut that `begun` builds upon is by now: its own checkpoint, or one that was built upon it since."""
+    if not begun.base:
+        return None
+    checkpoints = manifest.list_checkpoints(directory)
+    return next((checkpoint for checkpoint in checkpoints if begun.base in _lineage(checkpoint)), None)
+
+
+def _lineage(checkpoint: AnyPath) -> set[str]:
+    """Its cut and those that it builds upon; none where it cannot be built upon."""
+    try:
+        chain = snapshot_files.read_chain(checkpoint)
+    except (CheckpointCorrupt, SpecError):
+        return set()
+    return {chain.cut, *chain.upon}
+
+
+def _owner_addresses(fleet: FleetView) -> dict[PsId, str]:
+    """Where those are that own slots."""
+    for name in fleet.map.members:
+        if name in fleet.lost or name not in fleet.addresses:
+            raise PsUnreachable(f"{name} is lost: no cut without its slots")
+    return {name: fleet.addresses[name] for name in fleet.map.members}
+
+
+def _request_all(
+    lines: PsConnections, addresses: Mapping[PsId, str], messages: Mapping[PsId, PsMessage]
+) -> dict[PsId, PsMessage]:
+    for name in messages:
+        lines.connect(name, addresses[name])
+    return lines.ask_all(messages)
+
+
+def _read_base_chain(base: AnyPath | None) -> SnapshotChain | None:
+    """The cut of `base`, where there is one and its files have the length they should have."""
+    if base is None:
+        return None
+    try:
+        chain, known = snapshot_files.read_chain(base), manifest.read_manifest(base / manifest.MANIFEST_FILE).files
+        there = list_files(base)
+    except (CheckpointCorrupt, SpecError):
+        return None
+    for one in chain.files:
+        name = f"{snapshot_files.PS_DIRECTORY}/{one.name}"
+        if name not in known or there.get(name) != known[name].bytes:
+            return None
+    return chain
+
+
+def _have_each_slot_once(taken: Mapping[PsId, SnapshotReply]) -> bool:
+    owners = np.sum([unpack_slots(one.owned) for one in taken.values()], axis=0, dtype=np.int64)
+    return bool((owners == 1).all())
+
+
+def _next_number(before: SnapshotChain | None) -> int:
+    return before.number + 1 if before else 1
+
+
+def _write_request(begun: StartedSnapshot, directory: AnyPath, name: str) -> WriteRequest:
+    if isinstance(directory, StorePath):
+        return WriteRequest(cut=begun.cut, directory=str(directory), name=name, retry_s=directory.retry_s)
+    return WriteRequest(cut=begun.cut, directory=str(directory.absolute()), name=name)
+
+
+def _link_file(source: AnyPath, target: AnyPath) -> None:
+    if isinstance(source, StorePath) and isinstance(target, StorePath):
+        if source != target:  # a checkpoint of the same step is being replaced
+            source.copy_to(target)
+        return
+    assert isinstance(source, Path) and isinstance(target, Path), "checkpoints of a job lie in one place"
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+        with target.open("rb") as copied:
+            os.fsync(copied.fileno())

@@ -1,0 +1,203 @@
+"""Tables for others: rows in safetensors files of bearable size, and a lookup that reads only what it is asked for.
+
+rows.json                        the tables: columns, rows, first values, shards
+0-users-00000.safetensors, …     ids (sorted) and values
+
+A row lies in the shard `slot * shards // 1024`, where slot is the low ten bits of `mix64(id)`, as on the ps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from elasticdl.checkpoint import safetensors_file
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.ps import _native
+from elasticdl.ps.client.lookup_plan import LookupPlan
+from elasticdl.ps.slots import SLOTS
+from elasticdl.ps.snapshots import snapshot_files
+from elasticdl.ps.tables.table import TableSpec, create_table
+from elasticdl.ps.wire.messages import Floats, Ids
+from elasticdl.storage.names import FileName, UnsafeName, safe_join
+
+INDEX_FILE = "rows.json"
+SHARD_BYTES = 256 << 20
+_IDS_PER_PULL = 1 << 16  # ids in one request
+
+
+class ExportedTable(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec: TableSpec
+    seed: int  # of the job: first values of rows that were never made
+    rows: int
+    shards: tuple[FileName, ...]
+
+
+class ExportIndex(BaseModel):
+    """What `rows.json` says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = 1
+    tables: dict[str, ExportedTable]
+
+
+class TablePuller(Protocol):
+    """The part of a client that `gather` needs."""
+
+    def plan(self, ids: Ids) -> LookupPlan: ...
+    def begin_pull(self, plans: Mapping[str, LookupPlan], *, create: bool = True) -> Any: ...
+    def pulled(self, plans: Mapping[str, LookupPlan], pending: Any) -> dict[str, Floats]: ...
+
+
+def pull_whole_table(client: TablePuller, spec: TableSpec) -> Floats:
+    """The whole of a table with a known number of rows, in the order of its ids; it must fit into memory."""
+    if spec.rows is None:
+        raise SpecError(f"table {spec.name}: expected a known number of rows; write its rows to files instead")
+    found = np.empty((spec.rows, spec.columns), np.float32)
+    for start in range(0, spec.rows, _IDS_PER_PULL):
+        ids = np.arange(start, min(spec.rows, start + _IDS_PER_PULL), dtype=np.int64)
+        plans = {spec.name: client.plan(ids)}
+        rows = client.pulled(plans, client.begin_pull(plans, create=False))[spec.name]
+        found[start : start + len(ids)] = rows[plans[spec.name].inverse]
+    return found
+
+
+def export_tables(checkpoint: Path, place: Path, seed: int, shard_bytes: int = SHARD_BYTES) -> dict[str, FileEntry]:
+    """Write the tables of a checkpoint into the directory `place`; what its manifest says of the files.
+
+    Rows are dealt to the shards as they are read, then each shard is sorted: memory holds one of them at a time.
+    Raises CheckpointCorrupt, OSError.
+    """
+    entries: dict[str, FileEntry] = {}
+    tables: dict[str, ExportedTable] = {}
+    for number, (spec, most) in enumerate(snapshot_files.count_rows_by_table(checkpoint).items()):
+        count = min(SLOTS, 1 + most * (8 + 4 * spec.columns) // shard_bytes)
+        names = [f"{number}-{_file_stem(spec.name)}-{shard:05d}.safetensors" for shard in range(count)]
+        heap = place / f".heap-{number}"
+        heap.mkdir()
+        _deal_rows(snapshot_files.read_rows(checkpoint, spec.name), heap, count)
+        total = 0
+        for shard, name in enumerate(names):
+            ids, values = _sort_heap(heap / str(shard), spec.columns)
+            entries[name] = safetensors_file.write_tensors(
+                place / name,
+                {
+                    "ids": safetensors_file.concatenate_arrays(ids),
+                    "values": safetensors_file.concatenate_arrays(values),
+                },
+            )
+            total += len(ids)
+        shutil.rmtree(heap)
+        tables[spec.name] = ExportedTable(spec=spec, seed=seed, rows=total, shards=tuple(names))
+    index = ExportIndex(tables=tables).model_dump_json(indent=1).encode()
+    return entries | {INDEX_FILE: safetensors_file.write_bytes(place / INDEX_FILE, index)}
+
+
+class ExportedTables:
+    """Rows of exported tables. Files are opened when they are first asked for; safe for any number of threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        try:
+            self.tables = ExportIndex.model_validate_json((directory / INDEX_FILE).read_text()).tables
+        except FileNotFoundError as exc:
+            raise SpecError(f"{directory}: expected exported tables with {INDEX_FILE}") from exc
+        except (OSError, UnicodeDecodeError, ValidationError) as exc:
+            raise CheckpointCorrupt(f"{directory / INDEX_FILE} does not describe exported tables: {exc}") from exc
+        self._first = {name: create_table(one.spec, one.seed) for name, one in self.tables.items()}
+        self._opened: dict[str, _Shard] = {}
+
+    def lookup(self, table: str, ids: Ids) -> Floats:
+        """One row for each id; those that were never trained have the first values they would have had."""
+        if table not in self.tables:
+            raise SpecError(f"{self._directory}: expected one of {', '.join(self.tables)}. Received: table {table}")
+        found = np.empty((len(ids), self.tables[table].spec.columns), np.float32)
+        ids = np.ascontiguousarray(ids, np.int64)
+        self._first[table].pull(ids, found, 0, False)
+        shards = self.tables[table].shards
+        of = _shard_numbers(_native.slots(ids), len(shards))
+        for shard in np.unique(of).tolist():
+            wanted = np.flatnonzero(of == shard)
+            places, are_there = self._shard(shards[shard]).find(ids[wanted])
+            found[wanted[are_there]] = self._shard(shards[shard]).values[places[are_there]]
+        return found
+
+    def _shard(self, name: str) -> _Shard:
+        if name not in self._opened:
+            try:
+                self._opened[name] = _Shard.open(safe_join(self._directory, name))
+            except UnsafeName as exc:
+                raise CheckpointCorrupt(str(exc)) from exc
+        return self._opened[name]
+
+
+class _Shard(NamedTuple):
+    """Both arrays lie in the file: pages are read as they are touched."""
+
+    ids: Ids
+    values: Floats
+
+    @classmethod
+    def open(cls, path: Path) -> _Shard:
+        try:
+            content = np.memmap(path, np.uint8, mode="r")
+            size = int(content[:8].view("<u8")[0])
+            header = json.loads(bytes(content[8 : 8 + size]))
+            ids, values = (_map_array(content[8 + size :], header[name]) for name in ("ids", "values"))
+        except (OSError, ValueError, KeyError, IndexError) as exc:
+            raise CheckpointCorrupt(f"{path} is no shard of a table: {exc}") from exc
+        return cls(ids, values)
+
+    def find(self, wanted: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where these ids stand, and whether they do."""
+        places = np.searchsorted(self.ids, wanted)
+        places[places == len(self.ids)] = 0
+        are_there = self.ids[places] == wanted if len(self.ids) else np.zeros(len(wanted), np.bool_)
+        return places, np.asarray(are_there)
+
+
+def _map_array(content: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
+    begin, end = entry["data_offsets"]
+    return content[begin:end].view({"I64": "<i8", "F32": "<f4"}[entry["dtype"]]).reshape(entry["shape"])
+
+
+def _shard_numbers(slots: NDArray[np.uint16], count: int) -> NDArray[np.int64]:
+    return slots.astype(np.int64) * count // SLOTS
+
+
+def _deal_rows(rows: Iterable[tuple[Ids, Floats]], heap: Path, count: int) -> None:
+    """Append each row to the heap of its shard: ids in one file, values in another."""
+    for shard in range(count):
+        (heap / f"{shard}.ids").touch()
+        (heap / f"{shard}.values").touch()
+    for ids, values in rows:
+        of = _shard_numbers(_native.slots(ids), count)
+        order = np.argsort(of, kind="stable")
+        for some in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+            for array, kind in ((ids, "ids"), (values, "values")):
+                with (heap / f"{of[some[0]]}.{kind}").open("ab") as opened:
+                    array[some].tofile(opened)
+
+
+def _sort_heap(heap: Path, columns: int) -> tuple[Ids, Floats]:
+    """What lies on a heap, by id; of several rows of an id the one that came last."""
+    ids: Ids = np.fromfile(heap.with_name(heap.name + ".ids"), np.int64)
+    values: Floats = np.fromfile(heap.with_name(heap.name + ".values"), np.float32).reshape(-1, columns)
+    distinct, last = np.unique(ids[::-1], return_index=True)
+    return distinct, values[len(ids) - 1 - last]
+
+
+def _file_stem(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:80]

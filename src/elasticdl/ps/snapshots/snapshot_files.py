@@ -1,0 +1,232 @@
+"""Rows of a ps in files, and back: `ps/` in the directory of a checkpoint.
+
+A file is safetensors. For each table ids, values and the optimizer's state, in rows that belong together; beside them
+which pushes are in the rows. `ps/index.json` says which files make the cut, see chain.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+
+from elasticdl.checkpoint import manifest, safetensors_file
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.errors import CheckpointCorrupt, SpecError
+from elasticdl.ps import _native
+from elasticdl.ps.snapshots.chain import SnapshotChain, unpack_slots
+from elasticdl.ps.tables.applied_pushes import AppliedPushes, PackedPushes, SlotMask, slot_mask
+from elasticdl.ps.tables.row_store import RequestRefused
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.messages import NO_IDS, Floats, Ids, TablePart
+from elasticdl.storage.paths import AnyPath, StorePath
+from elasticdl.storage.scratch import new_staging_path, scratch_directory
+
+PS_DIRECTORY = "ps"
+INDEX_FILE = f"{PS_DIRECTORY}/index.json"
+
+_COPY_THREADS = min(8, os.cpu_count() or 1)  # threads
+_BLOCK_BYTES = 16 << 20  # so much of a file is in memory at once
+
+
+class UpdateState(NamedTuple):
+    """What a ps knows beside its rows."""
+
+    marks: PackedPushes  # which pushes are in the rows
+    clock: int
+
+
+class SnapshotRows(NamedTuple):
+    """Rows as they were at a cut, by table, in pieces of ids, values and state."""
+
+    tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]]
+    standing: UpdateState
+
+    @property
+    def rows(self) -> int:
+        return sum(len(ids) for pieces in self.tables.values() for ids, _, _ in pieces)
+
+
+class RestoreResult(NamedTuple):
+    rows: int
+    applied: int  # pushes that were in the rows of the ps that owned these slots at the cut
+    cut: str  # what a keeper needs to know to build upon it
+
+
+def copy_rows(holdings: PsState, whole: SlotMask, others: SlotMask, since: int) -> tuple[SnapshotRows, int]:
+    """All rows of `whole` slots, and of the `others` those changed in generation `since` or later, with their number.
+
+    Nobody may pull or push meanwhile.
+    """
+    tables: dict[TableSpec, list[tuple[Ids, Floats, Floats]]] = {spec: [] for spec in holdings.specs}
+    changed = 0
+
+    def collected(stripe: int) -> list[list[Any]]:
+        wanted = ((whole, 0), (others, since))
+        here = range(stripe, stripe + 1)
+        return [list(holdings.changed(slots, start, here)) if slots.any() else [] for slots, start in wanted]
+
+    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # all wait for this, and the core needs no GIL for it
+        for all_rows, some_rows in pool.map(collected, range(_native.STRIPES)):
+            for spec, (values, state) in (*all_rows, *some_rows):
+                tables.setdefault(spec, []).append((values.ids, values.rows, state.rows))
+            changed += sum(len(values.ids) for _, (values, _) in some_rows)
+    return SnapshotRows(tables, UpdateState(holdings.marks(whole | others), holdings.clock)), changed
+
+
+def restore_update_state(holdings: PsState, standing: UpdateState, slots: SlotMask) -> None:
+    """Know of the pushes that are in restored rows."""
+    marks = AppliedPushes()
+    marks.load(standing.marks)
+    holdings.load_marks(marks.dump(slots))
+    holdings.clock = max(holdings.clock, standing.clock)
+
+
+def write_snapshot(directory: AnyPath, name: str, held: SnapshotRows) -> FileEntry:
+    """Write and sync a file; into a store it is uploaded. Raises OSError."""
+    if not isinstance(directory, StorePath):
+        return _write_file(directory / name, held)
+    path = new_staging_path(scratch_directory(), name)
+    try:
+        entry = _write_file(path, held)
+        (directory / name).upload(path)
+        return entry
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write_file(path: Path, held: SnapshotRows) -> FileEntry:
+    tensors = {"marks": safetensors_file.concatenate_arrays(held.standing.marks)}
+    for number, pieces in enumerate(held.tables.values()):
+        for name, arrays in zip(("ids", "values", "state"), zip(*pieces, strict=True), strict=False):
+            tensors[f"{number}/{name}"] = safetensors_file.concatenate_arrays(*arrays)
+    specs = [spec.model_dump() for spec in held.tables]
+    return safetensors_file.write_tensors(
+        path, tensors, {"format": "1", "tables": json.dumps(specs), "clock": str(held.standing.clock)}
+    )
+
+
+def read_chain(directory: AnyPath) -> SnapshotChain:
+    """The cut of a checkpoint, its index verified. Raises CheckpointCorrupt, or SpecError where there is none."""
+    document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
+    if INDEX_FILE not in document.files:
+        raise SpecError(f"{directory}: expected a checkpoint with rows of ps. Received: one of a job without ps")
+    local = manifest.fetch_files(directory, document, names=[INDEX_FILE])
+    _verify_files(local, document, [INDEX_FILE])
+    return SnapshotChain.parse((local / INDEX_FILE).read_text(encoding="utf-8"), str(directory / INDEX_FILE))
+
+
+def fetch_snapshot(directory: AnyPath) -> Path:
+    """A local directory with the rows of a checkpoint; the checkpoint itself where it is local."""
+    document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
+    names = [name for name in document.files if name.startswith(f"{PS_DIRECTORY}/")]
+    return manifest.fetch_files(directory, document, names=names)
+
+
+def restore_rows(holdings: PsState, directory: Path, slots: Sequence[int]) -> RestoreResult:
+    """Load the rows of `slots` from a checkpoint, and what belongs to them; at most some of a file is in memory.
+
+    Raises CheckpointCorrupt where a file is not what was written, and SpecError where a table is another one here.
+    """
+    chain, wanted = read_chain(directory), slot_mask(slots)
+    newest = [cut for cut in chain.newest if (unpack_slots(cut.owned) & wanted).any()]
+    files = [(cut.name, counts & wanted) for cut, counts in chain.counting() if (counts & wanted).any()]
+    document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
+    _verify_files(
+        directory, document, sorted({_relative_path(name) for name in (*dict(files), *(cut.name for cut in newest))})
+    )
+    rows = 0
+    for name, counts in files:
+        with _open_safetensors(directory / _relative_path(name)) as opened:
+            for number, spec in enumerate(_read_specs(opened)):
+                table = _declare_table(holdings, spec, directory)
+                for ids, values, state in _read_blocks(opened, number, counts):
+                    pieces = (TablePart(table, ids, values), TablePart(table, NO_IDS, state))
+                    _load_rows(holdings, pieces)
+                    rows += len(ids)
+    for cut in newest:
+        with _open_safetensors(directory / _relative_path(cut.name)) as opened:
+            standing = UpdateState(opened.get_tensor("marks"), int(opened.metadata()["clock"]))
+            restore_update_state(holdings, standing, unpack_slots(cut.owned) & wanted)
+    return RestoreResult(rows, sum(cut.applied for cut in newest), chain.cut)
+
+
+def count_rows_by_table(directory: Path) -> dict[TableSpec, int]:
+    """Every table of a checkpoint, and how many rows it has at most."""
+    found: dict[TableSpec, int] = {}
+    for cut in read_chain(directory).files:
+        with _open_safetensors(directory / _relative_path(cut.name)) as opened:
+            for number, spec in enumerate(_read_specs(opened)):
+                name = f"{number}/ids"
+                here = opened.get_slice(name).get_shape()[0] if name in list(opened.keys()) else 0
+                found[spec] = found.get(spec, 0) + here
+    return found
+
+
+def read_rows(directory: Path, table: str) -> Iterator[tuple[Ids, Floats]]:
+    """The rows of a table, without state, a piece at a time. Where an id comes again, the later row is the one."""
+    chain = read_chain(directory)
+    document = manifest.read_manifest(directory / manifest.MANIFEST_FILE)
+    for cut, counts in chain.counting():
+        _verify_files(directory, document, [_relative_path(cut.name)])
+        with _open_safetensors(directory / _relative_path(cut.name)) as opened:
+            for number, spec in enumerate(_read_specs(opened)):
+                if spec.name == table:
+                    yield from ((ids, values) for ids, values, _ in _read_blocks(opened, number, counts))
+
+
+def _relative_path(name: str) -> str:
+    return f"{PS_DIRECTORY}/{name}"
+
+
+def _verify_files(directory: Path, document: manifest.Manifest, names: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in document.files]:
+        raise CheckpointCorrupt(f"{directory}: expected {missing[0]} in its manifest")
+    manifest.verify_files(directory, replace(document, files={name: document.files[name] for name in names}))
+
+
+def _open_safetensors(path: Path) -> Any:
+    try:
+        return safetensors.safe_open(path, framework="numpy")
+    except (OSError, safetensors.SafetensorError) as exc:
+        raise CheckpointCorrupt(f"{path} is not a safetensors file: {exc}") from exc
+
+
+def _read_specs(opened: Any) -> list[TableSpec]:
+    return [TableSpec.model_validate(one) for one in json.loads(opened.metadata()["tables"])]
+
+
+def _read_blocks(opened: Any, number: int, counts: SlotMask) -> Iterator[tuple[Ids, Floats, Floats]]:
+    """The rows of these slots."""
+    if f"{number}/ids" not in list(opened.keys()):  # no rows of this table
+        return
+    ids, values, state = (opened.get_slice(f"{number}/{name}") for name in ("ids", "values", "state"))
+    count, columns, more = ids.get_shape()[0], values.get_shape()[1], state.get_shape()[1]
+    step = max(1, _BLOCK_BYTES // (8 + 4 * (columns + more)))
+    for start in range(0, count, step):
+        some = slice(start, min(count, start + step))
+        found: Ids = ids[some]
+        mine = counts[_native.slots(found)] == 1
+        if mine.any():
+            yield found[mine], values[some][mine], state[some][mine]
+
+
+def _declare_table(holdings: PsState, spec: TableSpec, directory: Path) -> int:
+    try:
+        return holdings.declare(json.dumps([spec.model_dump()]).encode())[spec.name]
+    except RequestRefused as exc:
+        raise SpecError(f"{directory}: a checkpoint of another model: {exc}") from exc
+
+
+def _load_rows(holdings: PsState, pieces: tuple[TablePart, TablePart]) -> None:
+    try:
+        holdings.load(pieces)
+    except (RequestRefused, _native.MemoryLimit) as exc:
+        raise SpecError(f"{holdings.name} cannot restore its rows: {exc}") from exc

@@ -1,0 +1,198 @@
+"""A ps's part in a cut: rows are copied while nobody is let in, and written while everybody is.
+
+CUT is answered when the copy is made. KEPT names the directory, and is asked again until the file is written: whoever
+waits hears soon when this ps is gone, and no thread that serves workers waits for the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from elasticdl.checkpoint import staging
+from elasticdl.checkpoint.manifest import FileEntry
+from elasticdl.errors import CheckpointFailed, SpecError, StoreUnavailable
+from elasticdl.ps.snapshots import chain, snapshot_files
+from elasticdl.ps.snapshots.chain import PackedSlots
+from elasticdl.ps.snapshots.snapshot_files import SnapshotRows
+from elasticdl.ps.tables.applied_pushes import SlotMask, slot_mask
+from elasticdl.ps.tables.row_store import RequestRefused
+from elasticdl.ps.tables.state import PsState
+from elasticdl.ps.wire.messages import MessageKind, PsMessage
+from elasticdl.storage.names import FileName
+from elasticdl.storage.paths import StorePath, parse_path
+from elasticdl.storage.retrying import RETRY_S
+from elasticdl.storage.scratch import scratch_directory
+
+Body = TypeVar("Text", bound=BaseModel)
+
+_MAX_UNWRITTEN = 2  # copies: one waits for its turn, and the next is made
+_MAX_WRITTEN = 4  # written cuts that may be asked for
+_FULL_SHARE = 0.5  # an increment of so many of the rows: the next cut is whole, and the files before it are free
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SnapshotRequest(_Body):
+    """The text of CUT."""
+
+    cut: str
+    base: str  # the cut it builds upon; "" for none
+    number: int
+
+
+class SnapshotReply(_Body):
+    """The reply to CUT."""
+
+    pause_s: float  # for so long nobody could pull or push
+    owned: PackedSlots
+    whole: PackedSlots
+    rows: int
+    applied: int
+
+
+class WriteRequest(_Body):
+    """The text of KEPT. It is asked again until the reply has an entry."""
+
+    cut: str
+    directory: str  # or a prefix of an object store
+    name: FileName
+    retry_s: float = RETRY_S  # for how long a store that does not answer is tried
+
+
+class WriteReply(_Body):
+    """The reply to KEPT. No bytes: not written yet, or not known: this ps is a new one, or has made others since."""
+
+    is_known: bool = True
+    bytes: int = 0
+    sha256: str = ""
+    unavailable: str = ""  # why it is not written and this checkpoint is given up: the next may be
+
+
+class _BaseSnapshot(NamedTuple):
+    """A cut that a later one may build upon."""
+
+    owned: SlotMask
+    since: int  # changes after it are of this generation or later
+    is_dense: bool
+
+
+class SnapshotWriter:
+    """Every method may be called from any thread."""
+
+    def __init__(self, holdings: PsState) -> None:
+        self._holdings = holdings
+        self._lock = threading.Lock()  # of all that follows
+        self._known: dict[str, _BaseSnapshot] = {}  # oldest first
+        self._copies: dict[str, SnapshotRows] = {}  # oldest first; until they are written, or given up
+        self._written: dict[str, Future[FileEntry]] = {}
+        self._taken: dict[str, Future[SnapshotReply]] = {}  # the newest
+        self._copier, self._writer = ThreadPoolExecutor(1, "ps-copier"), ThreadPoolExecutor(1, "ps-writer")
+
+    @property
+    def answers(self) -> Mapping[MessageKind, Callable[[PsMessage], PsMessage | None]]:
+        return {MessageKind.CUT: self._cut, MessageKind.KEPT: self._kept}
+
+    def resume(self, cut: str, slots: Sequence[int]) -> None:
+        """These slots were restored from this cut: the next may build upon it. Before anyone pulls or pushes there."""
+        with self._lock:
+            since = self._holdings.turn()
+            known = self._known.get(cut)
+            owned = slot_mask(slots)
+            # A slot that came to the others later is of their generation or a newer one: that finds it, too.
+            self._known[cut] = (
+                known._replace(owned=known.owned | owned) if known else _BaseSnapshot(owned, since, False)
+            )
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._copier.shutdown()
+        self._writer.shutdown()
+
+    def _cut(self, message: PsMessage) -> PsMessage | None:
+        """Not on the thread that serves it: those whom the gate waits for may need that one."""
+        wanted = _parse_body(SnapshotRequest, message)
+        with self._lock:
+            if wanted.cut not in self._taken:
+                self._taken = {wanted.cut: self._copier.submit(self._take, wanted)}
+                self._written = dict(list(self._written.items())[-_MAX_WRITTEN:])
+            future = self._taken[wanted.cut]
+        return self._reply(message, future.result()) if future.done() else None
+
+    def _take(self, wanted: SnapshotRequest) -> SnapshotReply:
+        known = self._known.get(wanted.base)
+        started = time.monotonic()
+        with self._holdings.closed():
+            owned = self._holdings.held
+            before = None if known is None or known.is_dense else known.owned
+            whole = chain.choose_full_slots(owned, before, wanted.number)
+            others = owned & (1 - whole)
+            copy, changed = snapshot_files.copy_rows(self._holdings, whole, others, known.since if known else 0)
+            since, applied = self._holdings.turn(), self._holdings.applied
+        pause_s = time.monotonic() - started
+        with self._lock:
+            self._forget_before(wanted.base)
+            self._known[wanted.cut] = _BaseSnapshot(owned, since, self._is_dense(owned, others, changed))
+            self._copies = dict([*self._copies.items(), (wanted.cut, copy)][-_MAX_UNWRITTEN:])
+        packed = {"owned": chain.pack_slots(owned), "whole": chain.pack_slots(whole)}
+        return SnapshotReply(pause_s=pause_s, rows=copy.rows, applied=applied, **packed)
+
+    def _kept(self, message: PsMessage) -> PsMessage:
+        wanted = _parse_body(WriteRequest, message)
+        if Path(wanted.name).name != wanted.name:
+            raise RequestRefused(f"KEPT: expected the name of a file. Received: {wanted.name}")
+        with self._lock:
+            if wanted.cut in self._copies:
+                self._written[wanted.cut] = self._writer.submit(_write_rows, wanted, self._copies.pop(wanted.cut))
+            future = self._written.get(wanted.cut)
+        if future is None:
+            return self._reply(message, WriteReply(is_known=False))
+        if not future.done():
+            return self._reply(message, WriteReply())
+        try:
+            entry = future.result()
+        except (CheckpointFailed, SpecError) as exc:
+            raise RequestRefused(str(exc)) from exc
+        except StoreUnavailable as exc:
+            return self._reply(message, WriteReply(unavailable=str(exc)))
+        return self._reply(message, WriteReply(bytes=entry.bytes, sha256=entry.sha256))
+
+    def _forget_before(self, base: str) -> None:
+        """Nobody goes back behind the cut that the newest builds upon."""
+        if base in self._known:
+            while next(iter(self._known)) != base:
+                del self._known[next(iter(self._known))]
+
+    def _is_dense(self, owned: SlotMask, others: SlotMask, changed: int) -> bool:
+        """Whether most rows of these slots are in the increment; rows are spread evenly over the slots."""
+        rows: int = sum(table["rows"] for table in self._holdings.status()["tables"].values())
+        share = int(others.sum()) / max(1, int(owned.sum()))
+        return changed > _FULL_SHARE * rows * share
+
+    def _reply(self, message: PsMessage, text: _Body) -> PsMessage:
+        version = self._holdings.map.version
+        return PsMessage(MessageKind.REPLY, message.request, version, text=text.model_dump_json().encode())
+
+
+def _write_rows(wanted: WriteRequest, copy: SnapshotRows) -> FileEntry:
+    directory = parse_path(wanted.directory, wanted.retry_s)
+    try:
+        return snapshot_files.write_snapshot(directory, wanted.name, copy)
+    except OSError as exc:
+        path = scratch_directory() if isinstance(directory, StorePath) else directory
+        raise staging.write_error(path / wanted.name, exc) from exc
+
+
+def _parse_body(kind: type[Body], message: PsMessage) -> Body:
+    try:
+        return kind.model_validate_json(message.text)
+    except ValidationError as exc:
+        raise RequestRefused(f"{message.kind.name}: {exc}") from exc

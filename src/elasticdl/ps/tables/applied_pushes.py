@@ -1,0 +1,130 @@
+"""Which pushes are in the rows: for each sender and slot, so that each slot takes a push once. Pure.
+
+A push has a sender and a number. It may be cut up, sent again, sent to another ps after its slots have moved, or be
+computed a second time by another worker: whoever holds a slot knows from its mark whether the push is in its rows.
+
+The mark of a slot is the highest number that came and a window of 64 numbers that ends there. What is older counts as
+having come, so a sender may have at most 64 numbers under way. A push marks the slots its ids lie in, no others: a
+slot it has no id in may be marked by a later part of the same push, or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps import _native
+from elasticdl.ps.slots import SLOTS
+
+WINDOW = 64
+
+SlotMask = NDArray[np.uint8]  # one for each slot
+PackedPushes = NDArray[np.int64]
+
+_ONE = np.uint64(1)
+
+
+def slot_mask(slots: Sequence[int]) -> SlotMask:
+    """These slots, as the native core takes them."""
+    found = np.zeros(SLOTS, np.uint8)
+    found[list(slots)] = 1
+    return found
+
+
+class _SenderWindows:
+    """Of one sender. Bit i of a window stands for the number `top - i`."""
+
+    __slots__ = ("newest", "top", "window")
+
+    def __init__(self) -> None:
+        self.newest = 0  # no slot has a higher number
+        self.top = np.zeros(SLOTS, np.int64)
+        self.window = np.zeros(SLOTS, np.uint64)
+
+    def has(self, number: int, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+        age = self.top[slots] - number
+        inside = (self.window[slots] >> np.clip(age, 0, WINDOW - 1).astype(np.uint64)) & _ONE
+        found: NDArray[np.bool_] = (age >= WINDOW) | ((age >= 0) & (inside != 0))
+        return found
+
+    def join(self, slots: NDArray[np.int64], top: NDArray[np.int64], window: NDArray[np.uint64]) -> None:
+        """Afterwards these slots have what they had, and what the other marks say."""
+        mine = self.top[slots]
+        higher = np.maximum(mine, top)
+        self.window[slots] = _shift_window(self.window[slots], higher - mine) | _shift_window(window, higher - top)
+        self.top[slots] = higher
+        self.newest = max(self.newest, int(higher.max(initial=0)))
+
+
+def _shift_window(window: NDArray[np.uint64], by: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """NumPy leaves it open what a shift by all bits is."""
+    shifted = window << np.minimum(by, WINDOW - 1).astype(np.uint64)
+    shifted[by >= WINDOW] = 0
+    return shifted
+
+
+class AppliedPushes:
+    """Of all senders at one ps. Numbers begin at 1. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._senders: dict[int, _SenderWindows] = {}
+
+    def __len__(self) -> int:
+        """Senders that are known."""
+        return len(self._senders)
+
+    def having(self, sender: int, number: int, slots: SlotMask) -> SlotMask | None:
+        """Those of the slots that have this push already. None: none of them, as it nearly always is."""
+        marks = self._senders.get(sender)
+        if marks is None or number > marks.newest:
+            return None
+        touched = np.flatnonzero(slots)
+        found = np.zeros(SLOTS, np.uint8)
+        found[touched] = marks.has(number, touched)
+        return found if found.any() else None
+
+    def mark(self, sender: int, number: int, slots: SlotMask) -> None:
+        """These slots have this push."""
+        marks = self._senders.get(sender)
+        if marks is None:
+            marks = self._senders[sender] = _SenderWindows()
+        _native.mark(marks.top, marks.window, slots, number)
+        marks.newest = max(marks.newest, number)
+
+    def forget(self, slots: SlotMask) -> None:
+        """As if no push had ever come to these slots."""
+        gone = slots.astype(np.bool_)
+        for sender, marks in list(self._senders.items()):
+            marks.top[gone] = 0
+            marks.window[gone] = 0
+            marks.newest = int(marks.top.max())
+            if not marks.newest:
+                del self._senders[sender]
+
+    def dump(self, slots: SlotMask) -> PackedPushes:
+        """All that is known of these slots, for the next who holds them: slots, then each sender's marks."""
+        wanted = np.flatnonzero(slots)
+        pieces = [np.array([len(wanted)], np.int64), wanted]
+        for sender, marks in self._senders.items():
+            top = marks.top[wanted]
+            if top.any():
+                pieces += [np.array([sender], np.uint64).view(np.int64), top, marks.window[wanted].view(np.int64)]
+        return np.concatenate(pieces)
+
+    def load(self, document: PackedPushes) -> None:
+        """Add what another ps dumped. Raises ValueError where it is something else."""
+        count = int(document[0]) if len(document) else -1
+        size = 1 + 2 * count
+        if count < 0 or len(document) < 1 + count or (len(document) - 1 - count) % size:
+            raise ValueError(f"marks: expected slots, then theirs for each sender. Received: {len(document)} numbers")
+        slots, rest = document[1 : 1 + count], document[1 + count :].reshape(-1, size)
+        if not ((slots >= 0) & (slots < SLOTS)).all() or len(np.unique(slots)) != count:
+            raise ValueError(f"marks: expected distinct slots below {SLOTS}")
+        if (rest[:, 1 : 1 + count] < 0).any():
+            raise ValueError("marks: expected numbers from 0 on")
+        for row in rest:
+            sender = int(row[:1].view(np.uint64)[0])
+            marks = self._senders.setdefault(sender, _SenderWindows())
+            marks.join(slots, row[1 : 1 + count], row[1 + count :].view(np.uint64))

@@ -1,0 +1,118 @@
+"""Copies a ps holds of what others own: what the owner has done with its rows is done with ours.
+
+Requests for a copy wait for nothing but the memory, so whoever waits for a copy does not wait for long.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from elasticdl.ps import _native
+from elasticdl.ps.slots import SLOTS, ps_number
+from elasticdl.ps.tables import request_checks
+from elasticdl.ps.tables.applied_pushes import SlotMask, slot_mask
+from elasticdl.ps.tables.row_store import RequestRefused, RowStore, select_slots, touched_slots
+from elasticdl.ps.tables.shared_lock import SharedLock
+from elasticdl.ps.wire.messages import MessageKind, PsMessage
+from elasticdl.spec import PsId
+
+
+class BackupNotFound(Exception):
+    """It was promoted or dropped: its owner is no owner any more."""
+
+
+class SlotBackup:
+    """What we hold for another ps, and the slots that are whole."""
+
+    __slots__ = ("slots", "store")
+
+    def __init__(self, store: RowStore) -> None:
+        self.store = store
+        self.slots = np.zeros(SLOTS, np.uint8)
+
+    def give(self, to: RowStore, slots: SlotMask, now: int) -> int:
+        """Rows and marks of these slots become the other's; how many rows that are."""
+        rows = 0
+        self.store.flush(now)
+        to.forget(slots)
+        to.load_marks(self.store.marks(slots))
+        numbers = to.declare(self.store.declared())
+        for stripe in range(_native.STRIPES):
+            some = np.zeros(SLOTS, np.uint8)
+            some[stripe :: _native.STRIPES] = slots[stripe :: _native.STRIPES]
+            for spec, pieces in self.store.changed(some, 0, range(stripe, stripe + 1)):
+                rows += len(pieces[0].ids)
+                to.load([piece._replace(table=numbers[spec.name]) for piece in pieces], now)
+            self.store.forget(some)  # at once: there may be no room for all of them twice
+        return rows
+
+
+class SlotBackups:
+    """By the owner's number on the wire. Every method may be called from any thread."""
+
+    def __init__(self, seed: int, budget: _native.Budget, grads_to_wait: int) -> None:
+        self._seed = seed
+        self._budget = budget
+        self._grads_to_wait = grads_to_wait
+        self._copies: dict[int, SlotBackup] = {}
+        self.gate = SharedLock()
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    @property
+    def rows(self) -> dict[str, int]:
+        return {f"ps-{number - 1}": copy.store.rows for number, copy in list(self._copies.items())}
+
+    @property
+    def waited_s(self) -> float:
+        return sum(copy.store.waited_s for copy in list(self._copies.values()))
+
+    def take_out(self, owner: PsId) -> SlotBackup | None:
+        """The copy of this ps, which is none any more. The gate must be closed."""
+        return self._copies.pop(ps_number(owner) + 1, None)
+
+    def serve(self, message: PsMessage, now: int) -> bytes:
+        """The text of the reply. Raises NoCopy, Refused. The caller has passed the gate."""
+        if message.kind is MessageKind.DECLARE:
+            made = SlotBackup(RowStore(self._seed, self._budget, self._grads_to_wait, admits=False))
+            copy = self._copies.setdefault(message.copy_of, made)
+            return json.dumps(copy.store.declare(message.text)).encode()
+        found = self._copies.get(message.copy_of)
+        if found is None:
+            raise BackupNotFound
+        match message.kind:
+            case MessageKind.PUSH:
+                self._push(found, message, now)
+            case MessageKind.PUT:
+                found.store.check(message.parts, "value")
+                for part in message.parts:
+                    found.store.put(part, now)
+            case MessageKind.LOAD:
+                found.store.load(message.parts, now)
+            case MessageKind.TAKE:
+                document = request_checks.parse_applied_pushes(message)
+                request_checks.merge_applied_pushes(found.store, document)
+                found.slots |= slot_mask(document[1 : 1 + int(document[0])].tolist())
+            case MessageKind.FORGET:
+                slots = request_checks.parse_slots(message)
+                found.slots &= 1 - slots
+                found.store.forget(slots)
+            case _:
+                raise RequestRefused(f"a copy does not answer {message.kind.name}")
+        return b""
+
+    def _push(self, copy: SlotBackup, message: PsMessage, now: int) -> None:
+        """Slots that are not copied yet come with their rows later."""
+        request_checks.check_numbers(message)
+        copy.store.check(message.parts, "gradient")
+        message = message._replace(parts=select_slots(message.parts, copy.slots))
+        parts = copy.store.take(message, touched_slots(message.parts))
+        if parts is None:
+            return
+        if self._grads_to_wait > 1:
+            copy.store.gather(message, parts, message.rate, message.clock, now)
+        else:
+            copy.store.apply(parts, message.rate, message.step, now)

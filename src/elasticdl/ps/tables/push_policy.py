@@ -1,0 +1,37 @@
+"""Which pushes a ps accepts: how stale its values may be, and how many pushes make one update."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+STALENESS_BUCKETS = 24
+
+
+class PushPolicy(NamedTuple):
+    """As in the part `ps` of a job."""
+
+    max_staleness: int = 0  # a push computed with values older than so many updates is refused; 0: never
+    modulate_rate: bool = False  # divide the learning rate of a push by its staleness
+    grads_to_wait: int = 1  # pushes that make one update
+
+    def is_stale(self, staleness: int) -> bool:
+        """Where several pushes make an update, each must have seen the one before."""
+        if self.grads_to_wait > 1:
+            return staleness > 0
+        return 0 < self.max_staleness < staleness
+
+    def rate(self, rate: float, staleness: int) -> float:
+        return rate / max(1, staleness) if self.modulate_rate else rate
+
+
+ACCEPT_ALL = PushPolicy()  # every push, at once
+
+
+def staleness(clock: int, seen: int) -> int:
+    """Updates since the values were pulled. 0 where nobody knows, or another ps told the time."""
+    return max(0, clock - seen) if seen else 0
+
+
+def staleness_bucket(staleness: int) -> int:
+    """Where it stands in the histogram: 0, 1, 2-3, 4-7, 8-15 …"""
+    return min(staleness.bit_length(), STALENESS_BUCKETS - 1)

@@ -1,0 +1,85 @@
+"""What a ps counts: updates, pushes, requests and their staleness, in memory and in a mapped file that outlives the process."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elasticdl.ps.tables.push_policy import STALENESS_BUCKETS, staleness_bucket
+
+_LAYOUT = struct.Struct("<QQ")
+
+
+class PushCount(NamedTuple):
+    applied: int  # pushes
+    clock: int
+
+
+class PushCountFile:
+    """A page of memory that belongs to the file: what was written is there, also after SIGKILL."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("wb+") as file:
+            file.write(_LAYOUT.pack(0, 0))
+            file.flush()
+            self._page = mmap.mmap(file.fileno(), _LAYOUT.size)
+
+    def set(self, applied: int, clock: int) -> None:
+        _LAYOUT.pack_into(self._page, 0, applied, clock)
+
+
+def read_push_count(path: Path) -> PushCount:
+    """What a ps had counted last. Raises OSError or struct.error where there is no such file."""
+    return PushCount(*_LAYOUT.unpack(path.read_bytes()))
+
+
+class PushStatistics:
+    """Every method may be called from any thread. With a path the pushes are counted there, too."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._counter = PushCountFile(path) if path else None
+        self._lock = threading.Lock()  # of all that follows
+        self.clock = 1  # one more with every update
+        self.requests = 0  # answered
+        self.applied = 0  # pushes
+        self.repeated = 0
+        self.refused = 0
+        self.stale = 0
+        self.staleness = [0] * STALENESS_BUCKETS
+
+    def push(self, staleness: int, *, is_update: bool) -> None:
+        """One was taken; whether it made an update, alone or as the last of several."""
+        with self._lock:
+            self.applied += 1
+            self.staleness[staleness_bucket(staleness)] += 1
+            self._update(is_update)
+
+    def update(self) -> None:
+        """One without a push."""
+        with self._lock:
+            self._update(True)
+
+    def count(self, *, repeated: int = 0, refused: int = 0, stale: int = 0) -> None:
+        with self._lock:
+            self.repeated += repeated
+            self.refused += refused
+            self.stale += stale
+
+    def values(self) -> dict[str, Any]:
+        with self._lock:
+            return {
+                "requests": self.requests,
+                "applied": self.applied,
+                "repeated": self.repeated,
+                "refused": self.refused,
+                "staleness": list(self.staleness),
+                "clock": self.clock,
+            }
+
+    def _update(self, is_update: bool) -> None:
+        self.clock += is_update
+        if self._counter:
+            self._counter.set(self.applied, self.clock)

@@ -1,0 +1,63 @@
+"""Reads and checks what requests to a ps say, before anything is done with it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from elasticdl.ps._native import STRIPES
+from elasticdl.ps.slots import SLOTS, SlotMap
+from elasticdl.ps.tables.applied_pushes import PackedPushes, SlotMask, slot_mask
+from elasticdl.ps.tables.row_store import RequestRefused, RowStore
+from elasticdl.ps.wire.messages import PsMessage
+
+_MAX_LEARNING_RATE = float(np.finfo(np.float32).max)
+_MAX_NUMBER = 1 << 62  # above every number, clock and step
+
+
+def check_numbers(message: PsMessage) -> None:
+    if not abs(message.rate) <= _MAX_LEARNING_RATE:  # or not a number
+        raise RequestRefused(f"learning rate: expected a finite number of 32 bits. Received: {message.rate}")
+    numbers = (message.batch, message.clock, message.step)
+    if max(numbers) >= _MAX_NUMBER:
+        raise RequestRefused(f"number, clock and step: expected less than {_MAX_NUMBER}. Received: {numbers}")
+
+
+def parse_slot_map(message: PsMessage, above: int) -> SlotMap:
+    """The map in the text, which must be newer than the one we have."""
+    try:
+        found = SlotMap.load(json.loads(message.text))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise RequestRefused(f"{message.kind.name}: expected a map: {exc}") from exc
+    if found.version <= above:
+        raise RequestRefused(f"{message.kind.name}: expected a map above {above}. Received: {found.version}")
+    return found
+
+
+def parse_applied_pushes(message: PsMessage) -> PackedPushes:
+    if len(message.parts) != 1:
+        raise RequestRefused(f"TAKE: expected the marks as ids of one part. Received: {len(message.parts)} parts")
+    return message.parts[0].ids
+
+
+def merge_applied_pushes(store: RowStore, document: PackedPushes) -> None:
+    try:
+        store.load_marks(document)
+    except ValueError as exc:
+        raise RequestRefused(f"TAKE: {exc}") from exc
+
+
+def parse_stripe(message: PsMessage) -> tuple[int, int]:
+    """The table and the stripe of it that are asked for."""
+    if len(message.parts) != 1 or len(message.parts[0].ids) != 1 or not 0 <= message.parts[0].ids[0] < STRIPES:
+        raise RequestRefused(f"ROWS: expected one part with one id, a stripe below {STRIPES}")
+    return message.parts[0].table, int(message.parts[0].ids[0])
+
+
+def parse_slots(message: PsMessage) -> SlotMask:
+    """Those that are the ids of its parts."""
+    found: list[int] = [slot for part in message.parts for slot in part.ids.tolist()]
+    if not all(0 <= slot < SLOTS for slot in found):
+        raise RequestRefused(f"{message.kind.name}: expected slots below {SLOTS}")
+    return slot_mask(found)

@@ -1,0 +1,290 @@
+"""The rows of a ps, or of its backup of another ps, with the pushes that are in them. Every method may be called from any thread."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from elasticdl.ps import _native
+from elasticdl.ps.slots import SLOTS
+from elasticdl.ps.tables.applied_pushes import AppliedPushes, PackedPushes, SlotMask
+from elasticdl.ps.tables.table import TableSpec, create_table
+from elasticdl.ps.wire.messages import NO_IDS, NO_ROWS, Floats, Ids, PsMessage, TablePart
+
+_MAX_PENDING_UPDATES = 8  # updates after which no more pushes of an earlier one can be on their way to a copy
+
+
+class RequestRefused(Exception):
+    """The request is wrong; the message says what was expected and what came."""
+
+
+@dataclass(slots=True)
+class _PendingUpdate:
+    """Pushes that will make one update."""
+
+    pushes: int = 0
+    rate: float = 0.0
+    step: int = 0
+    parts: list[TablePart] = field(default_factory=list)
+
+    def add(self, message: PsMessage, parts: Sequence[TablePart], rate: float) -> None:
+        self.pushes += 1
+        self.rate, self.step = rate, max(self.step, message.step)
+        # Of our own: once the push is answered its memory may be the sender's again.
+        self.parts += [TablePart(part.table, part.ids.copy(), part.rows.copy()) for part in parts]
+
+    def means(self) -> Iterator[TablePart]:
+        """For each table the mean over the pushes, by id."""
+        for table in dict.fromkeys(part.table for part in self.parts):
+            mine = [part for part in self.parts if part.table == table]
+            ids, inverse = _native.unique(np.concatenate([part.ids for part in mine]))
+            sums = np.empty((len(ids), mine[0].rows.shape[1]), np.float32)
+            _native.segment_sum(np.concatenate([part.rows for part in mine]), inverse, sums)
+            sums /= np.float32(self.pushes)
+            yield TablePart(table, ids, sums)
+
+
+class RowStore:
+    """`admits`: whether ids must be seen several times before they get a row, where their table says so."""
+
+    def __init__(self, seed: int, budget: _native.Budget, grads_to_wait: int = 1, *, admits: bool = True) -> None:
+        self._seed = seed
+        self._budget = budget
+        self._grads_to_wait = grads_to_wait
+        self._admits = admits
+        self._lock = threading.Lock()  # of all that follows
+        self.specs: list[TableSpec] = []
+        self.tables: list[_native.Table] = []
+        self._generation = 1  # of every table
+        self._marks = AppliedPushes()
+        self._waiting: dict[int, _PendingUpdate] = {}  # by the clock at which they came
+
+    def declare(self, text: bytes) -> dict[str, int]:
+        """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
+        try:
+            wanted = [TableSpec.model_validate(one) for one in json.loads(text)]
+        except (ValidationError, ValueError, TypeError) as exc:
+            raise RequestRefused(f"tables: {exc}") from exc
+        with self._lock:
+            known = {spec.name: number for number, spec in enumerate(self.specs)}
+            for spec in wanted:
+                if spec.name not in known:
+                    known[spec.name] = len(self.specs)
+                    made = spec if self._admits else spec.model_copy(update={"admit_after": 1})
+                    table = create_table(made, self._seed, self._budget)
+                    while table.generation < self._generation:  # as old as the others: one number is for all of them
+                        table.turn()
+                    self.tables.append(table)
+                    self.specs.append(spec)
+                elif (here := self.specs[known[spec.name]]) != spec:
+                    raise RequestRefused(
+                        f"table {spec.name}: expected {_describe_difference(here, spec)}, as others declared it"
+                    )
+            return {spec.name: known[spec.name] for spec in wanted}
+
+    def declared(self) -> bytes:
+        """All tables in their order, for a store that shall number them in the same way."""
+        with self._lock:
+            return json.dumps([spec.model_dump() for spec in self.specs]).encode()
+
+    def table(self, number: int) -> _native.Table:
+        if number >= len(self.tables):
+            raise RequestRefused(
+                f"expected a table below {len(self.tables)}, in the order of DECLARE. Received: {number}"
+            )
+        return self.tables[number]
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in list(self.tables))
+
+    def status(self) -> dict[str, dict[str, int]]:
+        """Of each table, in the order of DECLARE."""
+        return {
+            spec.name: {"columns": t.columns, "rows": t.rows, "bytes": t.bytes, "not_admitted": t.counting}
+            for spec, t in zip(list(self.specs), list(self.tables), strict=False)
+        }
+
+    @property
+    def waited_s(self) -> float:
+        """For so long threads have waited for the rows of another's batch."""
+        return sum(table.waited_ns for table in list(self.tables)) / 1e9
+
+    # ---- rows
+
+    def pull(self, part: TablePart, now: int, *, create: bool) -> TablePart:
+        """The rows; none where there was room for them in the request."""
+        table, expected = self.table(part.table), (len(part.ids), self.table(part.table).columns)
+        if not part.rows.size:
+            rows = np.empty(expected, np.float32)
+            table.pull(part.ids, rows, now, create)
+            return TablePart(part.table, NO_IDS, rows)
+        if part.rows.shape != expected or not part.rows.flags.writeable:
+            name = self.specs[part.table].name
+            raise RequestRefused(f"table {name}: expected room of shape {expected}. Received: {part.rows.shape}")
+        table.pull(part.ids, part.rows, now, create)
+        return TablePart(part.table, NO_IDS, NO_ROWS)
+
+    def check(self, parts: Sequence[TablePart], what: str) -> None:
+        """Refuse rows that are of another shape or not finite."""
+        for part in parts:
+            table, name = self.table(part.table), self.specs[part.table].name
+            expected = (len(part.ids), table.columns)
+            if part.rows.shape != expected:
+                raise RequestRefused(f"table {name}: expected {what}s of shape {expected}. Received: {part.rows.shape}")
+            if (row := _native.not_finite(part.rows) if part.rows.size else -1) >= 0:
+                found = part.rows[row].tolist()
+                raise RequestRefused(f"table {name}: the {what} of id {part.ids[row]} is not finite: {found}")
+
+    def admitted(self, parts: tuple[TablePart, ...]) -> tuple[TablePart, ...]:
+        """Without ids that were not seen often enough to have a row."""
+        if not self._admits or all(self.specs[part.table].admit_after == 1 for part in parts):
+            return parts
+        return tuple(
+            part
+            if self.specs[part.table].admit_after == 1
+            else _select_ids(part, self.table(part.table).find(part.ids))
+            for part in parts
+        )
+
+    def has(self, message: PsMessage, touched: SlotMask) -> bool:
+        """Whether all of this push is in the rows."""
+        if not message.batch:
+            return False
+        with self._lock:
+            having = self._marks.having(message.sender, message.batch, touched)
+        return having is not None and bool((having >= touched).all())
+
+    def take(self, message: PsMessage, touched: SlotMask) -> tuple[TablePart, ...] | None:
+        """Mark the slots of this push as having it. The parts that must be applied now; None: all are in the rows."""
+        if not message.batch:
+            return message.parts
+        with self._lock:
+            having = self._marks.having(message.sender, message.batch, touched)
+            self._marks.mark(message.sender, message.batch, touched)
+        if having is None:
+            return message.parts
+        if (having >= touched).all():
+            return None
+        return select_slots(message.parts, 1 - having)
+
+    def apply(self, parts: Sequence[TablePart], rate: float, step: int, now: int) -> None:
+        for part in parts:
+            self.tables[part.table].push(part.ids, part.rows, rate, step, now)
+
+    def gather(self, message: PsMessage, parts: Sequence[TablePart], rate: float, group: int, now: int) -> bool:
+        """Keep a push until enough have come for one update. Whether they have, and it was made."""
+        with self._lock:
+            waiting = self._waiting.setdefault(group, _PendingUpdate())
+            waiting.add(message, parts, rate)
+            is_full = waiting.pushes >= self._grads_to_wait
+            if is_full:
+                del self._waiting[group]
+            late = [self._waiting.pop(one) for one in sorted(self._waiting) if one < group - _MAX_PENDING_UPDATES]
+        for one in [*late, waiting] if is_full else late:
+            self.apply(list(one.means()), one.rate, one.step, now)
+        return is_full
+
+    def flush(self, now: int) -> bool:
+        """Apply what waits for more pushes. Whether there was something."""
+        with self._lock:
+            waiting = [self._waiting[group] for group in sorted(self._waiting)]
+            self._waiting = {}
+        for one in waiting:
+            self.apply(list(one.means()), one.rate, one.step, now)
+        return bool(waiting)
+
+    def put(self, part: TablePart, now: int) -> TablePart:
+        """Make rows where there are none; those that were made."""
+        return _select_ids(part, self.table(part.table).put(part.ids, part.rows, now))
+
+    def load(self, parts: Sequence[TablePart], now: int) -> None:
+        """Rows as they are at another ps: for each piece values, then state."""
+        if len(parts) % 2:
+            raise RequestRefused("LOAD: expected values and state of each piece")
+        for values, state in zip(parts[::2], parts[1::2], strict=True):
+            table, count = self.table(values.table), len(values.ids)
+            fits = values.rows.shape == (count, table.columns) and state.rows.size == count * table.state_columns
+            if not fits or values.table != state.table:
+                raise RequestRefused(
+                    f"LOAD: {values.rows.shape} and {state.rows.shape} do not fit table {values.table}"
+                )
+            table.load(values.ids, values.rows, state.rows.reshape(count, table.state_columns), now)
+
+    def changed(
+        self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
+    ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
+        """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
+        for number, table in enumerate(list(self.tables)):
+            for stripe in stripes:
+                ids, values, state = table.collect(stripe, slots, since)
+                if len(ids):
+                    yield self.specs[number], (TablePart(number, ids, values), TablePart(number, NO_IDS, state))
+
+    def rows_of(self, place: tuple[int, int], slots: SlotMask) -> tuple[TablePart, ...]:
+        """The rows of these slots in a stripe of a table, without their state."""
+        number, stripe = place
+        ids, values, _ = self.table(number).collect(stripe, slots, 0)
+        return (TablePart(number, ids, values),) if len(ids) else ()
+
+    def turn(self) -> int:
+        with self._lock:
+            self._generation += 1
+            for table in self.tables:
+                table.turn()
+            return self._generation
+
+    def forget(self, slots: SlotMask) -> int:
+        """Rows and marks of these slots; how many rows that were."""
+        with self._lock:
+            self._marks.forget(slots)
+        return sum(table.remove_slots(slots) for table in list(self.tables))
+
+    def expire(self, now: int) -> int:
+        """Drop rows that were not used for longer than their table says."""
+        kept = [(table, spec.ttl_s) for spec, table in zip(self.specs, list(self.tables), strict=False) if spec.ttl_s]
+        return sum(table.evict(int(now - ttl_s)) for table, ttl_s in kept)
+
+    # ---- marks
+
+    def marks(self, slots: SlotMask) -> PackedPushes:
+        with self._lock:
+            return self._marks.dump(slots)
+
+    def load_marks(self, document: PackedPushes) -> None:
+        """Raises ValueError where it is none."""
+        with self._lock:
+            self._marks.load(document)
+
+
+def touched_slots(parts: Sequence[TablePart]) -> SlotMask:
+    """The slots these ids lie in."""
+    found = np.zeros(SLOTS, np.uint8)
+    for part in parts:
+        _native.touch(part.ids, found)
+    return found
+
+
+def select_slots(parts: tuple[TablePart, ...], slots: SlotMask) -> tuple[TablePart, ...]:
+    """The ids that lie in these slots."""
+    if not (touched_slots(parts) > slots).any():
+        return parts
+    return tuple(_select_ids(part, slots[_native.slots(part.ids)]) for part in parts)
+
+
+def _select_ids(part: TablePart, wanted: NDArray[np.uint8] | NDArray[np.bool_]) -> TablePart:
+    which = np.flatnonzero(wanted)
+    ids: Ids = part.ids[which]
+    rows: Floats = part.rows[which]
+    return TablePart(part.table, ids, rows)
+
+
+def _describe_difference(here: TableSpec, other: TableSpec) -> str:
+    ours, theirs = here.model_dump(), other.model_dump()
+    return ", ".join(f"{key} {ours[key]} (not {theirs[key]})" for key in ours if ours[key] != theirs[key])

@@ -1,0 +1,60 @@
+"""A lock that many requests hold at once, and that a snapshot or a move holds alone for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+
+class SharedLock:
+    """Whoever closes it waits until all inside have left, and keeps others out meanwhile."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._is_closed = False
+        self.waited_s = 0.0  # by all that wanted in, together
+
+    def enter(self, *, wait: bool = True) -> bool:
+        """Whoever enters must `leave`. False: it is closed, and the caller does not want to wait."""
+        with self._changed:
+            if self._is_closed:
+                if not wait:
+                    return False
+                started = time.monotonic()
+                while self._is_closed:
+                    self._changed.wait()
+                self.waited_s += time.monotonic() - started
+            self._inside += 1
+        return True
+
+    def leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            if self._is_closed and not self._inside:
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        with self._changed:
+            while self._is_closed:
+                self._changed.wait()
+            self._is_closed = True
+            while self._inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_closed = False
+                self._changed.notify_all()

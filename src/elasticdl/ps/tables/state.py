@@ -1,0 +1,346 @@
+"""The state of one ps: the rows of its own slots, backups of those of others, and what it answers. No sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elasticdl.ps import _native
+from elasticdl.ps.slots import SLOTS, SlotMap, ps_number
+from elasticdl.ps.tables import request_checks
+from elasticdl.ps.tables.applied_pushes import PackedPushes, SlotMask, slot_mask
+from elasticdl.ps.tables.backups import BackupNotFound, SlotBackups
+from elasticdl.ps.tables.push_policy import ACCEPT_ALL, PushPolicy, staleness
+from elasticdl.ps.tables.push_statistics import PushStatistics
+from elasticdl.ps.tables.row_store import RequestRefused, RowStore, touched_slots
+from elasticdl.ps.tables.shared_lock import SharedLock
+from elasticdl.ps.tables.table import TableSpec
+from elasticdl.ps.wire.messages import MessageKind, PsMessage, ReplyStatus, TablePart
+from elasticdl.spec import PsId
+
+
+class BackupHolder(NamedTuple):
+    """The ps that holds a copy of all our slots."""
+
+    target: PsId
+    address: str
+
+
+class ServeResult(NamedTuple):
+    """With a mirror: `reply` may go out once that one has answered `forward`; then the holdings are told: `done`."""
+
+    reply: PsMessage
+    mirror: BackupHolder | None = None
+    forward: PsMessage | None = None
+
+
+class PsState:
+    """Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        name: PsId,
+        seed: int,
+        memory_limit: int = 0,
+        *,
+        terms: PushPolicy = ACCEPT_ALL,
+        counter: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._budget = _native.Budget(memory_limit)
+        self._terms = terms
+        self._clock = clock
+        self._gate = SharedLock()
+        self._own = RowStore(seed, self._budget, terms.grads_to_wait)
+        self._copies = SlotBackups(seed, self._budget, terms.grads_to_wait)
+        self._tally = PushStatistics(counter)
+        self._lock = threading.Lock()  # of all that follows
+        self.map = SlotMap(0, (PsId(""),) * SLOTS)
+        self._held = np.zeros(SLOTS, np.uint8)
+        self.mirror: BackupHolder | None = None
+        self.mirror_failure = ""  # why the copy elsewhere is no longer whole
+
+    # ---- requests
+
+    def answer(self, message: PsMessage) -> PsMessage:
+        """The reply to a request that was decoded and has the right token, where no copy must be waited for."""
+        answer = self.serve(message)
+        assert answer is not None
+        if answer.mirror:
+            self.done()
+        return answer.reply
+
+    def serve(self, message: PsMessage, *, wait: bool = True) -> ServeResult | None:
+        """Do what a request asks for. None: the gate is closed, and the caller does not want to wait for it."""
+        try:
+            if message.kind is MessageKind.STATUS:
+                return ServeResult(self._reply(message, text=json.dumps(self.status()).encode()))
+            gate = self._copies.gate if message.copy_of else self._gate
+            if not gate.enter(wait=wait):
+                return None
+            answer = None
+            try:
+                answer = ServeResult(self._serve_copy(message)) if message.copy_of else self._serve(message)
+            finally:
+                if answer is None or answer.mirror is None:
+                    gate.leave()
+            return answer
+        except (RequestRefused, _native.MemoryLimit) as exc:
+            self._tally.count(refused=1)
+            return ServeResult(self._reply(message, status=ReplyStatus.REFUSED, text=str(exc).encode()))
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether another ps waits for us, or we for it: then no thread may wait for the gate."""
+        return self.mirror is not None or bool(self._copies)
+
+    def done(self) -> None:
+        """The copy has what was forwarded, or nobody waits for it any more."""
+        self._gate.leave()
+
+    def declare(self, text: bytes) -> dict[str, int]:
+        """Make the tables of a model, where they are new; the number of each by name. All must mean the same ones."""
+        return self._own.declare(text)
+
+    @property
+    def specs(self) -> list[TableSpec]:
+        return self._own.specs
+
+    def set_map(self, slot_map: SlotMap) -> None:
+        with self._lock:
+            if slot_map.version > self.map.version:
+                self.map, self._held = slot_map, slot_mask(slot_map.slots_of(self.name))
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "map": self.map.version,
+            "slots": int(self._held.sum()),
+            "applied": self.applied,
+            "repeated": self._tally.repeated,
+            "bytes": self._budget.used,
+            "mirror": self.mirror.target if self.mirror else "",
+            "mirror_failure": self.mirror_failure,
+            "copies": self._copies.rows,
+            "tables": self._own.status(),
+        }
+
+    def beat(self) -> dict[str, Any]:
+        """The values of a PsBeat, as far as they are known here."""
+        return self._tally.values() | {
+            "map_version": self.map.version,
+            "rows": self._own.rows,
+            "bytes": self._budget.used,
+            "lock_wait_s": self._gate.waited_s + self._own.waited_s + self._copies.waited_s,
+        }
+
+    @property
+    def applied(self) -> int:
+        return self._tally.applied
+
+    @property
+    def clock(self) -> int:
+        """One more with every update."""
+        return self._tally.clock
+
+    @clock.setter
+    def clock(self, clock: int) -> None:
+        self._tally.clock = clock
+
+    # ---- slots that move away, see moving.py, and cuts
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Nobody pulls or pushes meanwhile; what was pushed is in the rows, here and in the copy elsewhere."""
+        with self._gate.closed():
+            if self._own.flush(self._now()):
+                self._tally.update()
+            yield
+
+    @property
+    def held(self) -> SlotMask:
+        """Our slots."""
+        return self._held
+
+    def turn(self) -> int:
+        """From here on changes belong to a new generation; its number."""
+        return self._own.turn()
+
+    def changed(
+        self, slots: SlotMask, since: int, stripes: range = range(_native.STRIPES)
+    ) -> Iterator[tuple[TableSpec, tuple[TablePart, TablePart]]]:
+        """Rows of these slots that changed in generation `since` or later, a piece at a time: values, then state."""
+        return self._own.changed(slots, since, stripes)
+
+    def load(self, parts: Sequence[TablePart]) -> None:
+        """Rows as `changed` gave them, table numbers being ours."""
+        self._own.load(parts, self._now())
+
+    def marks(self, slots: SlotMask) -> PackedPushes:
+        """Which pushes are in the rows of these slots."""
+        return self._own.marks(slots)
+
+    def load_marks(self, document: PackedPushes) -> None:
+        self._own.load_marks(document)
+
+    def forget(self, slots: SlotMask) -> int:
+        """Drop rows and marks of these slots."""
+        return self._own.forget(slots)
+
+    def expire(self) -> int:
+        """Drop rows that nobody used for longer than their table keeps them; how many that were."""
+        return self._own.expire(self._now())
+
+    def declared(self) -> bytes:
+        """All our tables in their order, as DECLARE has them."""
+        return self._own.declared()
+
+    # ---- copies, see mirroring.py
+
+    def set_mirror(self, mirror: BackupHolder | None) -> None:
+        """From the next push on its answer waits for this one. None: for nobody."""
+        with self._lock:
+            self.mirror, self.mirror_failure = mirror, ""
+
+    def break_mirror(self, mirror: BackupHolder, why: str) -> None:
+        """The copy is not whole any more: pushes go on without it, and the master hears of it."""
+        with self._lock:
+            if self.mirror == mirror:
+                self.mirror, self.mirror_failure = None, f"{mirror.target}: {why}"
+
+    def drop_mirror(self, of: PsId) -> None:
+        """Forget our copy of what another ps owns."""
+        with self._copies.gate.closed():
+            self._copies.take_out(of)
+
+    def promote(self, lost: PsId, slot_map: SlotMap) -> int:
+        """The copies of a lost ps become ours, as `slot_map` says; how many rows that are."""
+        if self.mirror and self.mirror.target == lost:
+            self.set_mirror(None)
+        with self._gate.closed(), self._copies.gate.closed():
+            copy = self._copies.take_out(lost)
+            rows = 0
+            if copy is not None:
+                ours = slot_mask(slot_map.slots_of(self.name)) & (1 - self._held)
+                rows = copy.give(self._own, copy.slots & ours, self._now())
+            self.set_map(slot_map)
+        return rows
+
+    # ---- inside
+
+    def _serve(self, message: PsMessage) -> ServeResult:
+        match message.kind:
+            case MessageKind.PULL | MessageKind.LOOK:
+                return ServeResult(self._pull(message))
+            case MessageKind.PUSH:
+                return self._push(message)
+            case MessageKind.PUT:
+                self._own.check(message.parts, "value")
+                if (touched_slots(message.parts) > self._held).any():
+                    return ServeResult(self._moved(message))
+                made = tuple(self._own.put(part, self._now()) for part in message.parts)
+                return self._mirrored(message._replace(parts=made))
+            case MessageKind.DECLARE:
+                text = json.dumps(self.declare(message.text)).encode()
+                return self._mirrored(message._replace(text=self._own.declared()), text=text)
+            case MessageKind.ROWS:
+                return ServeResult(
+                    self._reply(message, parts=self._own.rows_of(request_checks.parse_stripe(message), self._held))
+                )
+            case MessageKind.LOAD:
+                self._own.load(message.parts, self._now())
+                return self._mirrored(message)
+            case MessageKind.TAKE:
+                document, slot_map = (
+                    request_checks.parse_applied_pushes(message),
+                    request_checks.parse_slot_map(message, self.map.version),
+                )
+                request_checks.merge_applied_pushes(self._own, document)
+                self.set_map(slot_map)
+                return self._mirrored(message)
+            case MessageKind.FORGET:
+                slots = request_checks.parse_slots(message)
+                if (slots & self._held).any():
+                    raise RequestRefused("FORGET: expected slots that are not mine")
+                self._own.forget(slots)
+                return self._mirrored(message)
+        raise RequestRefused(f"a ps does not answer {message.kind.name}")
+
+    def _pull(self, message: PsMessage) -> PsMessage:
+        if message.version != self.map.version and any(_native.foreign(part.ids, self._held) for part in message.parts):
+            return self._moved(message)
+        clock, now = self.clock, self._now()  # first: the values are as new as the clock, or newer
+        create = message.kind is MessageKind.PULL
+        parts = tuple(self._own.pull(part, now, create=create) for part in message.parts)
+        return self._reply(message, parts=parts)._replace(clock=clock, transport=message.transport)
+
+    def _push(self, message: PsMessage) -> ServeResult:
+        request_checks.check_numbers(message)
+        self._own.check(message.parts, "gradient")
+        slots = touched_slots(message.parts)
+        if (slots > self._held).any():
+            return ServeResult(self._moved(message))
+        message = message._replace(parts=self._own.admitted(message.parts))
+        if self._terms.grads_to_wait > 1:
+            with self._lock:  # an update that is being made is one that every later push must have seen
+                return self._push_on_terms(message, slots)
+        return self._push_on_terms(message, slots)
+
+    def _push_on_terms(self, message: PsMessage, slots: SlotMask) -> ServeResult:
+        group = self.clock
+        age = staleness(group, message.clock)
+        if self._terms.is_stale(age) and not self._own.has(message, slots):
+            self._tally.count(stale=1)
+            return ServeResult(self._reply(message, status=ReplyStatus.STALE))
+        message = message._replace(clock=group, rate=self._terms.rate(message.rate, age))
+        parts = self._own.take(message, slots)
+        if parts is None:
+            self._tally.count(repeated=1)
+            return self._mirrored(message)
+        is_update = True
+        if self._terms.grads_to_wait > 1:
+            is_update = self._own.gather(message, parts, message.rate, group, self._now())
+        else:
+            self._own.apply(parts, message.rate, message.step, self._now())
+        self._tally.push(age, is_update=is_update)
+        return self._mirrored(message)
+
+    def _mirrored(self, message: PsMessage, text: bytes = b"") -> ServeResult:
+        """Done here; the copy must have it, too. Inside the gate: no mirror comes or is complete meanwhile."""
+        reply, mirror = self._reply(message, text=text), self.mirror
+        if mirror is None:
+            return ServeResult(reply)
+        return ServeResult(reply, mirror, message._replace(copy_of=ps_number(self.name) + 1))
+
+    def _serve_copy(self, message: PsMessage) -> PsMessage:
+        try:
+            return self._reply(message, text=self._copies.serve(message, self._now()))
+        except BackupNotFound:
+            return self._moved(message)
+
+    def _moved(self, message: PsMessage) -> PsMessage:
+        return self._reply(message, status=ReplyStatus.MOVED, text=json.dumps(self.map.document()).encode())
+
+    def _reply(
+        self,
+        message: PsMessage,
+        *,
+        status: ReplyStatus = ReplyStatus.OK,
+        parts: tuple[TablePart, ...] = (),
+        text: bytes = b"",
+    ) -> PsMessage:
+        self._tally.requests += 1
+        return PsMessage(
+            MessageKind.REPLY, message.request, self.map.version, status, clock=self.clock, parts=parts, text=text
+        )
+
+    def _now(self) -> int:
+        return int(self._clock())

@@ -1,0 +1,72 @@
+"""An embedding table as a job describes it, and the native one that holds its rows."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from elasticdl.ps import _native
+from elasticdl.ps.tables.initializer import Initializer
+from elasticdl.ps.tables.optimizer import DIALECTS, RULES, Optimizer
+
+
+class TableSpec(BaseModel):
+    """All that a table is; two workers that name the same table must mean the same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    columns: Annotated[int, Field(ge=1)]
+    rows: int | None = None  # how many ids there are, where that is known
+    initializer: Initializer = Initializer()
+    optimizer: Optimizer = Optimizer()
+    storage: Literal["float32", "bfloat16"] = "float32"
+    admit_after: Annotated[int, Field(ge=1)] = 1  # sightings until an id gets a row
+    ttl_s: Annotated[float, Field(ge=0)] = 0.0  # a row that nobody used for so long is dropped; 0: never
+
+
+def create_table(spec: TableSpec, seed: int, budget: _native.Budget | None = None) -> _native.Table:
+    """An empty table. Rows are a function of (seed, name, id) until they are updated.
+
+    Tables that share a budget share its memory limit.
+    """
+    initial = spec.initializer.numbers(spec.columns, spec.rows)
+    return _native.Table(
+        spec.name,
+        spec.columns,
+        initial=initial.kind,
+        low=initial.low,
+        high=initial.high,
+        seed=table_seed(seed, spec.name),
+        hyper=native_hyperparameters(spec.optimizer),
+        budget=budget or _native.Budget(),
+        half=spec.storage == "bfloat16",
+        admit_after=spec.admit_after,
+    )
+
+
+def table_seed(seed: int, name: str) -> int:
+    """One seed for each table of a job."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little")
+
+
+def native_hyperparameters(optimizer: Optimizer) -> _native.Hyper:
+    assert optimizer.epsilon is not None and optimizer.rho is not None and optimizer.initial_accumulator is not None
+    return _native.Hyper(
+        RULES.index(optimizer.rule),
+        DIALECTS.index(optimizer.dialect),
+        epsilon=optimizer.epsilon,
+        momentum=optimizer.momentum,
+        nesterov=optimizer.nesterov,
+        beta1=optimizer.beta1,
+        beta2=optimizer.rho if optimizer.rule == "rmsprop" else optimizer.beta2,
+        initial=optimizer.initial_accumulator,
+        weight_decay=optimizer.weight_decay if optimizer.rule == "adamw" else 0.0,
+        l1=optimizer.l1,
+        l2=optimizer.l2,
+        power=optimizer.power,
+        beta=optimizer.beta,
+        centered=optimizer.centered,
+    )

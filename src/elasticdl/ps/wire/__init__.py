@@ -1,0 +1,1 @@
+"""What workers and ps say to each other, and how it travels: messages, connections, authentication, shared memory."""

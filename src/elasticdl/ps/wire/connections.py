@@ -1,0 +1,196 @@
+"""Connections to the ps of a job: messages out, replies in, for one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping
+from itertools import count
+
+import zmq
+
+from elasticdl.errors import AccessDenied, ElasticDLError, TransientError
+from elasticdl.ps.wire import messages
+from elasticdl.ps.wire.authentication import connect_socket, token_digest
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.ps.wire.messages import MalformedMessage, PsMessage, ReplyStatus
+from elasticdl.spec import PsId
+
+# Frames below this are copied into the message: cheaper than keeping track of who frees them.
+COPY_BYTES = 1 << 16
+
+_log = logging.getLogger(__name__)
+
+
+def send_frames(socket: zmq.Socket[bytes], frames: list[messages.Buffer]) -> None:
+    """A multipart message; large arrays are not copied, and must not be written to afterwards."""
+    last = len(frames) - 1
+    for number, frame in enumerate(frames):
+        is_large = memoryview(frame).nbytes >= COPY_BYTES
+        socket.send(frame, zmq.SNDMORE if number < last else 0, copy=not is_large)
+
+
+class PsUnreachable(TransientError):
+    """A ps does not answer."""
+
+
+class PsRefused(ElasticDLError):
+    """A ps refused what was sent: the message names table and cause."""
+
+
+def raise_for_status(name: PsId, reply: PsMessage) -> None:
+    """Raise what a reply says went wrong. *Moved* is for the caller to deal with."""
+    match reply.status:
+        case ReplyStatus.DENIED:
+            raise AccessDenied(f"{name} refused the token of this job")
+        case ReplyStatus.REFUSED:
+            raise PsRefused(f"{name}: {reply.text.decode(errors='replace')}")
+
+
+class PsConnections:
+    """Sockets to any number of ps, for one thread."""
+
+    def __init__(
+        self,
+        addresses: Mapping[PsId, str],
+        token: str,
+        timeout_s: float,
+        keys: CurveKeys | None = None,
+        *,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        """`context`: one that is in use already, for a process that may run out of descriptors: a new one needs
+        several, and libzmq may abort where it finds none. Raises PsUnreachable or OSError where there are none left.
+        """
+        self._context = context or zmq.Context()
+        self._is_own = context is None
+        self._keys = keys
+        self._token = token_digest(token)
+        self.timeout_s = timeout_s
+        self.addresses: dict[PsId, str] = {}
+        self._sockets: dict[PsId, zmq.Socket[bytes]] = {}
+        self._refusals: dict[PsId, zmq.Socket[bytes]] = {}  # by which libzmq says that a handshake was refused
+        self._answered: set[PsId] = set()
+        self._poller = zmq.Poller()
+        self._requests = count(1)
+        self._lost: frozenset[PsId] = frozenset()
+        self._bell, self._ring = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._ring, False)
+        self._poller.register(self._bell, zmq.POLLIN)
+        try:
+            for name, address in addresses.items():
+                self.connect(name, address)
+        except PsUnreachable:
+            self.close()
+            raise
+
+    def connect(self, name: PsId, address: str) -> None:
+        """A ps that has come, or that is elsewhere now."""
+        if self.addresses.get(name) == address:
+            return
+        self.disconnect(name)
+        try:
+            socket = connect_socket(self._context, address, self._token, self._keys)
+            try:
+                refusals = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+            except zmq.ZMQError:
+                socket.close()
+                raise
+        except zmq.ZMQError as exc:
+            raise PsUnreachable(f"{name}: no connection: {exc}") from exc
+        socket.setsockopt(zmq.SNDTIMEO, round(self.timeout_s * 1000))
+        self._sockets[name], self._refusals[name], self.addresses[name] = socket, refusals, address
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(refusals, zmq.POLLIN)
+
+    def disconnect(self, name: PsId) -> None:
+        """A ps that is gone: what is still on its way from there is dropped."""
+        if name in self._sockets:
+            for socket in (self._refusals.pop(name), self._sockets.pop(name)):
+                self._poller.unregister(socket)
+                socket.close(linger=0)
+            self._answered.discard(name)
+            del self.addresses[name]
+
+    def close(self) -> None:
+        for name in list(self._sockets):
+            self.disconnect(name)
+        if self._is_own:
+            self._context.destroy(linger=0)
+        os.close(self._bell)
+        os.close(self._ring)
+
+    def wake(self) -> None:
+        """Let `receive` return. From any thread, until `close`."""
+        with contextlib.suppress(BlockingIOError):  # it rings already
+            os.write(self._ring, b".")
+
+    def lose(self, names: Collection[PsId]) -> None:
+        """These will answer nothing any more: nobody waits for them in `ask`. From any thread, until `close`."""
+        self._lost |= frozenset(names)
+        self.wake()
+
+    def send(self, name: PsId, message: PsMessage) -> int:
+        """Send at once; its number, which the reply will have. The arrays must not be written to afterwards."""
+        request = next(self._requests)
+        try:
+            send_frames(
+                self._sockets[name], messages.encode_message(message._replace(request=request, token=self._token))
+            )
+        except zmq.Again as exc:
+            raise PsUnreachable(f"{name}: has taken nothing for {self.timeout_s:g} s") from exc
+        return request
+
+    def receive(self, timeout_s: float | None = None) -> list[PsMessage]:
+        """Replies that have come. Empty: none came in time, or somebody woke us.
+
+        Raises AccessDenied where a ps that never answered refuses this job's token or keys.
+        """
+        found = []
+        ready = dict(self._poller.poll(round((self.timeout_s if timeout_s is None else timeout_s) * 1000)))
+        if self._bell in ready:
+            os.read(self._bell, 4096)
+        for name, socket in self._sockets.items():
+            if socket in ready:
+                found += self._read(name, socket)
+            elif self._refusals[name] in ready:
+                self._refusals[name].recv_multipart()
+                if name not in self._answered:
+                    raise AccessDenied(f"{name} refused the token, or the keys, of this job")
+        return found
+
+    def _read(self, name: PsId, socket: zmq.Socket[bytes]) -> list[PsMessage]:
+        frames = socket.recv_multipart(copy=False)
+        try:
+            reply = messages.decode_message([frame.buffer for frame in frames])
+        except MalformedMessage as exc:  # whoever waits for the answer hears that there was none
+            _log.error("%s: an answer that is none: %s", name, exc)
+            return []
+        self._answered.add(name)
+        return [reply]
+
+    def ask_all(self, messages: Mapping[PsId, PsMessage]) -> dict[PsId, PsMessage]:
+        """Send to each its message and wait for all replies, while nothing else is under way."""
+        if missing := [name for name in messages if name not in self._sockets]:
+            raise PsUnreachable(f"{', '.join(missing)}: its address is not known here")
+        until = time.monotonic() + self.timeout_s
+        silent = {self.send(name, message): name for name, message in messages.items()}
+        found: dict[PsId, PsMessage] = {}
+        while silent:
+            replies = self.receive(max(0.0, until - time.monotonic()))
+            if not replies and time.monotonic() >= until:
+                raise PsUnreachable(f"{', '.join(silent.values())}: no answer within {self.timeout_s:g} s")
+            for reply in replies:
+                if name := silent.pop(reply.request, None):
+                    raise_for_status(name, reply)
+                    found[name] = reply
+            if gone := self._lost.intersection(silent.values()):
+                raise PsUnreachable(f"{', '.join(sorted(gone))}: is lost")
+        return {name: found[name] for name in messages}
+
+    def ask(self, name: PsId, message: PsMessage) -> PsMessage:
+        """Send one message and wait for its reply, while nothing else is under way."""
+        return self.ask_all({name: message})[name]

@@ -1,0 +1,251 @@
+"""What workers and ps say to each other: multipart messages of a fixed header and raw arrays. Pure.
+
+A message is a header frame, then for each part a frame that describes it and its arrays as they lie in memory
+(little-endian). No frame is larger than FRAME_BYTES, so a socket can refuse larger ones before it has made room for
+them: a large array is sent in several. Nothing is copied on the way to a frame, nor from one where a single frame is
+the whole array. Arrays that lie in memory which both sides see are not sent: the part says where they are, see
+shared.py.
+
+Whoever receives a message looks at its token first (`token_of`), then decodes it. Decoding compares every number with
+the bytes that have come before it makes room for anything, so a message costs its receiver at most three times its
+own size: the message, an array that is put together from frames, and rows of 16 bits as float32.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps import _native
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Buffer = Any  # bytes, memoryview, or an array
+
+_MAGIC = b"EDP4"
+# magic, kind, status, parts, map version, copy of, transport, token, request, sender, batch, clock, step, rate, memory
+_HEADER = struct.Struct("<4sBBHIHH16sQQQQQdQ")
+_PART = struct.Struct("<HBxIIIQ")  # table, transport of the rows, ids, rows, columns, at
+_MAX_PARTS = 4096
+FRAME_BYTES = 4 << 20  # at most; a multiple of every element's size
+
+
+class MessageKind(IntEnum):
+    DECLARE = 1  # tables, as JSON in `text`
+    PULL = 2
+    PUSH = 3
+    LOOK = 4  # a pull that makes no rows
+    STATUS = 5
+    REPLY = 6
+    LOAD = 7  # rows of slots that move; for each table a part with ids and values, then one with their state
+    TAKE = 8  # the slots are yours from here on; the map is in `text`, their marks are the ids of the one part
+    PUT = 9  # make rows with these values where there are none
+    FORGET = 10  # drop what you have of the slots that are the ids of the one part
+    ROWS = 12  # all rows of a stripe of a table: its number is the id of the one part
+    SHARE = 11  # a memory of mine, if you can see it: its process and file in `text`
+    CUT = 20  # copy the rows that changed since another cut; which one is in `text`, see keeper.py
+    KEPT = 21  # write that copy to the disk; answered at once, with whether it is done
+
+
+class ReplyStatus(IntEnum):
+    OK = 0
+    MOVED = 1  # not my slots; the map is in `text`
+    REFUSED = 2  # the request is wrong; why is in `text`
+    DENIED = 3  # wrong token
+    STALE = 4  # a push computed with values that are too old: nothing of it was taken
+    UNSEEN = 5  # I do not see the memory you name: send the arrays
+
+
+class WireDtype(IntEnum):
+    """How rows and gradients travel."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+    BFLOAT16 = 2
+
+
+class MalformedMessage(ValueError):
+    """Frames that are no message of ours."""
+
+
+class SharedMemoryNotFound(LookupError):
+    """The memory that a request names is not seen here, or not any more."""
+
+    def __init__(self, name: int, request: int = 0) -> None:
+        super().__init__(f"memory {name:016x} is not seen here")
+        self.request = request
+
+
+class SharedArrays(Protocol):
+    """Memory that is seen on both sides, as a `shared.View` is."""
+
+    def arrays(self, at: int, ids: int, rows: int, columns: int) -> tuple[Ids, Floats]: ...
+
+
+class TablePart(NamedTuple):
+    """What concerns one table. An answer has rows only, a pull has ids only, or ids and room for the rows."""
+
+    table: int
+    ids: Ids
+    rows: Floats
+    at: int = 0  # where both arrays lie in the memory of the message; 0: they are sent. Whoever receives them sees 0
+
+
+class PsMessage(NamedTuple):
+    kind: MessageKind
+    request: int
+    version: int = 0  # of the slot map it was made with
+    status: ReplyStatus = ReplyStatus.OK
+    token: bytes = bytes(16)
+    copy_of: int = 0  # meant for the copy that the receiver holds of ps-N: N + 1; 0: for what is its own
+    sender: int = 0  # who computed a push: a logical rank, a lane
+    batch: int = 0  # number of a push, counted from 1 by its sender; 0: not counted
+    clock: int = 0  # in a reply that of the ps; in a push that of the pull it was computed with; 0: unknown
+    step: int = 0
+    rate: float = 0.0
+    parts: tuple[TablePart, ...] = ()
+    text: bytes = b""
+    transport: WireDtype = WireDtype.FLOAT32  # of the rows in this message, and in the reply to it
+    memory: int = 0  # in which arrays lie that are not sent
+
+
+NO_IDS: Ids = np.empty(0, np.int64)
+NO_ROWS: Floats = np.empty((0, 0), np.float32)
+
+
+def encode_message(message: PsMessage) -> list[Buffer]:
+    transport = message.transport
+    header = _HEADER.pack(
+        _MAGIC, message.kind, message.status, len(message.parts), message.version, message.copy_of, transport,
+        message.token, message.request, message.sender, message.batch, message.clock, message.step, message.rate,
+        message.memory,
+    )  # fmt: skip
+    frames: list[Buffer] = [header, message.text]
+    for table, ids, rows, at in message.parts:
+        frames.append(_PART.pack(table, transport, len(ids), *rows.shape, at))
+        if not at:
+            frames += _split_frames(ids)
+            frames += _split_frames(rows if transport is WireDtype.FLOAT32 else _narrow_rows(rows, transport))
+    return frames
+
+
+def read_token(frames: Sequence[Buffer]) -> tuple[bytes, int]:
+    """The token of a message and the number of its request; nothing else is looked at. Raises Malformed."""
+    header = _read_header(frames)
+    return header[7], header[8]
+
+
+def decode_message(frames: Sequence[Buffer], memory: Callable[[int], SharedArrays] | None = None) -> PsMessage:
+    """Raises Malformed for anything that is not exactly a message, NoMemory where `memory` does."""
+    _, kind, status, count, version, copy_of, transport, token, request, *numbers = _read_header(frames)
+    sender, batch, clock, step, rate, shared = numbers
+    if kind not in _KINDS or status not in _STATUSES or transport not in _TRANSPORTS or count > _MAX_PARTS:
+        raise MalformedMessage(f"unknown kind {kind}, status {status}, transport {transport}, or {count} parts")
+    if memoryview(frames[1]).nbytes > FRAME_BYTES:
+        raise MalformedMessage(f"text: expected {FRAME_BYTES} bytes at most. Received: {memoryview(frames[1]).nbytes}")
+    rest = _FrameReader(frames[2:])
+    parts = []
+    for _ in range(count):
+        table, element, ids, rows, columns, at = _unpack(_PART, rest.next("a part"), "part")
+        if element not in _TRANSPORTS:
+            raise MalformedMessage(f"rows of an unknown kind: {element}")
+        if not at:
+            found = rest.array(np.dtype("<i8"), ids), _read_rows(rest, element, rows, columns)
+        elif memory is None:
+            raise MalformedMessage("a part lies in shared memory, where nothing is shared")
+        else:
+            try:
+                found = memory(shared).arrays(at, ids, rows, columns)
+            except SharedMemoryNotFound as exc:
+                raise SharedMemoryNotFound(shared, request) from exc
+            except ValueError as exc:
+                raise MalformedMessage(f"arrays in shared memory: {exc}") from exc
+        parts.append(TablePart(table, *found))
+    rest.end()
+    text = bytes(memoryview(frames[1]))
+    return PsMessage(
+        _KINDS[kind], request, version, _STATUSES[status], token, copy_of, sender, batch, clock, step, rate,
+        tuple(parts), text, _TRANSPORTS[transport], shared,
+    )  # fmt: skip
+
+
+_KINDS = {int(one): one for one in MessageKind}
+_STATUSES = {int(one): one for one in ReplyStatus}
+_TRANSPORTS = {int(one): one for one in WireDtype}
+
+
+def _narrow_rows(rows: Floats, transport: WireDtype) -> NDArray[np.uint16]:
+    narrowed = np.empty(rows.shape, np.uint16)
+    _native.narrow(np.ascontiguousarray(rows), narrowed, transport is WireDtype.BFLOAT16)
+    return narrowed
+
+
+class _FrameReader:
+    """The frames of the parts, in their order."""
+
+    def __init__(self, frames: Sequence[Buffer]) -> None:
+        self._frames = frames
+        self._at = 0
+
+    def next(self, what: str) -> Buffer:
+        if self._at == len(self._frames):
+            raise MalformedMessage(f"{what} is missing")
+        self._at += 1
+        return self._frames[self._at - 1]
+
+    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        """An array of so many elements; as it lies in its frame, or put together from several once all are there."""
+        left = count * dtype.itemsize
+        frames = []
+        while left:
+            frame = self.next("an array, or the end of one,")
+            size = memoryview(frame).nbytes
+            if size != min(left, FRAME_BYTES):
+                raise MalformedMessage(f"array: expected {min(left, FRAME_BYTES)} bytes. Received: {size}")
+            frames.append(np.frombuffer(frame, dtype))
+            left -= size
+        if len(frames) == 1:
+            return frames[0]
+        return np.concatenate(frames) if frames else np.empty(0, dtype)
+
+    def end(self) -> None:
+        if self._at != len(self._frames):
+            raise MalformedMessage(f"{len(self._frames) - self._at} frames too many")
+
+
+def _read_header(frames: Sequence[Buffer]) -> tuple[Any, ...]:
+    if len(frames) < 2:
+        raise MalformedMessage(f"expected a header and a text. Received: {len(frames)} frames")
+    header = _unpack(_HEADER, frames[0], "header")
+    if header[0] != _MAGIC:
+        raise MalformedMessage("the header does not begin with EDP4")
+    return header
+
+
+def _split_frames(array: NDArray[Any]) -> list[Buffer]:
+    """The array in frames that are not too large; they are views of it."""
+    if array.nbytes <= FRAME_BYTES:
+        return [array] if array.nbytes else []
+    whole = np.ascontiguousarray(array).data.cast("B")
+    return [whole[at : at + FRAME_BYTES] for at in range(0, len(whole), FRAME_BYTES)]
+
+
+def _read_rows(frames: _FrameReader, element: int, rows: int, columns: int) -> Floats:
+    if element == WireDtype.FLOAT32:
+        return frames.array(np.dtype("<f4"), rows * columns).reshape(rows, columns)
+    narrowed = frames.array(np.dtype("<u2"), rows * columns).reshape(rows, columns)
+    found = np.empty((rows, columns), np.float32)
+    if found.size:
+        _native.widen(narrowed, found, element == WireDtype.BFLOAT16)
+    return found
+
+
+def _unpack(layout: struct.Struct, frame: Buffer, what: str) -> tuple[Any, ...]:
+    if memoryview(frame).nbytes != layout.size:
+        raise MalformedMessage(f"{what}: expected {layout.size} bytes. Received: {memoryview(frame).nbytes}")
+    return layout.unpack(frame)

@@ -1,0 +1,130 @@
+"""One job in the job table: its submission, what the plan gives it, and what it really has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from elasticdl.scheduler.accounts.events import JobProgress
+from elasticdl.scheduler.accounts.progress import compute_batch_scale
+from elasticdl.scheduler.accounts.report import JobAccount, ScheduledJobState
+from elasticdl.scheduler.accounts.submission import JobSubmission
+from elasticdl.scheduler.interface import BatchConfig, RateModel
+from elasticdl.scheduler.plan import Allocation
+from elasticdl.scheduler.snapshot import JobInfo, WorkersByNode
+
+DEFAULT_CHANGE_COST_S = 0.5  # of a change of workers, before one was measured
+
+FitRates = Callable[[JobSubmission, JobProgress], RateModel | None]
+"""The seam for models of speed: useful work a second, in steps, by what was measured; None: nothing is known yet."""
+
+
+def fit_no_rates(submission: JobSubmission, progress: JobProgress) -> RateModel | None:
+    return None
+
+
+@dataclass(slots=True)
+class JobEntry:
+    submission: JobSubmission
+    state: ScheduledJobState = ScheduledJobState.WAITING
+    given: WorkersByNode = field(default_factory=dict)  # by the last plan
+    reason: str = "submitted; not yet decided on"
+    expected_wait_s: float | None = None
+    batch: BatchConfig | None = None  # by the last plan; None: as the job likes
+    since: float = 0.0  # it is given so many
+    account: JobAccount = field(default_factory=JobAccount)
+    counted_at: float = 0.0  # the account is true up to here
+    progress: JobProgress = field(default_factory=JobProgress)
+    # What is really there
+    phase: str = ""  # as its master says
+    wished: int = 0  # by its master, or what we asked it for
+    living: int = 0
+    batch_scale: int = 0  # as its master says, or what we asked it for; 0: not known yet
+    is_busy: bool = False  # an action of ours is under way
+    acted_at: float = -math.inf  # what was seen before counts no more
+    not_before: float = -math.inf  # after an action that failed
+    # How it will end
+    is_unwanted: bool = False  # its owner wants it ended
+    rejected: str = ""  # why it can never run here
+
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+    def is_idle(self, now: float) -> bool:
+        return not self.is_busy and now >= self.not_before
+
+    @property
+    def count(self) -> int:
+        """Workers it is given."""
+        return sum(self.given.values())
+
+    @property
+    def taken(self) -> int:
+        """Devices that nobody else may have now."""
+        return 0 if self.state is ScheduledJobState.WAITING else max(self.wished, self.living) * self.submission.devices
+
+    @property
+    def planned_scale(self) -> int:
+        """Global batches of an update, by the last plan; 0: that is not the plan's business."""
+        batch, progress = self.batch, self.progress
+        if batch is None or not self.count or not progress.global_batch or not self.submission.is_adaptive:
+            return 0
+        return compute_batch_scale(batch, self.count, progress.global_batch, progress.most_scale)
+
+    @property
+    def due_scale(self) -> int:
+        """What is to be asked of its master; 0: nothing, or it does not train yet."""
+        is_heard = self.phase == "running" and self.batch_scale > 0
+        return self.planned_scale if is_heard and self.planned_scale != self.batch_scale else 0
+
+    @property
+    def rank(self) -> tuple[int, float, str]:
+        """Whoever has the least is served first."""
+        return -self.submission.priority, self.submission.submitted_at, self.name
+
+    @property
+    def resumes(self) -> bool:
+        return self.account.launches > 0
+
+    def give(self, allocation: Allocation, now: float) -> None:
+        """What the plan says, from now on."""
+        self.reason, self.expected_wait_s = allocation.reason, allocation.expected_wait_s
+        self.batch = allocation.batch
+        if dict(allocation.workers) == dict(self.given):
+            return
+        account, count = self.account, allocation.count
+        if account.started_at is None:
+            self.account = replace(account, started_at=now, changed_at=now, most_workers=count)
+        else:
+            most = max(account.most_workers, count)
+            self.account = replace(account, changed_at=now, changes=account.changes + 1, most_workers=most)
+        self.given, self.since = dict(allocation.workers), now
+
+    def count_up_to(self, now: float) -> None:
+        """Charge it for what it was given since."""
+        seconds, self.counted_at = max(now - self.counted_at, 0.0), max(now, self.counted_at)
+        if self.given:
+            devices = self.count * self.submission.devices
+            attained_s, executed_s = self.account.attained_s + devices * seconds, self.account.executed_s + seconds
+            self.account = replace(self.account, attained_s=attained_s, executed_s=executed_s)
+
+    def job(self, rates_of: FitRates) -> JobInfo:
+        account, progress = self.account, self.progress
+        cost = progress.change_cost_s
+        return self.submission.job(
+            workers=dict(self.given),
+            started_at=account.started_at,
+            attained_s=account.attained_s,
+            executed_s=account.executed_s,
+            changed_at=account.changed_at,
+            restarts=account.changes,
+            change_cost_s=DEFAULT_CHANGE_COST_S if cost is None else cost,
+            most_workers=account.most_workers,
+            speeds=progress.speeds,
+            noise=progress.noise,
+            rates=rates_of(self.submission, progress),
+            work_left=progress.work_left,
+            work_done=progress.work or float(progress.step),
+        )

@@ -1,0 +1,81 @@
+"""Converts a master's JobStatus message into progress, speed samples and gradient noise."""
+
+from __future__ import annotations
+
+import math
+
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.scheduler.accounts.events import JobProgress, JobStatusReported
+from elasticdl.scheduler.interface import BatchConfig
+from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
+
+_DEAD_WORKER_STATES = ("left", "lost")
+
+
+def parse_status_event(name: str, status: pb.JobStatus) -> JobStatusReported:
+    living = sum(worker.state not in _DEAD_WORKER_STATES for worker in status.workers)
+    return JobStatusReported(name, status.now, status.phase, status.wished_workers, living, parse_progress(status))
+
+
+def parse_progress(status: pb.JobStatus) -> JobProgress:
+    return JobProgress(
+        step=status.step,
+        total_steps=status.total_steps,
+        remaining_s=_remaining_s(status),
+        change_cost_s=_change_cost_s(status),
+        speeds=parse_speed_samples(status),
+        noise=parse_gradient_noise(status),
+        work=status.progress,
+        global_batch=status.global_batch,
+        batch_scale=_latest_batch_scale(status),
+        most_scale=status.max_batch_scale,
+    )
+
+
+def _latest_batch_scale(status: pb.JobStatus) -> int:
+    """The newest that was asked for, as it was for its workers: it may still wait for an update."""
+    newest = status.batch_scales[-1] if status.batch_scales else None
+    return newest.scale if newest is not None and newest.step < 0 else status.batch_scale
+
+
+def _remaining_s(status: pb.JobStatus) -> float | None:
+    left = status.total_records - status.records
+    return max(left, 0) / status.records_per_s if status.total_records and status.records_per_s > 0 else None
+
+
+def _change_cost_s(status: pb.JobStatus) -> float | None:
+    """Of the newest change that cost anything, whoever wanted it."""
+    costs = [event.cost_s for event in status.events if event.kind.startswith("worker-") and event.cost_s > 0]
+    return costs[-1] if costs else None
+
+
+def parse_speed_samples(status: pb.JobStatus, kind: str = "") -> tuple[SpeedSample, ...]:
+    """One for each way it was spread, on devices of `kind`. What is no time is left out."""
+    return tuple(
+        SpeedSample(one.nodes, one.workers, one.local_batch, one.step_s, one.compute_s, kind)
+        for one in status.speeds
+        if all(math.isfinite(seconds) and seconds > 0 for seconds in (one.step_s, one.compute_s))
+        and min(one.nodes, one.workers, one.local_batch) > 0
+    )
+
+
+def parse_gradient_noise(status: pb.JobStatus) -> GradientNoise | None:
+    """Of its gradient at the global batch it was submitted with; None: nobody knows."""
+    square, variance = status.gradient_square, status.gradient_variance
+    if not (math.isfinite(square) and math.isfinite(variance)) or min(square, variance) < 0 or not square + variance:
+        return None
+    return GradientNoise(square, variance)
+
+
+def batch_scale(status: pb.JobStatus, batch: BatchConfig, workers: int) -> int:
+    """How many global batches make an update of about the size that a plan has chosen, as far as the job allows it."""
+    return compute_batch_scale(batch, workers, status.global_batch, status.max_batch_scale)
+
+
+def compute_batch_scale(batch: BatchConfig, workers: int, global_batch: int, most_scale: int) -> int:
+    if not global_batch:
+        return 1
+    # A pass that is a global batch, rounded up to whole records of each worker, is one.
+    is_whole = (batch.local - 1) * workers < global_batch <= batch.local * workers
+    scale = batch.passes if is_whole else round(batch.total(workers) / global_batch)
+    return max(1, min(scale, most_scale or 1))

@@ -1,0 +1,105 @@
+"""A job as it was submitted to the scheduler: plain data that does not change until the job is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.spec import JobSpec
+from elasticdl.spec.plan import BatchRule
+
+if TYPE_CHECKING:
+    from elasticdl.scheduler.snapshot import JobInfo
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "Mapping[str, Any]": (dict,),
+    "Mapping[str, str]": (dict,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmission:
+    name: str
+    submitted_at: float
+    minimum: int  # workers
+    maximum: int
+    requested: int
+    devices: int = 1  # of each worker
+    priority: int = 0  # greater goes first
+    queue: str = ""  # or tenant
+    spec: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the JobSpec, as a document
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)  # of whoever submitted it
+
+    @classmethod
+    def of(cls, spec: JobSpec, now: float, environ: Mapping[str, str], *, priority: int, queue: str) -> JobSubmission:
+        workers = spec.workers
+        return cls(
+            name=spec.name,
+            submitted_at=now,
+            minimum=workers.min,
+            maximum=workers.max,
+            requested=workers.wish,
+            devices=workers.threads,
+            priority=priority,
+            queue=queue,
+            spec=spec.model_dump(mode="json"),
+            environ=dict(environ),
+        )
+
+    @property
+    def logical_ranks(self) -> int:
+        return int(self._plan.get("logical_ranks") or 0)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether its batch may be chosen for it: its owner said so, and planned no changes of their own."""
+        rule = self._plan.get("batch_rule", BatchRule.NONE)
+        return rule != BatchRule.NONE and not self._plan.get("batch_schedule")
+
+    @property
+    def _plan(self) -> Mapping[str, Any]:
+        return self.spec.get("plan") or {}
+
+    @classmethod
+    def from_document(cls, document: Any) -> JobSubmission:
+        """ValueError for what is no submission."""
+        if not isinstance(document, dict):
+            raise ValueError(f"expected a submission, received {type(document).__name__}")
+        try:
+            made = cls(**document)
+        except TypeError as exc:
+            raise ValueError(f"not a submission: {exc}") from None
+        for one in fields(cls):
+            if not isinstance(value := getattr(made, one.name), _TYPES[str(one.type)]):
+                raise ValueError(f"{one.name}: expected {one.type}, received {value!r}")
+        return made
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def job_spec(self, workers: int, *, resumes: bool) -> JobSpec:
+        """The job, to be launched with so many workers; its plan does not depend on them."""
+        spec = JobSpec.model_validate(dict(self.spec))
+        checkpoint = spec.checkpoint.model_copy(update={"resume": True}) if resumes else spec.checkpoint
+        wished = spec.workers.model_copy(update={"wish": workers})
+        return spec.model_copy(update={"workers": wished, "checkpoint": checkpoint})
+
+    def job(self, **became: Any) -> JobInfo:
+        """As a policy sees it, with what `became` of it."""
+        from elasticdl.scheduler.snapshot import JobInfo
+
+        return JobInfo(
+            self.name,
+            self.submitted_at,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            requested=self.requested,
+            priority=self.priority,
+            queue=self.queue,
+            devices=self.devices,
+            **became,
+        )

@@ -1,0 +1,284 @@
+"""All jobs of this machine that are not over: events in, snapshots out, plans in, actions out. Pure.
+
+What the last plan gives a job is what policies are shown, as in the simulator. What is carried out of it is held
+against the devices that are really free: whoever gets more waits until whoever gets less has let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from elasticdl.scheduler.accounts import events as ev
+from elasticdl.scheduler.accounts.entry import FitRates, JobEntry, fit_no_rates
+from elasticdl.scheduler.accounts.report import ScheduledJobState, ScheduledJobStatus
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import NodeInfo, Snapshot
+
+MAX_LOSSES = 3  # in a row, without progress between them
+RETRY_S = 1.0  # after an action that failed
+
+_ACTIVE_PHASES = ("", "pending", "starting", "running")  # phases in which a master takes wishes
+
+
+class JobTable:
+    """A `Cluster` for the loop. Every job in it is not over."""
+
+    def __init__(self, nodes: tuple[NodeInfo, ...], rates_of: FitRates = fit_no_rates) -> None:
+        self.nodes = nodes
+        self.entries: dict[str, JobEntry] = {}
+        self._rates_of = rates_of
+
+    @property
+    def devices(self) -> int:
+        return sum(node.devices for node in self.nodes)
+
+    # ---- events
+
+    def handle(self, event: ev.JobEvent, now: float) -> bool:
+        """Take note of it. True: the policy wants to know."""
+        match event:
+            case ev.JobSubmitted(submission):
+                return self._add(JobEntry(submission, since=now, counted_at=now))
+            case ev.JobRecovered():
+                return self._found(event, now)
+        entry = self.entries.get(event.name)
+        if entry is None:
+            return False
+        entry.count_up_to(now)
+        match event:
+            case ev.JobStopRequested():
+                was_wanted, entry.is_unwanted = not entry.is_unwanted, True
+                return was_wanted
+            case ev.JobStatusReported():
+                _apply_status(entry, event)
+            case ev.ActionSucceeded(_, at):
+                entry.is_busy, entry.acted_at = False, at
+                if entry.is_unwanted or entry.state is ScheduledJobState.SUSPENDING:
+                    entry.phase = "stopping"
+            case ev.ActionFailed(_, at):
+                entry.is_busy, entry.acted_at, entry.not_before = False, at, now + RETRY_S
+            case ev.JobExited(_, phase):
+                return self._ended(entry, phase)
+            case ev.JobLost(_, why):
+                return self._lost(entry, why, now)
+        return False
+
+    # ---- the cluster of the loop
+
+    def snapshot(self, now: float) -> Snapshot:
+        self._count_up_to(now)
+        wanted = [entry for entry in self.entries.values() if not entry.is_unwanted and not entry.rejected]
+        return Snapshot(now, self.nodes, tuple(entry.job(self._rates_of) for entry in wanted))
+
+    def apply(self, plan: AllocationPlan, now: float) -> None:
+        for name, allocation in plan.allocations.items():
+            entry = self.entries[name]
+            entry.count_up_to(now)
+            entry.give(allocation, now)
+            # Who has run already does not fail for want of room: there may be more again.
+            if allocation.is_rejected and entry.account.launches == 0:
+                entry.rejected = allocation.reason
+
+    # ---- what is to be done
+
+    def due(self, now: float) -> list[ev.JobAction]:
+        """What can be done now towards the plan. Whoever it is about is busy until Done, Failed or the end."""
+        actions: list[ev.JobAction] = []
+        idle = sorted((one for one in self.entries.values() if one.is_idle(now)), key=lambda entry: entry.rank)
+        for entry in idle:
+            actions += _release_actions(entry)
+        free = self.devices - sum(entry.taken for entry in self.entries.values())
+        for entry in idle:
+            need = None if entry.is_busy else _devices_needed(entry)
+            if need is not None and need <= free:
+                free -= need
+                actions.append(_start_or_grow(entry, now))
+            elif not entry.is_busy and entry.state is ScheduledJobState.RUNNING and entry.due_scale:
+                actions.append(_resize(entry, entry.wished))
+        return actions
+
+    def standings(self, now: float) -> Mapping[str, ScheduledJobStatus]:
+        self._count_up_to(now)
+        waits = self._waits()
+        return {
+            name: ScheduledJobStatus(
+                state=entry.state,
+                given=dict(entry.given),
+                maximum=entry.submission.maximum,
+                reason="stops: its owner asked for it" if entry.is_unwanted else entry.reason,
+                expected_wait_s=waits[name] if entry.expected_wait_s is None else entry.expected_wait_s,
+                since=entry.since,
+                submitted_at=entry.submission.submitted_at,
+                priority=entry.submission.priority,
+                queue=entry.submission.queue,
+                devices=entry.submission.devices,
+                batch_scale=entry.planned_scale,
+                account=entry.account,
+            )
+            for name, entry in self.entries.items()
+        }
+
+    # ---- inside
+
+    def _count_up_to(self, now: float) -> None:
+        for entry in self.entries.values():
+            entry.count_up_to(now)
+
+    def _add(self, entry: JobEntry) -> bool:
+        is_new = entry.name not in self.entries
+        if is_new:
+            self.entries[entry.name] = entry
+        return is_new
+
+    def _found(self, event: ev.JobRecovered, now: float) -> bool:
+        account = event.account
+        entry = JobEntry(event.submission, event.state, since=now, account=account, counted_at=now)
+        entry.reason = "as the last scheduler left it"
+        entry.progress = ev.JobProgress(account.step, account.total_steps, work=float(account.step))
+        # A node that is declared no more has nothing to give.
+        entry.given = {node.name: event.given[node.name] for node in self.nodes if node.name in event.given}
+        # Until its master says more, nobody may have what it perhaps has.
+        entry.wished, entry.living = entry.count, account.most_workers
+        return self._add(entry)
+
+    def _ended(self, entry: JobEntry, phase: str) -> bool:
+        """A stop that we asked for, and nobody else, is no end."""
+        if phase == "stopped" and entry.state is ScheduledJobState.SUSPENDING and not entry.is_unwanted:
+            _reset_to_waiting(entry)
+            return False
+        del self.entries[entry.name]
+        # Who was rejected or unwanted had left the snapshots before.
+        return not (entry.rejected or entry.is_unwanted)
+
+    def _lost(self, entry: JobEntry, why: str, now: float) -> bool:
+        _reset_to_waiting(entry)
+        losses = entry.account.losses + 1
+        entry.account = replace(entry.account, losses=losses)
+        entry.given, entry.since = {}, now
+        entry.reason = f"{why}; goes on from its newest checkpoint"
+        if losses >= MAX_LOSSES:
+            entry.rejected = f"{why}, {losses} times without a step between; see its logs"
+        return True
+
+    def _waits(self) -> Mapping[str, float | None]:
+        def devices(entry: JobEntry) -> int:
+            return entry.count * entry.submission.devices
+
+        entries = sorted(self.entries.values(), key=lambda entry: entry.rank)
+        running = [
+            RunningJob(entry.name, devices(entry), entry.progress.remaining_s) for entry in entries if entry.given
+        ]
+        wants = [WaitingJob(entry.name, entry.submission.minimum * entry.submission.devices) for entry in entries]
+        waiting = [want for entry, want in zip(entries, wants, strict=True) if not entry.given]
+        shrunk = [
+            WaitingJob(entry.name, entry.submission.devices)
+            for entry in entries
+            if entry.given and entry.count < entry.submission.maximum
+        ]
+        found = estimate_waits(self.devices - sum(one.devices for one in running), running, [*waiting, *shrunk])
+        return {entry.name: found.get(entry.name) for entry in entries}
+
+
+def _apply_status(entry: JobEntry, seen: ev.JobStatusReported) -> None:
+    # One that starts up does not know yet how far it was before.
+    if seen.phase not in ("pending", "starting"):
+        losses = 0 if seen.progress.step > entry.progress.step else entry.account.losses
+        entry.progress = seen.progress.after(entry.progress)
+        step, total_steps = entry.progress.step, entry.progress.total_steps
+        entry.account = replace(entry.account, step=step, total_steps=total_steps, losses=losses)
+    # What was told before we last did something about it may be no longer so.
+    if seen.at > entry.acted_at and not entry.is_busy:
+        entry.phase, entry.wished, entry.living = seen.phase, seen.wished, seen.living
+        entry.batch_scale = seen.progress.batch_scale
+
+
+def _reset_to_waiting(entry: JobEntry) -> None:
+    """What we may have begun about it meanwhile is still to be heard of."""
+    entry.state, entry.phase = ScheduledJobState.WAITING, ""
+    entry.wished = entry.living = entry.batch_scale = 0
+
+
+def _release_actions(entry: JobEntry) -> Iterator[ev.JobAction]:
+    """What gives devices back, or ends a job: at once."""
+    is_running = entry.state is ScheduledJobState.RUNNING
+    if entry.state is ScheduledJobState.WAITING:
+        if entry.rejected or entry.is_unwanted:
+            entry.is_busy = True
+            why = ("failed", entry.rejected) if entry.rejected else ("stopped", "taken out of the queue by its owner")
+            yield ev.CloseJob(entry.name, *why)
+    elif entry.phase not in _ACTIVE_PHASES:
+        return
+    elif entry.is_unwanted:
+        entry.is_busy = True
+        yield ev.StopJob(entry.name)
+    elif not entry.given or not is_running:
+        entry.is_busy, entry.state = True, ScheduledJobState.SUSPENDING
+        yield ev.SuspendJob(entry.name, entry.reason)
+    elif entry.count < entry.wished:
+        # Its devices are free once its workers are gone, not before.
+        entry.living = max(entry.living, entry.wished)
+        yield _resize(entry, entry.count)
+
+
+def _devices_needed(entry: JobEntry) -> int | None:
+    """Devices that its start or growth takes beyond those it has; None: neither is due."""
+    is_start = entry.state is ScheduledJobState.WAITING and entry.given and not entry.is_unwanted
+    is_growth = (
+        entry.state is ScheduledJobState.RUNNING and entry.phase in _ACTIVE_PHASES and entry.count > entry.wished
+    )
+    return max(entry.count * entry.submission.devices - entry.taken, 0) if is_start or is_growth else None
+
+
+def _start_or_grow(entry: JobEntry, now: float) -> ev.JobAction:
+    """Start or grow it."""
+    resumes = entry.resumes
+    if entry.state is not ScheduledJobState.WAITING:
+        return _resize(entry, entry.count)
+    entry.is_busy, entry.wished = True, entry.count
+    entry.state, entry.phase, entry.living = ScheduledJobState.RUNNING, "", entry.count
+    account = entry.account
+    launched_at = now if account.launched_at is None else account.launched_at
+    entry.account = replace(account, launches=account.launches + 1, launched_at=launched_at)
+    return ev.StartJob(entry.name, entry.count, resumes)
+
+
+def _resize(entry: JobEntry, workers: int) -> ev.JobAction:
+    """With the batch of the plan, where that is another."""
+    scale = entry.due_scale
+    entry.is_busy, entry.wished, entry.batch_scale = True, workers, scale or entry.batch_scale
+    return ev.ResizeJob(entry.name, workers, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    name: str
+    devices: int
+    remaining_s: float | None  # None: nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    name: str
+    devices: int  # that it needs to begin, or to grow
+
+
+def estimate_waits(free: int, running: Sequence[RunningJob], waiting: Sequence[WaitingJob]) -> dict[str, float | None]:
+    """Seconds until each has its devices, if those ahead of it take theirs and keep them. None: nobody can say.
+
+    One that runs and waits for more does not get it from its own end. An estimate: speeds change with the number of
+    workers, and jobs ahead may end, too.
+    """
+    ends = sorted((one.remaining_s, one.devices, one.name) for one in running if one.remaining_s is not None)
+    found: dict[str, float | None] = {}
+    at = 0.0
+    for want in waiting:
+        is_over = False
+        while free < want.devices and ends and not is_over:
+            at, devices, name = ends.pop(0)
+            free += devices
+            is_over = name == want.name
+        has_room = free >= want.devices and not is_over
+        found[want.name] = at if has_room else None
+        free -= want.devices if has_room else 0
+    return found

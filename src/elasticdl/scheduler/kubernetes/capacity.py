@@ -1,0 +1,110 @@
+"""Computes what nodes have left for the workers of ElasticJobs. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from elasticdl.launcher.kubernetes.naming import JOB_LABEL, ROLE_LABEL, WORKER
+from elasticdl.scheduler.snapshot import NodeInfo
+from elasticdl.spec.cluster import parse_quantity
+
+Document = Mapping[str, Any]
+ResourceAmounts = dict[str, float]
+
+CPU, GPU = "cpu", "nvidia.com/gpu"
+MILLI = 1000  # what devices are counted in, before a unit is chosen
+GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"  # label of a node, where its devices are GPUs
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+def milli_per_device(requests: Iterable[Mapping[str, float]], device: str) -> int:
+    """Thousandths of the resource that one device is: the largest that every worker takes a whole number of."""
+    return math.gcd(*(to_milli(one.get(device, 0.0)) for one in requests)) or MILLI
+
+
+def default_device_resource(documents: Iterable[Document]) -> str:
+    """What is shared unless somebody says otherwise: GPUs where nodes have them, else cores."""
+    allocatable = [node["status"].get("allocatable", {}) for node in documents]
+    return GPU if any(parse_quantity(str(one.get(GPU, "0"))) for one in allocatable) else CPU
+
+
+def to_milli(quantity: float) -> int:
+    return round(quantity * MILLI)
+
+
+def available_nodes(
+    documents: Iterable[Document], pods: Iterable[Document], jobs: Collection[str], device: str, unit: int
+) -> tuple[NodeInfo, ...]:
+    """Those that take pods, with what all pods but the workers of `jobs` leave."""
+    taken: dict[str, ResourceAmounts] = {}
+    for pod in pods:
+        where = pod["spec"].get("nodeName")
+        if where and is_pod_alive(pod) and worker_job_name(pod) not in jobs:
+            held = taken.setdefault(where, {"pods": 0.0})
+            held["pods"] += 1
+            for name, quantity in pod_requests(pod).items():
+                held[name] = held.get(name, 0.0) + quantity
+    return tuple(
+        _available_node(one, taken.get(one["metadata"]["name"], {}), device, unit)
+        for one in documents
+        if _accepts_pods(one)
+    )
+
+
+def _available_node(document: Document, taken: Mapping[str, float], device: str, unit: int) -> NodeInfo:
+    metadata = document["metadata"]
+    has = {name: parse_quantity(str(text)) for name, text in document["status"].get("allocatable", {}).items()}
+    left = {name: max(quantity - taken.get(name, 0.0), 0.0) for name, quantity in has.items()}
+    labels = metadata.get("labels") or {}
+    devices = to_milli(left.pop(device, 0.0)) // unit
+    return NodeInfo(metadata["name"], devices, labels.get(GPU_PRODUCT_LABEL, ""), labels.get(ZONE_LABEL, ""), left)
+
+
+def _accepts_pods(document: Document) -> bool:
+    """Whether pods of anybody may come: ready, not cordoned, no taint but those of devices."""
+    spec, conditions = document.get("spec", {}), document["status"].get("conditions", [])
+    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    taints = [one for one in spec.get("taints") or [] if one["effect"] in ("NoSchedule", "NoExecute")]
+    return is_ready and not spec.get("unschedulable") and all("gpu" in one["key"] for one in taints)
+
+
+def pod_requests(pod: Document) -> ResourceAmounts:
+    """What the scheduler of Kubernetes counts for it: its containers together, or the greatest that runs before."""
+    together: ResourceAmounts = {}
+    for container in pod["spec"].get("containers", []):
+        for name, quantity in _container_requests(container).items():
+            together[name] = together.get(name, 0.0) + quantity
+    for container in pod["spec"].get("initContainers", []):
+        for name, quantity in _container_requests(container).items():
+            together[name] = max(together.get(name, 0.0), quantity)
+    for name, text in (pod["spec"].get("overhead") or {}).items():
+        together[name] = together.get(name, 0.0) + parse_quantity(str(text))
+    return together
+
+
+def _container_requests(container: Document) -> ResourceAmounts:
+    asked = (container.get("resources") or {}).get("requests") or {}
+    return {name: parse_quantity(str(text)) for name, text in asked.items()}
+
+
+def worker_job_name(pod: Document) -> str:
+    """The ElasticJob whose worker it is; "": of none."""
+    labels = pod["metadata"].get("labels") or {}
+    return labels.get(JOB_LABEL, "") if labels.get(ROLE_LABEL) == WORKER else ""
+
+
+def is_pod_alive(pod: Document) -> bool:
+    return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def count_workers_by_node(pods: Iterable[Document]) -> dict[str, dict[str, int]]:
+    """By job: how many of its workers are on which node, of those that have one and stay."""
+    found: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        job, where = worker_job_name(pod), pod["spec"].get("nodeName")
+        if job and where and is_pod_alive(pod) and "deletionTimestamp" not in pod["metadata"]:
+            on = found.setdefault(job, {})
+            on[where] = on.get(where, 0) + 1
+    return found

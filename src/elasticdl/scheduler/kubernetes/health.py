@@ -1,0 +1,58 @@
+"""Answers the scheduler's liveness and readiness probes, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from elasticdl.kube.probes import HttpResponse, LoopHeartbeat
+
+PORT = 8080
+LIVENESS, READINESS = "/healthz", "/readyz"
+
+SILENCE_TIMEOUT_S = 120.0  # of a turn, which may write to many jobs, and of the event loop that renews the Lease
+MAX_MISSED_INTERVALS = 3  # that a turn may be late
+
+
+class SchedulerHealth:
+    """What the scheduler last told of itself; asked from other threads."""
+
+    def __init__(self, *, silence_s: float = SILENCE_TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._silence_s = silence_s
+        self._clock = clock
+        self.heart = LoopHeartbeat(silence_s, clock)
+        self._due_at = math.inf  # when the next word of the turns is overdue
+        self._doing = "it starts"
+        self._trouble: Callable[[], str] = lambda: "it starts"
+
+    def waits(self, trouble: Callable[[], str]) -> None:
+        """It has no turns: another scheduler leads, or nobody yet. `trouble` says why it does not know, if so."""
+        self._due_at, self._doing, self._trouble = math.inf, "it waits for the Lease", trouble
+
+    def begins_turn(self) -> None:
+        self._due_at, self._doing = self._clock() + self._silence_s, "a turn goes on"
+
+    def ends_turn(self, next_s: float | None, trouble: str = "") -> None:
+        """The next comes in `next_s`, if no news comes before; None: it comes with news only."""
+        late_s = math.inf if next_s is None else max(MAX_MISSED_INTERVALS * next_s, self._silence_s)
+        self._due_at, self._doing, self._trouble = self._clock() + late_s, "it leads", lambda: trouble
+
+    @property
+    def silence(self) -> str:
+        """Why it should be started again; "" while it lives."""
+        now = self._clock()
+        late = f"{self._doing}, and the next turn is {now - self._due_at:.0f} s overdue" if now > self._due_at else ""
+        return self.heart.silence or late
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot decide; "" where it can, or need not because another leads."""
+        return self._trouble() or self.silence
+
+    def answer(self, path: str) -> HttpResponse:
+        if path == LIVENESS:
+            return HttpResponse.of(self.silence)
+        if path == READINESS:
+            return HttpResponse.of(self.trouble, self._doing)
+        return HttpResponse(404, f"there are {LIVENESS} and {READINESS}\n".encode())

@@ -1,0 +1,103 @@
+"""Parses an ElasticJob for the scheduler, and computes the patch for an allocation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from elasticdl.errors import SpecError
+from elasticdl.scheduler.kubernetes.annotations import (
+    PRIORITY,
+    REQUESTED_WORKERS,
+    SCHEDULER,
+    SCHEDULING_REASON,
+    SUSPENDED_BY,
+)
+from elasticdl.scheduler.plan import Allocation
+from elasticdl.spec import JobSpec
+from elasticdl.spec.cluster import parse_quantity
+from elasticdl.spec.load import resolve_elastic_job
+
+Document = Mapping[str, Any]
+
+_ENDED_PHASES = ("Succeeded", "Stopped", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticJobView:
+    """One that wants workers."""
+
+    name: str
+    uid: str
+    created_at: float
+    spec: JobSpec
+    wish: int  # of its resource, now
+    is_suspended: bool
+    annotations: Mapping[str, str]
+
+    @property
+    def requested(self) -> int:
+        written = self.annotations.get(REQUESTED_WORKERS, "")
+        return int(written) if written.isdigit() else self.wish
+
+    @property
+    def priority(self) -> int:
+        return parse_priority(self.annotations)
+
+    def request(self) -> dict[str, float]:
+        """Of each worker, by resource."""
+        assert self.spec.cluster is not None
+        return {name: parse_quantity(text) for name, text in self.spec.cluster.worker.requests.items()}
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes it worth to decide anew; not what the scheduler itself writes."""
+        workers = self.spec.workers
+        return self.uid, workers.min, workers.max, self.requested, self.priority
+
+    def change(self, given: Allocation) -> dict[str, Any]:
+        """What to write so that it has what it is given; {}: nothing."""
+        count = given.count
+        wanted: dict[str, str | None] = {SCHEDULING_REASON: given.reason}
+        if count and count != self.wish and REQUESTED_WORKERS not in self.annotations:
+            wanted[REQUESTED_WORKERS] = str(self.wish)
+        if count:
+            wanted[SUSPENDED_BY] = None
+        elif not self.is_suspended:
+            wanted[SUSPENDED_BY] = SCHEDULER
+        differing = {name: text for name, text in wanted.items() if self.annotations.get(name) != text}
+        spec: dict[str, Any] = {}
+        if count and count != self.wish:
+            spec["workers"] = {"wish": count}
+        if self.is_suspended != (not count):
+            spec["suspend"] = not count
+        change: dict[str, Any] = {"metadata": {"annotations": differing}} if differing else {}
+        return change | ({"spec": spec} if spec else {})
+
+
+def parse_priority(annotations: Mapping[str, str]) -> int:
+    """What its owner wrote; what is no integer counts as 0."""
+    try:
+        return int(annotations.get(PRIORITY, "0"))
+    except ValueError:
+        return 0
+
+
+def parse_elastic_job(document: Document) -> ElasticJobView | None:
+    """None: it is over, going, invalid, or suspended by somebody else."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    is_suspended = bool(document["spec"].get("suspend"))
+    is_theirs = is_suspended and annotations.get(SUSPENDED_BY) != SCHEDULER
+    if status.get("phase") in _ENDED_PHASES or "deletionTimestamp" in metadata or is_theirs:
+        return None
+    try:
+        spec = resolve_elastic_job(document)
+    except SpecError:
+        return None  # the operator says why
+    created_at = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
+    return ElasticJobView(
+        metadata["name"], metadata["uid"], created_at, spec, spec.workers.wish, is_suspended, annotations
+    )

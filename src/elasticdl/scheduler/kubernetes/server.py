@@ -1,0 +1,159 @@
+"""The scheduler's process on Kubernetes: waits to be elected leader, then decides when jobs, nodes or pods change, and every so often."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from elasticdl.errors import ElasticDLError
+from elasticdl.kube.election import Election
+from elasticdl.kube.kinds import ELASTIC_JOB, NODE, POD, ResourceKind
+from elasticdl.kube.watch import Document, ObjectChange, follow_changes
+from elasticdl.launcher.kubernetes.naming import JOB_LABEL
+from elasticdl.scheduler.interface import Policy
+from elasticdl.scheduler.kubernetes.capacity import is_pod_alive
+from elasticdl.scheduler.kubernetes.health import SchedulerHealth
+from elasticdl.scheduler.kubernetes.namespace import NamespaceCluster
+from elasticdl.scheduler.kubernetes.resource import parse_elastic_job
+from elasticdl.scheduler.loop import SchedulingLoop
+
+DEBOUNCE_S = 0.2  # what comes together is decided together
+RETRY_S = 2.0  # after a call that failed
+POLICY_RETRY_S = 5.0  # after a policy that failed; the loop has said why
+DEFAULT_INTERVAL_S = 10.0  # of policies that need none: pods of others come and go, and nobody tells us of them
+
+POD_SELECTOR = "app.kubernetes.io/name=elasticdl"
+
+_log = logging.getLogger(__name__)
+
+
+class NamespaceSchedulerServer:
+    """Until it is told to stop. Jobs go on without it."""
+
+    def __init__(
+        self, policy: Policy, cluster: NamespaceCluster, interval_s: float | None, pulse: SchedulerHealth
+    ) -> None:
+        """`interval_s` overrules the policy's own; 0: only when something happened."""
+        self.loop = SchedulingLoop(policy, cluster)
+        self._cluster = cluster
+        self._interval_s = interval_s if interval_s is not None else policy.interval_s or DEFAULT_INTERVAL_S
+        self._asks_at_events = policy.asks_at_events or not self._interval_s
+        self._pulse = pulse
+        self._stopped = threading.Event()
+        self._news = threading.Event()
+        self._trouble = ""  # of the last turn, if it failed
+
+    def stop(self) -> None:
+        """From a signal handler or another thread."""
+        self._stopped.set()
+        self._news.set()
+
+    def run(self) -> None:
+        namespace = self._cluster.namespace
+        watched = ((ELASTIC_JOB, namespace, "", has_job_changed), (NODE, "", "", has_node_changed))
+        for one in (*watched, (POD, namespace, POD_SELECTOR, self._is_room)):
+            threading.Thread(target=self._watch, args=one, name=f"watch-{one[0].plural}", daemon=True).start()
+        while not self._stopped.is_set():
+            self._pulse.begins_turn()
+            next_s = self._turn()
+            self._pulse.ends_turn(next_s, self._trouble or self.loop.trouble)
+            self._news.wait(next_s)
+            if self._news.is_set():
+                self._stopped.wait(DEBOUNCE_S)
+
+    def _turn(self) -> float | None:
+        """One decision; seconds until the next that needs no news. None: for ever."""
+        self._news.clear()
+        try:
+            self.loop.turn(time.time())
+        except ElasticDLError as exc:
+            if str(exc) != self._trouble:  # said once, however often it is tried
+                _log.warning("%s; trying again", exc)
+            self._trouble = str(exc)
+            return RETRY_S
+        self._trouble = ""
+        return POLICY_RETRY_S if self.loop.trouble else self._interval_s or None
+
+    def _watch(self, kind: ResourceKind, namespace: str, labels: str, is_news: Callable[[ObjectChange], bool]) -> None:
+        for changes in follow_changes(self._cluster.api, kind, namespace, labels, self._stopped):
+            if self._asks_at_events and any(map(is_news, changes)):
+                self._news.set()
+
+    def _is_room(self, change: ObjectChange) -> bool:
+        return has_pod_ended(change, self._cluster.resources)
+
+
+def has_job_changed(change: ObjectChange) -> bool:
+    return _job_key(change.before) != _job_key(change.after)
+
+
+def has_node_changed(change: ObjectChange) -> bool:
+    return _node_key(change.before) != _node_key(change.after)
+
+
+def has_pod_ended(change: ObjectChange, jobs: Collection[str]) -> bool:
+    """Whether it was of none of `jobs`: a job is over before its pods are. Those who shrink were planned with."""
+    before, after = change
+    is_end = before is not None and is_pod_alive(before) and (after is None or not is_pod_alive(after))
+    return is_end and before is not None and before["metadata"]["labels"].get(JOB_LABEL) not in jobs
+
+
+def _job_key(document: Document | None) -> object:
+    found = parse_elastic_job(document) if document is not None else None
+    return None if found is None else found.key
+
+
+def _node_key(document: Document | None) -> object:
+    if document is None:
+        return None
+    spec, status = document.get("spec", {}), document.get("status", {})
+    ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"]
+    return spec.get("unschedulable"), spec.get("taints"), status.get("allocatable"), ready
+
+
+LEASE_NAME = "elasticdl-scheduler"  # in the namespace of the jobs: one decides for each
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def lead_and_serve(
+    make: Callable[[], NamespaceSchedulerServer],
+    election: Election,
+    pulse: SchedulerHealth,
+    signals: Sequence[signal.Signals] = STOP_SIGNALS,
+) -> None:
+    """A new server for each term: what an old one knew of the namespace may be long ago."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in signals:
+        loop.add_signal_handler(number, asked.set)
+    ending = loop.create_task(asked.wait())
+    beating = loop.create_task(pulse.heart.run())
+    while not asked.is_set():
+        pulse.waits(lambda: election.trouble)
+        winning = loop.create_task(election.won())
+        await asyncio.wait({winning, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if winning.done():
+            winning.result()
+            await _serve_term(make(), election, ending)
+        else:
+            winning.cancel()
+    pulse.waits(lambda: election.trouble)
+    ending.cancel()
+    # After a signal: whoever waits need not wait for it to run out. Also where it was won too late to serve.
+    await election.leave()
+    beating.cancel()
+
+
+async def _serve_term(server: NamespaceSchedulerServer, election: Election, ending: asyncio.Task[bool]) -> None:
+    """Until the Lease is lost or `ending` is done, and the last write is answered: only then may the Lease go."""
+    serving = asyncio.create_task(asyncio.to_thread(server.run))
+    keeping = asyncio.create_task(election.kept())
+    await asyncio.wait({serving, keeping, ending}, return_when=asyncio.FIRST_COMPLETED)
+    server.stop()
+    await serving
+    if keeping.done():
+        keeping.result()
+    keeping.cancel()

@@ -1,0 +1,142 @@
+"""Carries out the scheduler's actions on local jobs, and follows each job until its last process has ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from elasticdl.errors import ElasticDLError, SpecError
+from elasticdl.launcher.local import processes
+from elasticdl.launcher.local.job_directory import create_job_directory, recreate_job_directory
+from elasticdl.launcher.local.record import is_running
+from elasticdl.rpc.client import MasterClient
+from elasticdl.scheduler.accounts import progress
+from elasticdl.scheduler.accounts.events import (
+    ActionFailed,
+    ActionSucceeded,
+    CloseJob,
+    JobAction,
+    JobEvent,
+    JobExited,
+    JobLost,
+    ResizeJob,
+    StartJob,
+    StopJob,
+    SuspendJob,
+)
+from elasticdl.scheduler.local.queue import SubmissionQueue, close_job
+from elasticdl.spec.directory import JobDirectory, read_json
+
+CONNECT_TIMEOUT_S = 10.0  # a master that was launched this moment, or killed, is there by then
+MAX_CONCURRENT_ACTIONS = 8
+
+_log = logging.getLogger(__name__)
+
+
+class ActionExecutor:
+    """Never waits: every action is carried out by a thread, and ends in Done or Failed."""
+
+    def __init__(self, queue: SubmissionQueue, tell: Callable[[JobEvent], None]) -> None:
+        self._queue = queue
+        self._tell = tell
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_ACTIONS, thread_name_prefix="hand")
+
+    def carry_out(self, action: JobAction) -> None:
+        self._threads.submit(self._carry_out, action)
+
+    def follow(self, name: str) -> None:
+        follow_job(self._queue.directory_of(name), self._tell)
+
+    def reap(self) -> None:
+        """Launchers that have ended are our children, as long as we are there."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _carry_out(self, action: JobAction) -> None:
+        directory = self._queue.directory_of(action.name)
+        _log.info("%s", action)
+        try:
+            match action:
+                case StartJob():
+                    self._start(action, directory)
+                case ResizeJob(_, workers, batch_scale):
+                    with MasterClient.connect(directory, CONNECT_TIMEOUT_S) as client:
+                        client.scale(workers, batch_scale=batch_scale)
+                case SuspendJob(_, reason):
+                    self._stop(directory, f"suspended by the scheduler: {reason}")
+                case StopJob():
+                    self._stop(directory, "elasticdl stop")
+                case CloseJob(name, phase, reason):
+                    close_job(directory, phase, reason)
+                    self._tell(JobExited(name, phase))
+            self._tell(ActionSucceeded(action.name, time.time()))
+        except Exception as exc:  # whatever it is: a job whose action is never answered would be busy for ever
+            is_known = isinstance(exc, ElasticDLError | OSError)
+            _log.warning("%s: %s", action, exc, exc_info=not is_known)
+            if isinstance(action, StartJob):
+                self._tell(JobLost(action.name, f"cannot be started: {exc}"))
+            self._tell(ActionFailed(action.name, time.time()))
+
+    def _start(self, action: StartJob, directory: JobDirectory) -> None:
+        submission = self._queue.find(action.name)
+        if submission is None:
+            raise SpecError(f"{action.name} is in the queue no more")
+        if not is_running(directory):  # else it was started a moment ago, by a scheduler that died
+            # Whatever we know of it: where a run has left something, this one goes on from there.
+            resumes = action.resumes or directory.launcher.exists() or directory.result.exists()
+            spec = submission.job_spec(action.workers, resumes=resumes)
+            if not directory.root.exists():
+                create_job_directory(directory, spec)
+            elif resumes or not directory.spec.exists():
+                recreate_job_directory(directory, spec)
+            else:
+                directory.write_spec(spec)
+            processes.start_launcher(directory, attached_fd=None, environ=submission.environ)
+        self.follow(action.name)
+
+    def _stop(self, directory: JobDirectory, reason: str) -> None:
+        with MasterClient.connect(directory, CONNECT_TIMEOUT_S) as client:
+            client.stop(at_once=False, reason=reason)
+
+
+STATUS_HZ = 2.0
+MASTER_TIMEOUT_S = 2.0  # a master that does not answer for so long is looked for again
+LAUNCH_TIMEOUT_S = 20.0  # a launcher has written down that it lives by then
+POLL_S = 0.05
+
+_follow_log = logging.getLogger(__name__)
+
+
+def follow_job(directory: JobDirectory, tell: Callable[[JobEvent], None]) -> threading.Thread:
+    """Tell of it from a thread of its own, which ends with the process."""
+    name = directory.root.name
+    thread = threading.Thread(target=_follow_until_end, args=(name, directory, tell), name=f"watch-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _follow_until_end(name: str, directory: JobDirectory, tell: Callable[[JobEvent], None]) -> None:
+    deadline = time.monotonic() + LAUNCH_TIMEOUT_S
+    while True:
+        is_started = directory.launcher.exists()
+        is_alive = is_running(directory) if is_started else time.monotonic() < deadline
+        result = read_json(directory.result)
+        if not is_alive or (result is not None and not is_started):
+            tell(JobLost(name) if result is None else JobExited(name, str(result.get("phase", "failed"))))
+            return
+        if result is not None or not is_started:
+            time.sleep(POLL_S)  # its last processes end, or its first begin
+            continue
+        try:
+            with MasterClient.connect(directory, MASTER_TIMEOUT_S) as client:
+                for status in client.watch(STATUS_HZ):
+                    tell(progress.parse_status_event(name, status))
+        except ElasticDLError as exc:
+            _follow_log.info("%s: %s", name, exc)
+            time.sleep(POLL_S)

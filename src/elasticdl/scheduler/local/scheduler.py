@@ -1,0 +1,49 @@
+"""Decides when the policy is asked and which actions follow, without files or threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from elasticdl.scheduler.accounts.events import JobAction, JobEvent
+from elasticdl.scheduler.accounts.report import SchedulerReport
+from elasticdl.scheduler.accounts.table import JobTable
+from elasticdl.scheduler.interface import Policy
+from elasticdl.scheduler.loop import SchedulingLoop
+
+POLICY_RETRY_S = 5.0  # a policy that failed is asked again after so long, though nothing happened
+
+
+class LocalScheduler:
+    """One policy over one book, by the loop that the simulator runs too."""
+
+    def __init__(self, policy: Policy, book: JobTable, interval_s: float | None = None) -> None:
+        """`interval_s` overrules the policy's own; 0: only when something happened."""
+        self.book = book
+        self.loop = SchedulingLoop(policy, book)
+        self._interval_s = policy.interval_s if interval_s is None else interval_s
+        self._asks_at_events = policy.asks_at_events or not self._interval_s
+        self._next_at: float | None = None  # of the next turn that needs no event
+
+    def step(self, events: Iterable[JobEvent], now: float) -> list[JobAction]:
+        """Take note of what happened, decide if that is due, and say what is to be done."""
+        has_news = any([self.book.handle(event, now) for event in events])
+        is_tick = now >= self._next_at if self._next_at is not None else self._is_on_tick(now)
+        if is_tick or self._next_at is None:
+            self._next_at = self._tick_after(now)
+        if self.book.entries and (is_tick or (has_news and self._asks_at_events)):
+            self.loop.turn(now)
+            if self.loop.trouble:
+                self._next_at = min(self._next_at, now + POLICY_RETRY_S)
+        return self.book.due(now)
+
+    def _is_on_tick(self, now: float) -> bool:
+        return bool(self._interval_s) and now % self._interval_s == 0.0
+
+    def _tick_after(self, now: float) -> float:
+        """On whole multiples of the interval, as clocks tick; so does the simulator."""
+        return (math.floor(now / self._interval_s) + 1) * self._interval_s if self._interval_s else math.inf
+
+    def report(self, now: float) -> SchedulerReport:
+        nodes = {node.name: node.devices for node in self.book.nodes}
+        return SchedulerReport(now, self.loop.policy.name, nodes, self.loop.trouble, self.book.standings(now))

@@ -1,0 +1,71 @@
+"""A rate model as a table of worker counts and rates, so that it can be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
+
+DENSE_UP_TO = 32  # of greater sizes only some are written down
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """Is a Rates: work a second by kind of device, as pairs of workers and rate on as few nodes as possible.
+
+    Linear between two sizes, and as the greatest beyond it. A kind that is not in it: as the first.
+    """
+
+    by_kind: Mapping[str, tuple[tuple[int, float], ...]]
+
+    def __post_init__(self) -> None:
+        if not self.by_kind or not all(self.by_kind.values()):
+            raise ValueError("expected {kind: [[workers, rate], …]}, received nothing")
+        for pairs in self.by_kind.values():
+            if any(size < 1 or not 0 <= rate < float("inf") for size, rate in pairs):
+                raise ValueError(f"expected 1 worker or more and a rate of 0 or more, received {list(pairs)}")
+            if any(before[0] >= after[0] for before, after in pairwise(pairs)):
+                raise ValueError(f"expected sizes in order, received {[size for size, _ in pairs]}")
+
+    @classmethod
+    def of(cls, rates: RateModel, most: int, per_node: Mapping[str, int], devices: int) -> RateTable:
+        """`per_node`: devices of a node, by kind. `devices`: of a worker."""
+        sizes = sorted(
+            {*range(1, min(most, DENSE_UP_TO) + 1), *(1 << power for power in range(most.bit_length())), most}
+        )
+        counts = np.array([size for size in sizes if size <= most])
+        found = {}
+        for kind, each in per_node.items():
+            nodes = np.ceil(counts / max(each // devices, 1))
+            values = np.nan_to_num(rates.at(counts, nodes, kind), nan=0.0, posinf=0.0, neginf=0.0)
+            found[kind] = tuple((int(size), float(rate)) for size, rate in zip(counts, values, strict=True))
+        return cls(found)
+
+    @classmethod
+    def from_document(cls, document: Any) -> RateTable:
+        """ValueError for what is none."""
+        if not isinstance(document, dict):
+            raise ValueError(f"expected {{kind: [[workers, rate], …]}}, received {type(document).__name__}")
+        try:
+            made = {str(kind): tuple((int(n), float(rate)) for n, rate in pairs) for kind, pairs in document.items()}
+        except TypeError as exc:
+            raise ValueError(f"expected {{kind: [[workers, rate], …]}}: {exc}") from None
+        return cls(made)
+
+    def to_document(self) -> dict[str, list[list[float]]]:
+        return {kind: [[size, rate] for size, rate in pairs] for kind, pairs in self.by_kind.items()}
+
+    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+        pairs = self.by_kind.get(kind) or next(iter(self.by_kind.values()))
+        sizes, rates = zip(*((0, 0.0), *pairs), strict=True)
+        found: Floats = np.interp(np.asarray(workers, float), sizes, rates)
+        return found
+
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
+        return None

@@ -1,0 +1,71 @@
+"""The few configurations a job may run in (Sia): powers of two within a node, then whole nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticdl.scheduler.models.estimates import SpeedEstimates, candidate_sizes
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.placement.nodes import place_workers
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot
+
+
+@dataclass(frozen=True)
+class DeviceConfiguration:
+    workers: int
+    kind: str | None  # None: over several
+    devices: Mapping[str, int]  # by kind
+
+
+class ConfigurationTable:
+    """Of the jobs of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.speeds = SpeedEstimates(snapshot)
+        self.devices, self.kinds = self.speeds.devices, self.speeds.kinds
+        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._empty = FreeResources(snapshot.nodes)
+        # The size of node that most devices of a kind are on, and how many such nodes there are.
+        self._usual: dict[str, tuple[int, int]] = {}
+        for kind in self.kinds:
+            sizes = Counter(node.devices for node in snapshot.nodes if node.kind == kind)
+            size = max(sizes, key=lambda size: (size * sizes[size], size))
+            self._usual[kind] = size, sizes[size]
+
+    def of(self, job: JobInfo) -> list[DeviceConfiguration]:
+        if not job.demands:
+            found = [
+                DeviceConfiguration(size, kind, {kind: size * job.devices})
+                for kind in self.speeds.kinds_of(job)
+                for size in self._sizes(job, kind)
+            ]
+            if found:
+                return found
+        sizes = candidate_sizes(job, self._empty.fits_in_all(job))
+        return [self._over_kinds(job, size, laid) for size in sizes if (laid := place_workers(self._empty, job, size))]
+
+    def present(self, job: JobInfo, able: list[DeviceConfiguration]) -> DeviceConfiguration | None:
+        """That it runs in now; None: it does not run, or not as it could be placed."""
+        if not job.workers or any(name not in self._nodes for name in job.workers):
+            return None
+        kinds = {self._nodes[name].kind for name in job.workers}
+        for config in able:
+            if config.workers == job.count and (config.kind is None or kinds == {config.kind}):
+                return config
+        return None
+
+    def _sizes(self, job: JobInfo, kind: str) -> list[int]:
+        node, nodes = self._usual[kind]
+        each = node // job.devices
+        parts = [1 << power for power in range(each.bit_length())] if each else []
+        most = self.devices[kind] // job.devices
+        wanted = {*parts, *(each * number for number in range(1, nodes + 1)), *job.sizes, *job.allowed(job.maximum)[:1]}
+        return sorted(size for size in wanted if 0 < size <= most and job.allows(size))
+
+    def _over_kinds(self, job: JobInfo, size: int, laid: Mapping[str, int]) -> DeviceConfiguration:
+        devices: Counter[str] = Counter()
+        for name, count in laid.items():
+            devices[self._nodes[name].kind] += count * job.devices
+        return DeviceConfiguration(size, None, dict(devices))

@@ -1,0 +1,96 @@
+"""Free devices and resources of the nodes while a plan is made, indexed by how much each node has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, WorkersByNode
+
+_EPSILON = 1e-9  # shares of devices are floats
+
+
+class FreeResources:
+    """Free devices and other resources, by node. Made for one decision, changed while it is made."""
+
+    def __init__(self, nodes: Iterable[NodeInfo]) -> None:
+        """All of it is free."""
+        self.nodes = {node.name: node for node in sorted(nodes, key=lambda node: (len(node.name), node.name))}
+        self.devices = {name: float(node.devices) for name, node in self.nodes.items()}
+        self.resources = {name: dict(node.resources) for name, node in self.nodes.items() if node.resources}
+        self.racks = sorted({node.rack for node in self.nodes.values()})
+        # By kind and whole free devices: the names, in the order they came to be so.
+        self._shelves: dict[str, list[dict[str, None]]] = {}
+        for name, node in self.nodes.items():
+            shelves = self._shelves.setdefault(node.kind, [])
+            while len(shelves) <= node.devices:
+                shelves.append({})
+            shelves[node.devices][name] = None
+
+    @property
+    def free(self) -> int:
+        """Whole devices."""
+        return sum(level * len(names) for shelves in self._shelves.values() for level, names in enumerate(shelves))
+
+    def fits(self, job: JobInfo, node: str, share: float = 1.0) -> int:
+        """How many more workers of `job` this node has room for."""
+        if not job.runs_on(self.nodes[node]):
+            return 0
+        most = int(self.devices[node] / (job.devices * share) + _EPSILON)
+        for name, amount in job.request.items():
+            if amount > 0:
+                most = min(most, int(self.resources.get(node, {}).get(name, 0.0) / amount + _EPSILON))
+        return max(most, 0)
+
+    def fits_in_all(self, job: JobInfo, rack: str | None = None) -> int:
+        """How many workers of `job` all nodes, or those of a rack, have room for together."""
+        if rack is None and not job.request and job.devices == 1:
+            kinds = job.kinds or self._shelves
+            return sum(level * len(names) for kind in kinds for level, names in enumerate(self._shelves.get(kind, ())))
+        found = self._found(job, job.devices)
+        return sum(self.fits(job, name) for name in found if rack in (None, self.nodes[name].rack))
+
+    def tightest(self, job: JobInfo, workers: int) -> Iterator[str]:
+        """Nodes with room for so many workers, those first that have the least left."""
+        return (name for name in self._found(job, workers * job.devices) if self.fits(job, name) >= workers)
+
+    def emptiest(self, job: JobInfo) -> Iterator[str]:
+        """Nodes with room for a worker, those first that have room for the most."""
+        found = (name for name in self._found(job, job.devices, tightest=False) if self.fits(job, name))
+        return iter(sorted(found, key=lambda name: -self.fits(job, name))) if job.request else found
+
+    def take(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
+        self._change(job, workers, -share)
+
+    def give_back(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> None:
+        self._change(job, workers, share)
+
+    def holds(self, job: JobInfo, workers: WorkersByNode, share: float = 1.0) -> bool:
+        """Whether just these workers fit where they are named."""
+        return all(name in self.devices and self.fits(job, name, share) >= n for name, n in workers.items())
+
+    def left(self) -> tuple[NodeInfo, ...]:
+        """The nodes with what is free of them, for whoever comes next."""
+        return tuple(
+            NodeInfo(
+                name, max(int(self.devices[name] + _EPSILON), 0), node.kind, node.rack, self.resources.get(name, {})
+            )
+            for name, node in self.nodes.items()
+        )
+
+    def _found(self, job: JobInfo, devices: int, *, tightest: bool = True) -> Iterator[str]:
+        kinds = [kind for kind in (job.kinds or sorted(self._shelves)) if kind in self._shelves]
+        levels = range(devices, max((len(self._shelves[kind]) for kind in kinds), default=0))
+        for level in levels if tightest else reversed(levels):
+            for kind in kinds:
+                if level < len(self._shelves[kind]):
+                    yield from self._shelves[kind][level]
+
+    def _change(self, job: JobInfo, workers: WorkersByNode, sign: float) -> None:
+        for name, count in workers.items():
+            shelves = self._shelves[self.nodes[name].kind]
+            del shelves[max(int(self.devices[name] + _EPSILON), 0)][name]
+            self.devices[name] += sign * job.devices * count
+            shelves[max(int(self.devices[name] + _EPSILON), 0)][name] = None
+            for resource, amount in job.request.items():
+                left = self.resources.setdefault(name, {})
+                left[resource] = left.get(resource, 0.0) + (amount * count if sign > 0 else -amount * count)

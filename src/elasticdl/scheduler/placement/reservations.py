@@ -1,0 +1,238 @@
+"""A calendar of slots in which jobs reserve workers at prices that rise with what is reserved already (OASiS).
+
+A device costs L·(U/L)**(reserved/capacity) in a slot: next to nothing while all is free, and more than any job is worth
+when all is taken. U is the most that a job is worth for each device of a worker, L the least that one is worth for each
+device and slot it needs, over four times the part of the calendar that the smallest needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from elasticdl.scheduler.interface import Floats
+from elasticdl.scheduler.models.estimates import candidate_sizes
+from elasticdl.scheduler.placement.assignment import assign_or_repack, grow_round_robin, place_at_most, sort_by_change
+from elasticdl.scheduler.placement.configurations import ConfigurationTable, DeviceConfiguration
+from elasticdl.scheduler.placement.free_resources import FreeResources
+from elasticdl.scheduler.plan import Allocation
+from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
+
+_MAX_PRICE_RATIO = 1e6  # U / L
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Workers of one job by slot, numbered since the beginning of time, and the devices they take of each kind."""
+
+    kind: str | None  # None: over several
+    workers: Mapping[int, int]
+    devices: Mapping[int, Mapping[str, int]]
+
+    @property
+    def last(self) -> int:
+        return max(self.workers)
+
+
+@dataclass(frozen=True)
+class PriceBounds:
+    """Of all jobs seen so far."""
+
+    dearest: float = 0.0  # worth for each device of a worker, if done as soon as can be
+    cheapest: float = math.inf  # worth for each device and slot it needs, if done at the very end
+    smallest: float = math.inf  # devices times slots
+
+    def seen(self, soonest: float, latest: float, devices: int, slots: float) -> PriceBounds:
+        needs = max(slots * devices, 1e-9)
+        return PriceBounds(
+            max(self.dearest, soonest / devices), min(self.cheapest, latest / needs), min(self.smallest, needs)
+        )
+
+    def prices(self, all_slots: float) -> tuple[float, float]:
+        """L and U, where the calendar has so many slots times devices."""
+        low = self.cheapest * min(self.smallest / max(all_slots, 1e-9), 1.0) / 4
+        return min(max(low, self.dearest / _MAX_PRICE_RATIO), self.dearest), self.dearest
+
+
+@dataclass
+class ReservationCalendar:
+    """What is reserved of each kind, while a decision is made."""
+
+    table: ConfigurationTable
+    first: int  # slot
+    slots: int
+    slot_s: float
+    reserved: dict[str, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reserved = {kind: np.zeros(self.slots) for kind in self.table.kinds}
+
+    @property
+    def all_slots(self) -> float:
+        return float(self.table.devices.total() * self.slots)
+
+    def add(self, reservation: Reservation) -> None:
+        for slot, devices in reservation.devices.items():
+            if self.first <= slot < self.first + self.slots:
+                for kind in devices.keys() & self.reserved.keys():
+                    self.reserved[kind][slot - self.first] += devices[kind]
+
+    def costs(self, config: DeviceConfiguration, low: float, high: float) -> Floats:
+        """Of this configuration in each slot; infinite where it does not fit any more."""
+        total = np.zeros(self.slots)
+        for kind, devices in config.devices.items():
+            capacity = max(self.table.devices[kind], 1)
+            total += devices * low * (high / low) ** np.minimum(self.reserved[kind] / capacity, 1.0)
+            total[self.reserved[kind] + devices > capacity] = np.inf
+        return total
+
+    def ends_at(self, slot: int) -> float:
+        """Of the slot so many after the first."""
+        return (self.first + slot + 1) * self.slot_s
+
+
+def candidate_configurations(table: ConfigurationTable, job: JobInfo) -> list[list[DeviceConfiguration]]:
+    """Few sizes on each kind it can run on; or over several, where it must."""
+    found = [
+        [DeviceConfiguration(size, kind, {kind: size * job.devices}) for size in candidate_sizes(job, most)]
+        for kind in table.speeds.kinds_of(job)
+        if not job.demands and (most := table.devices[kind] // job.devices) > 0
+    ]
+    return [group for group in found if group] or [group for group in [table.of(job)] if group]
+
+
+def best_reservation(
+    calendar: ReservationCalendar,
+    job: JobInfo,
+    now: float,
+    work: float,
+    worth: Callable[[float], float],
+    bounds: PriceBounds,
+    units: int,
+) -> Reservation | None:
+    """The reservation with the greatest worth of its end less its price; None: none is worth its price.
+
+    `work` is cut into so many `units`: what a slot does is rounded down to these.
+    """
+    low, high = bounds.prices(calendar.all_slots)
+    if low <= 0:
+        return None
+    seconds = np.full(calendar.slots, calendar.slot_s)
+    seconds[0] = max(calendar.ends_at(0) - now, 0.0)
+    gains = np.array([worth(calendar.ends_at(slot)) for slot in range(calendar.slots)])
+    found: tuple[float, Reservation] | None = None
+    for group in candidate_configurations(calendar.table, job):
+        rates = np.array([calendar.table.speeds.one(job, config.workers, config.kind) for config in group])
+        done = np.floor(np.outer(seconds, rates) / max(work / units, 1e-12) + 1e-9)
+        costs = np.stack([calendar.costs(config, low, high) for config in group], axis=1)
+        totals, choices = min_costs_by_slot(costs, np.minimum(done, units).astype(int), units)
+        payoff = gains - totals
+        end = int(payoff.argmax())
+        if payoff[end] > 0 and (found is None or payoff[end] > found[0]):
+            found = float(payoff[end]), _make_reservation(calendar.first, group, trace_choices(choices, end))
+    return found[1] if found else None
+
+
+def min_costs_by_slot(
+    costs: Floats, done: np.ndarray, units: int
+) -> tuple[Floats, list[tuple[np.ndarray, np.ndarray]]]:
+    """For each slot the least cost of all units by its end; for `follow`, how.
+
+    `costs` and `done` by slot and option; doing nothing in a slot is free. least[r] over the slots so far is the
+    minimum over options of its cost and least[r - done] of the slots before.
+    """
+    least = np.full(units + 1, np.inf)
+    least[0] = 0.0
+    totals, choices = [], []
+    for slot in range(len(costs)):
+        price = np.append(0.0, costs[slot])
+        before = np.maximum(np.arange(units + 1)[None, :] - np.append(0, done[slot])[:, None], 0)
+        values = price[:, None] + least[before]
+        choice = values.argmin(axis=0)
+        every = np.arange(units + 1)
+        least = values[choice, every]
+        choices.append((choice, before[choice, every]))
+        totals.append(least[units])
+    return np.array(totals), choices
+
+
+def trace_choices(choices: Sequence[tuple[np.ndarray, np.ndarray]], end: int) -> dict[int, int]:
+    """The option taken in each slot up to `end`, slots without any left out."""
+    taken, left = {}, len(choices[0][0]) - 1
+    for slot in range(end, -1, -1):
+        choice, before = choices[slot]
+        if choice[left]:
+            taken[slot] = int(choice[left]) - 1
+        left = int(before[left])
+    return taken
+
+
+def _make_reservation(first: int, group: Sequence[DeviceConfiguration], taken: Mapping[int, int]) -> Reservation:
+    return Reservation(
+        group[0].kind,
+        {first + slot: group[option].workers for slot, option in taken.items()},
+        {first + slot: group[option].devices for slot, option in taken.items()},
+    )
+
+
+def carry_over_reservations(
+    past: Mapping[str, Reservation], snapshot: Snapshot, calendar: ReservationCalendar
+) -> dict[str, Reservation]:
+    """Those of jobs that are still there and whose last slot is not over, entered into the calendar."""
+    kept = {name: one for name, one in past.items() if name in snapshot.by_name and one.last >= calendar.first}
+    for one in kept.values():
+        calendar.add(one)
+    return kept
+
+
+def allocate_slot(
+    snapshot: Snapshot, queue: Sequence[JobInfo], reserved: Mapping[str, Reservation], slot: int, slot_s: float
+) -> dict[str, Allocation]:
+    """Who has reserved this slot gets that; what is left goes round to the others, in the order of `queue`."""
+    due = {job.name: _reserved_workers(job, reserved, slot) for job in queue}
+    room, scratch = FreeResources(snapshot.nodes), dict[str, WorkersByNode]()
+    for job, count in sort_by_change((replace(one, workers={}), count) for one, count in due.values() if count):
+        scratch[job.name] = place_at_most(room, job, count)
+        room.take(job, scratch[job.name])
+    # Other resources than devices are not reserved: who finds no place on its kind is everybody's guest.
+    due |= {job.name: (job, 0) for job in queue if not scratch.get(job.name)}
+    guests = [job for job in queue if not due[job.name][1]]
+    grow_round_robin(room, [replace(job, workers={}) for job in guests], scratch)
+    counts = {name: sum(workers.values()) for name, workers in scratch.items()}
+    given = assign_or_repack(snapshot.nodes, [(due[job.name][0], counts.get(job.name, 0)) for job in queue], scratch)
+    return {
+        job.name: _allocation(
+            job, given[job.name], reserved.get(job.name), bool(due[job.name][1]), snapshot.now, slot_s
+        )
+        for job in queue
+    }
+
+
+def _reserved_workers(job: JobInfo, reserved: Mapping[str, Reservation], slot: int) -> tuple[JobInfo, int]:
+    """As it was reserved: on one kind, if there was one."""
+    one = reserved.get(job.name)
+    count = job.largest(one.workers.get(slot, 0)) if one else 0
+    if not one or not count or one.kind is None:
+        return job, count
+    return replace(job, kinds=(one.kind,)), count
+
+
+def _allocation(
+    job: JobInfo, workers: WorkersByNode, one: Reservation | None, is_due: bool, now: float, slot_s: float
+) -> Allocation:
+    count = sum(workers.values())
+    if workers and is_due:
+        assert one is not None
+        return Allocation(
+            workers, f"{count} workers, as reserved until {max((one.last + 1) * slot_s - now, 0):.0f} s from now"
+        )
+    if workers:
+        return Allocation(workers, f"{count} workers that nobody reserved for this slot")
+    if one is None:
+        return Allocation({}, "waits: it is worth less than its devices cost now; it is asked again next slot")
+    starts = min((slot for slot in one.workers if slot * slot_s > now), default=None)
+    wait = None if starts is None else starts * slot_s - now
+    return Allocation({}, "waits for the slot that it reserved", expected_wait_s=wait)

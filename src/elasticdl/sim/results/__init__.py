@@ -1,0 +1,1 @@
+"""The results of simulations: metrics, tables, figures and files."""

@@ -1,0 +1,154 @@
+"""Draws utilisation and completion times of all policies, and a Gantt chart of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from elasticdl.reporting import figures
+from elasticdl.reporting.figures import COLORS, INK, RED
+from elasticdl.sim.results.outcome import SimulationOutcome
+
+WAITING_COLOR = "#dfe3e8"
+LINE_STYLES = ("-", "--", "-.", ":")
+MAX_BARS = 160  # jobs of a Gantt chart
+MAX_CURVE_POINTS = 240  # of a curve of utilisation
+
+
+def draw_utilization(outcomes: Sequence[SimulationOutcome]) -> bytes:
+    """Devices in use over time, each point the mean of its stretch of time."""
+    figure, axes = _new_figure(11, 4.2)
+    unit, seconds = _choose_time_unit(max((one.used[-1][0] for one in outcomes), default=0.0))
+    for index, one in enumerate(outcomes):
+        times, shares = _mean_usage(one)
+        axes.plot(times / seconds, shares * 100, color=_line_color(index), linestyle=_line_style(index), linewidth=1.6)
+    axes.set_ylim(0, 103)
+    axes.set_xlim(left=0)
+    axes.set_ylabel("devices in use, %", color=INK)
+    axes.set_xlabel(unit, color=INK)
+    _label_lines(axes, outcomes, [f"{one.policy}  ({one.numbers.utilisation:.0%})" for one in outcomes])
+    return figures.to_png(figure, "Utilisation of the cluster")
+
+
+def draw_completion_times(outcomes: Sequence[SimulationOutcome]) -> bytes:
+    """Which share of the jobs took so long, or less."""
+    figure, axes = _new_figure(11, 4.2)
+    times = [sorted(job.jct_s for job in one.ended if job.jct_s is not None) for one in outcomes]
+    unit, seconds = _choose_time_unit(max((mine[-1] for mine in times if mine), default=0.0))
+    for index, mine in enumerate(times):
+        if mine:
+            shares = np.arange(len(mine) + 1) / len(mine)
+            places = np.array([mine[0], *mine]) / seconds
+            axes.step(
+                places,
+                shares * 100,
+                where="post",
+                color=_line_color(index),
+                linestyle=_line_style(index),
+                linewidth=1.8,
+            )
+    if any(times):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(0, 101)
+    axes.set_ylabel("jobs done within that time, %", color=INK)
+    axes.set_xlabel(f"from submission to end, {unit}", color=INK)
+    _label_lines(axes, outcomes, [f"{one.policy}  (mean {_format_time(one.numbers.mean_jct_s)})" for one in outcomes])
+    return figures.to_png(figure, "Completion times of jobs")
+
+
+def draw_gantt(outcome: SimulationOutcome) -> bytes:
+    """A row a job in the order they came; grey while it waits, darker the more workers it has."""
+    jobs = sorted((*outcome.ended, *outcome.never), key=lambda job: (job.submitted_at, job.name))
+    shown = jobs[:MAX_BARS]
+    height = 0.24 if len(shown) <= 40 else 0.06
+    figure, axes = _new_figure(11, max(2.6, 1.6 + height * len(shown)))
+    most = max((span.workers for job in shown for span in job.spans), default=1)
+    scale, map_ = LogNorm(1, max(most, 2)), colormaps["viridis_r"]
+    end = outcome.used[-1][0]
+    unit, seconds = _choose_time_unit(max([job.finished_at or 0.0 for job in shown] + [0.0]) or end)
+    bars: list[Rectangle] = []
+    colours: list[Any] = []
+    for row, job in enumerate(shown):
+        if job.finished_at is not None:
+            length = job.finished_at - job.submitted_at
+            bars.append(Rectangle((job.submitted_at / seconds, row - 0.4), length / seconds, 0.8))
+            colours.append(WAITING_COLOR)
+        for span in job.spans:
+            bars.append(Rectangle((span.start_s / seconds, row - 0.4), (span.end_s - span.start_s) / seconds, 0.8))
+            colours.append(map_(scale(span.workers)))
+        if job.finished_at is None:
+            axes.plot(job.submitted_at / seconds, row, marker="x", color=RED, markersize=4)
+    axes.add_collection(PatchCollection(bars, facecolors=colours, linewidths=0))
+    axes.set_xlim(0, max([bar.get_x() + bar.get_width() for bar in bars] + [1e-3]) * 1.01)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    if len(shown) <= 40:
+        axes.set_yticks(range(len(shown)), [job.name for job in shown], fontsize=7)
+    else:
+        axes.set_ylabel("jobs, in the order they came", color=INK)
+    axes.set_xlabel(unit, color=INK)
+    bar = figure.colorbar(ScalarMappable(scale, map_), ax=axes, pad=0.01, fraction=0.025, aspect=30)
+    bar.set_label("workers", color=INK)
+    bar.outline.set_visible(False)
+    powers = [1 << power for power in range(max(most, 2).bit_length())]
+    bar.set_ticks(powers, labels=[str(one) for one in powers])
+    bar.ax.minorticks_off()
+    axes.legend(
+        handles=[Patch(color=WAITING_COLOR, label="waits")], loc="lower right", bbox_to_anchor=(1, 1), frameon=False
+    )
+    which = f", the first {MAX_BARS} of {len(jobs)} jobs" if len(jobs) > MAX_BARS else ""
+    return figures.to_png(figure, f"{outcome.policy}: who had workers when{which}")
+
+
+def _mean_usage(outcome: SimulationOutcome) -> tuple[Any, Any]:
+    """Of devices in use, by what they add up to from one point of time to the next."""
+    times = np.array([at for at, _ in outcome.used])
+    used = np.array([devices for _, devices in outcome.used]) / max(outcome.devices, 1)
+    if len(times) < 2:
+        return times, used
+    sums = np.concatenate([[0.0], np.cumsum(np.diff(times) * used[:-1])])
+    points = np.linspace(times[0], times[-1], min(MAX_CURVE_POINTS, 4 * len(times)))
+    means = np.diff(np.interp(points, times, sums)) / np.diff(points)
+    return (points[1:] + points[:-1]) / 2, means
+
+
+def _new_figure(width: float, height: float) -> tuple[Figure, Any]:
+    figure = figures.new_figure(width, height)
+    axes = figure.subplots()
+    figures.style_axes(axes)
+    return figure, axes
+
+
+def _label_lines(axes: Any, outcomes: Sequence[SimulationOutcome], names: Sequence[str]) -> None:
+    lines = axes.get_lines()
+    if len(lines) == len(outcomes):
+        axes.legend(lines, names, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+
+
+def _choose_time_unit(most_s: float) -> tuple[str, float]:
+    if most_s < 600:
+        return "seconds", 1.0
+    if most_s < 3 * 3600:
+        return "minutes", 60.0
+    return ("hours", 3600.0) if most_s < 5 * 86400 else ("days", 86400.0)
+
+
+def _format_time(seconds: float) -> str:
+    unit, size = _choose_time_unit(seconds)
+    return f"{seconds / size:.3g} {unit if unit in ('hours', 'days') else unit[:-4] if unit == 'minutes' else 's'}"
+
+
+def _line_color(index: int) -> str:
+    return COLORS[index % len(COLORS)]
+
+
+def _line_style(index: int) -> str:
+    return LINE_STYLES[index // len(COLORS) % len(LINE_STYLES)]

@@ -1,0 +1,83 @@
+"""Writes results as JSON, with the command that made them, and as Parquet with one row per job."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import elasticdl
+from elasticdl import atomic
+from elasticdl.sim.interface import JobRecord
+from elasticdl.sim.results.outcome import SimulationOutcome
+
+JOB_COLUMNS = (
+    "name",
+    "application",
+    "submitted_at",
+    "requested",
+    "priority",
+    "started_at",
+    "finished_at",
+    "jct_s",
+    "waited_s",
+    "attained_s",
+    "restarts",
+    "fairness",
+    "why",
+)
+
+
+def results_document(outcomes: Sequence[SimulationOutcome], command: str, about: dict[str, Any]) -> dict[str, Any]:
+    """`timing` of each policy differs from run to run, nothing else does."""
+    return {
+        "command": command,
+        "version": elasticdl.__version__,
+        **about,
+        "policies": [
+            {
+                "policy": one.policy,
+                "is_whole": one.stopped_at is None,
+                "unfinished": one.unfinished,
+                "numbers": {key: _finite_or_none(value) for key, value in asdict(one.numbers).items()},
+                "refused_answers": one.refused,
+                "trouble": one.trouble,
+                "timing": asdict(one.timing),
+                "devices_in_use": [list(point) for point in one.used],
+                "jobs": [_job_row(record) for record in (*one.ended, *one.never)],
+            }
+            for one in outcomes
+        ],
+    }
+
+
+def write_json(path: Path, found: dict[str, Any]) -> None:
+    atomic.write_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_parquet(path: Path, outcomes: Sequence[SimulationOutcome], command: str) -> None:
+    """The command is in the file's metadata."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = [{"policy": one.policy, **_job_row(job)} for one in outcomes for job in (*one.ended, *one.never)]
+    kinds = {"policy": pa.string(), "name": pa.string(), "application": pa.string(), "why": pa.string()}
+    whole = {"requested", "priority", "restarts"}
+    columns = [
+        pa.field(name, kinds.get(name, pa.int64() if name in whole else pa.float64()))
+        for name in ("policy", *JOB_COLUMNS)
+    ]
+    schema = pa.schema(columns, metadata={"command": command, "elasticdl": elasticdl.__version__})
+    with atomic.open_file(path) as file:
+        parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
+
+
+def _job_row(record: JobRecord) -> dict[str, Any]:
+    return {name: _finite_or_none(getattr(record, name)) for name in JOB_COLUMNS}
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

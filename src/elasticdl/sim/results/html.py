@@ -1,0 +1,78 @@
+"""Writes the report as one self-contained HTML page: metrics, figures and the command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from elasticdl.reporting import html
+from elasticdl.sim.results import figures
+from elasticdl.sim.results.outcome import SimulationOutcome
+from elasticdl.sim.results.table import COLUMNS, format_row
+
+MAX_LISTED_JOBS = 50  # jobs that never ran, that are listed by name
+
+
+def write_report(
+    directory: Path, outcomes: Sequence[SimulationOutcome], command: str, about: Mapping[str, str]
+) -> Path:
+    """index.html with all pictures in it, and each picture as a PNG beside it."""
+    pictures = {
+        "utilisation": figures.draw_utilization(outcomes),
+        "completion": figures.draw_completion_times(outcomes),
+    }
+    pictures |= {f"gantt-{_safe_file_name(one.policy)}": figures.draw_gantt(one) for one in outcomes}
+    return html.write_report(directory, _render_page(outcomes, command, about, pictures), pictures)
+
+
+def _render_page(
+    outcomes: Sequence[SimulationOutcome], command: str, about: Mapping[str, str], pictures: Mapping[str, bytes]
+) -> str:
+    facts = " · ".join(f"{escape(key)}: {escape(value)}" for key, value in about.items())
+    images = "\n".join(html.image_html(name, content) for name, content in pictures.items())
+    body = f"""<h1>Simulation of {len(outcomes)} polic{"y" if len(outcomes) == 1 else "ies"}</h1>
+<p class="note">{facts}</p>
+<div class="wide">{_render_table(outcomes)}</div>
+<p class="note">JCT: from a job's submission to its end. Queueing: mean time without workers. Fairness: a job's time
+over that on its fair share of the cluster alone; above 1 it would rather have had its share. Best of
+a column in bold.</p>
+{_render_notes(outcomes)}
+{images}
+<h2>Made by</h2><pre>{escape(command)}</pre>"""
+    return html.html_document("ElasticDL simulation", body)
+
+
+def _render_table(outcomes: Sequence[SimulationOutcome]) -> str:
+    head = "".join(f"<th>{escape(column.title)}</th>" for column in COLUMNS)
+    best = [column.best([column.value(one) for one in outcomes]) for column in COLUMNS]
+    rows = []
+    for one in outcomes:
+        parts = []
+        for column, text, ideal in zip(COLUMNS, format_row(one), best, strict=True):
+            is_best = len(outcomes) > 1 and ideal is not None and column.value(one) == ideal
+            parts.append(f"<td{' class=best' if is_best else ''}>{escape(text)}</td>")
+        rows.append(f"<tr><td>{escape(one.policy)}</td>{''.join(parts)}</tr>")
+    return f"<table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _render_notes(outcomes: Sequence[SimulationOutcome]) -> str:
+    found = []
+    for one in outcomes:
+        if one.stopped_at is not None:
+            text = f"was stopped after {one.stopped_at:.0f} simulated seconds; {one.unfinished} jobs were not over"
+            found.append(f"<p><b>{escape(one.policy)}</b> {text}.</p>")
+        if one.refused:
+            found.append(f"<p><b>{escape(one.policy)}</b>: {one.refused} answers refused: {escape(one.trouble)}</p>")
+        if one.never:
+            rows = "".join(
+                f"<tr><td>{escape(job.name)}</td><td class=left>{escape(job.why)}</td></tr>"
+                for job in one.never[:MAX_LISTED_JOBS]
+            )
+            more = f"<p>… and {len(one.never) - MAX_LISTED_JOBS} more</p>" if len(one.never) > MAX_LISTED_JOBS else ""
+            found.append(f"<h2>{escape(one.policy)}: jobs that never ran</h2><table>{rows}</table>{more}")
+    return "\n".join(found)
+
+
+def _safe_file_name(policy: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in policy)

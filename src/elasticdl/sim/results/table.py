@@ -1,0 +1,61 @@
+"""The columns of the table of policies, and how their numbers are formatted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from elasticdl.sim.results.outcome import SimulationOutcome
+
+
+def format_duration(seconds: float) -> str:
+    """Three digits and a unit."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3 * 3600 else f"{seconds / 3600:.2f} h"
+
+
+def format_short_duration(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _format_number(value: float) -> str:
+    return "–" if not math.isfinite(value) else f"{value:.2f}"
+
+
+@dataclass(frozen=True)
+class PolicyColumn:
+    """`is_better`: min or max of all is the best; None: neither is."""
+
+    title: str
+    value: Callable[[SimulationOutcome], float]
+    text: Callable[[float], str]
+    is_better: Callable[[list[float]], float] | None = min
+
+    def best(self, values: Sequence[float]) -> float | None:
+        finite = [value for value in values if math.isfinite(value)]
+        return self.is_better(finite) if self.is_better and finite else None
+
+
+COLUMNS = (
+    PolicyColumn("jobs", lambda one: one.numbers.jobs, lambda value: f"{value:.0f}", None),
+    PolicyColumn("mean JCT", lambda one: one.numbers.mean_jct_s, format_duration),
+    PolicyColumn("p50", lambda one: one.numbers.p50_jct_s, format_duration),
+    PolicyColumn("p90", lambda one: one.numbers.p90_jct_s, format_duration),
+    PolicyColumn("p99", lambda one: one.numbers.p99_jct_s, format_duration),
+    PolicyColumn("makespan", lambda one: one.numbers.makespan_s, format_duration),
+    PolicyColumn("queueing", lambda one: one.numbers.queueing_s, format_duration),
+    PolicyColumn("in use", lambda one: one.numbers.utilisation, lambda value: f"{value:.1%}", None),
+    PolicyColumn("restarts", lambda one: one.numbers.restarts, _format_number),
+    PolicyColumn("worst fairness", lambda one: one.numbers.worst_fairness, _format_number),
+    PolicyColumn("mean fairness", lambda one: one.numbers.mean_fairness, _format_number),
+    PolicyColumn("policy time", lambda one: one.timing.policy_s, format_short_duration, None),
+    PolicyColumn("slowest", lambda one: one.timing.slowest_s, format_short_duration, None),
+)
+
+
+def format_row(outcome: SimulationOutcome) -> list[str]:
+    return [column.text(column.value(outcome)) for column in COLUMNS]

@@ -1,0 +1,139 @@
+"""Simulates one trace under several policies, each in a process of its own if there are several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any
+
+from elasticdl.scheduler import policies
+from elasticdl.sim.engine import SimulationConfig, SimulationEngine
+from elasticdl.sim.results.outcome import JobRecords, SimulationOutcome, SimulationTiming
+from elasticdl.sim.traces.source import TraceSource
+
+PROGRESS_INTERVAL_S = 0.1  # between two words about progress
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationProgress:
+    """How far one simulation is."""
+
+    policy: str
+    now: float
+    done: int
+    wall_s: float
+
+
+ProgressCallback = Callable[[SimulationProgress], None]
+IsStopped = Callable[[], bool]
+
+
+def simulate(
+    policy: str, source: TraceSource, setting: SimulationConfig, tell: ProgressCallback, is_stopped: IsStopped
+) -> SimulationOutcome:
+    """One policy, here. When stopped it answers with what there is."""
+    began = told_at = time.monotonic()
+    rule = policies.load_policy(policy)
+    jobs = source.jobs(adapts_batch=rule.adapts_batch, needs_oracle=rule.needs_oracle)
+    engine = SimulationEngine(rule, jobs, setting)
+    ended, never = JobRecords(), JobRecords()
+    stopped_at: float | None = None
+
+    def progress(now: float, _active: int) -> None:
+        nonlocal told_at
+        if (real := time.monotonic()) - told_at >= PROGRESS_INTERVAL_S:
+            told_at = real
+            tell(SimulationProgress(policy, now, len(ended) + len(never), real - began))
+            if is_stopped():
+                raise _SimulationStopped
+
+    try:
+        for record in engine.run(progress):
+            (never if record.finished_at is None else ended).append(record)
+    except _SimulationStopped:
+        stopped_at = engine.now
+    loop = engine.loop
+    timing = SimulationTiming(time.monotonic() - began, loop.policy_s, loop.slowest_s, loop.decisions)
+    tell(SimulationProgress(policy, engine.now, len(ended) + len(never), timing.wall_s))
+    return SimulationOutcome(
+        policy,
+        sum(node.devices for node in setting.nodes),
+        ended,
+        never,
+        len(engine.active) if stopped_at is not None else 0,
+        tuple(engine.used),
+        engine.device_s,
+        loop.refused,
+        engine.trouble,
+        timing,
+        stopped_at,
+    )
+
+
+class _SimulationStopped(Exception):
+    pass
+
+
+def simulate_all(
+    names: list[str],
+    source: TraceSource,
+    setting: SimulationConfig,
+    processes: int,
+    tell: ProgressCallback,
+    is_stopped: IsStopped,
+) -> Iterator[SimulationOutcome]:
+    """As they end. With one process, or one policy, here."""
+    if min(processes, len(names)) <= 1:
+        for name in names:
+            if not is_stopped():
+                yield simulate(name, source, setting, tell, is_stopped)
+        return
+    # Not forked: threads of the terminal would be, too.
+    context = multiprocessing.get_context("spawn")
+    words, stop = context.Queue(), context.Event()
+    with ProcessPoolExecutor(min(processes, len(names)), context, _initialize_process, (words, stop)) as pool:
+        # Ctrl-C is ours: processes that are born while it is blocked never hear it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            waiting: set[Future[SimulationOutcome]] = {
+                pool.submit(_simulate_in_process, name, source, setting) for name in names
+            }
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        while waiting:
+            if is_stopped() and not stop.is_set():
+                stop.set()
+                for one in waiting:
+                    one.cancel()
+            _forward_progress(words, tell)
+            done = {one for one in waiting if one.done()}
+            waiting -= done
+            yield from (one.result() for one in as_completed(done) if not one.cancelled())
+
+
+def _forward_progress(words: Any, tell: ProgressCallback) -> None:
+    try:
+        tell(words.get(timeout=PROGRESS_INTERVAL_S))
+        while True:
+            tell(words.get_nowait())
+    except Empty:
+        pass
+
+
+# Of a process of the pool: where it tells, and whether it is to stop.
+_progress_queue: Any = None
+_stop_event: Any = None
+
+
+def _initialize_process(words: Any, stop: Any) -> None:
+    global _progress_queue, _stop_event
+    _progress_queue, _stop_event = words, stop
+
+
+def _simulate_in_process(policy: str, source: TraceSource, setting: SimulationConfig) -> SimulationOutcome:
+    return simulate(policy, source, setting, _progress_queue.put, _stop_event.is_set)

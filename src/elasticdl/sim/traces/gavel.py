@@ -1,0 +1,160 @@
+"""Gavel's measured throughputs by job type and kind of device, and synthetic jobs of these types."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from elasticdl.errors import DataError
+from elasticdl.scheduler.interface import BatchConfig, Floats
+from elasticdl.sim.interface import JobReport, WorkersPerNode
+from elasticdl.sim.traces.recorded import ConstantRateWorkload
+from elasticdl.sim.traces.synthetic import PoissonArrivals, sample_jobs
+from elasticdl.sim.traces.trace import TraceJob
+
+UNCONSOLIDATED_SUFFIX = "_unconsolidated"  # after a kind: measured on several nodes
+Shape = tuple[str, int]
+"""A job type, and its devices."""
+
+
+@dataclass(frozen=True)
+class GavelThroughputs:
+    """`alone` by kind and shape; `pairs` by kind and two shapes: steps a second of the first beside the second."""
+
+    alone: Mapping[str, Mapping[Shape, float]]
+    pairs: Mapping[str, Mapping[tuple[Shape, Shape], float]]
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted(kind for kind in self.alone if not kind.endswith(UNCONSOLIDATED_SUFFIX))
+
+    def sizes(self, job_type: str, kind: str) -> tuple[int, ...]:
+        """Numbers of devices with which it was measured and runs at all."""
+        return tuple(sorted(size for (name, size), rate in self.alone[kind].items() if name == job_type and rate > 0))
+
+    def rate(self, job_type: str, size: int, nodes: int, kind: str) -> float:
+        """0: it was not measured so, or does not run. Several nodes are as measured there, else as on one."""
+        where = self.alone.get(kind + UNCONSOLIDATED_SUFFIX, {}) if nodes > 1 else {}
+        shape = job_type, size
+        return where.get(shape) or self.alone.get(kind, {}).get(shape, 0.0)
+
+    def slowdown(self, shape: Shape, beside: Shape, kind: str) -> float | None:
+        """Its share of its speed alone, when both use the same devices; None: nobody measured these two."""
+        alone = self.alone.get(kind, {}).get(shape, 0.0)
+        together = self.pairs.get(kind, {}).get((shape, beside))
+        return together / alone if together is not None and alone > 0 else None
+
+
+def load_throughputs(path: Path) -> GavelThroughputs:
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
+        raise DataError(f"{path}: expected a JSON document: {exc}") from exc
+    if not isinstance(document, dict) or not document or not all(isinstance(one, dict) for one in document.values()):
+        raise DataError(f"{path}: expected {{kind: {{job type: {{null: steps/s}}}}}}, received something else")
+    alone: dict[str, dict[Shape, float]] = {}
+    pairs: dict[str, dict[tuple[Shape, Shape], float]] = {}
+    for kind, types in document.items():
+        alone[kind], pairs[kind] = {}, {}
+        for name, rates in types.items():
+            where = f"{path}: {kind}: {name}"
+            shape = _parse_shape(where, name)
+            if not isinstance(rates, dict) or "null" not in rates:
+                raise DataError(f"{where}: expected a mapping with null for its speed alone, received {rates!r:.80}")
+            for other, rate in rates.items():
+                if other == "null":
+                    alone[kind][shape] = _parse_rate(where, rate)
+                elif isinstance(rate, list) and len(rate) == 2:
+                    pairs[kind][shape, _parse_shape(where, other)] = _parse_rate(f"{where}: beside {other}", rate[0])
+                else:
+                    raise DataError(f"{where}: beside {other}: expected two speeds, received {rate!r:.80}")
+    return GavelThroughputs(alone, pairs)
+
+
+def _parse_shape(where: str, text: str) -> Shape:
+    try:
+        name, size = ast.literal_eval(text)
+        if isinstance(name, str) and isinstance(size, int) and size >= 1:
+            return name, size
+    except (ValueError, SyntaxError, TypeError):
+        pass
+    raise DataError(f"{where}: expected ('job type', devices), received {text!r}")
+
+
+def _parse_rate(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise DataError(f"{where}: expected steps a second of 0 or more, received {value!r}")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class GavelRateModel:
+    """Is a Rates: steps a second of one job type. Where a kind is not named, the first of the table."""
+
+    table: GavelThroughputs
+    job_type: str
+
+    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+        counts, spread = np.broadcast_arrays(np.asarray(workers), np.asarray(nodes))
+        found = [self.one(int(n), int(on), kind) for n, on in zip(counts.ravel(), spread.ravel(), strict=True)]
+        return np.array(found, float).reshape(counts.shape)
+
+    def one(self, workers: int, nodes: int, kind: str) -> float:
+        """Sizes between those measured: as the next smaller one."""
+        kind = kind or self.table.kinds[0]
+        sizes = [size for size in self.table.sizes(self.job_type, kind) if size <= workers]
+        return self.table.rate(self.job_type, sizes[-1], nodes, kind) if sizes else 0.0
+
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
+        return None
+
+
+class GavelWorkload(ConstantRateWorkload):
+    """Is a Body. Its work is steps."""
+
+    def __init__(self, table: GavelThroughputs, job_type: str, steps: float, home: str) -> None:
+        super().__init__(steps)
+        self._rates = GavelRateModel(table, job_type)
+        self._home = home  # the kind that `alone_s` is about
+
+    @property
+    def name(self) -> str:
+        return self._rates.job_type
+
+    def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
+        self._rate = self._rates.one(sum(placement), len(placement), kind or self._home)
+
+    def known(self) -> JobReport:
+        return JobReport(rates=self._rates, work_left=self._left, work_done=self._whole - self._left)
+
+    def alone_s(self, workers: float) -> float:
+        """On the fastest kind; less than one worker: in turns."""
+        rate = self._rates.one(max(int(workers), 1), 1, self._home) * min(workers, 1.0)
+        return self._whole / rate
+
+
+def synthesize_gavel_jobs(table: GavelThroughputs, arrivals: PoissonArrivals) -> Iterator[TraceJob]:
+    fastest = max(table.kinds, key=lambda kind: (sum(table.alone[kind].values()), kind))
+    by_size = {
+        size: sorted(name for (name, devices), rate in table.alone[fastest].items() if devices == size and rate > 0)
+        for size in {devices for _, devices in table.alone[fastest]}
+    }
+    for one in sample_jobs(arrivals):
+        if not (types := by_size.get(one.size)):
+            raise DataError(f"no job type was measured with {one.size} devices of {fastest}")
+        job_type = types[int(one.choice * len(types))]
+        body = GavelWorkload(table, job_type, one.duration_s * table.rate(job_type, one.size, 1, fastest), fastest)
+        sizes = table.sizes(job_type, fastest)
+        able = [kind for kind in table.kinds if set(sizes) <= set(table.sizes(job_type, kind))]
+        kinds = () if able == table.kinds else ("", *able)  # nodes of no kind are of the fastest
+        yield TraceJob(
+            f"job-{one.number:04}", one.at_s, body, one.size, min(sizes), max(sizes), sizes, kinds=kinds, may_share=True
+        )

@@ -1,0 +1,332 @@
+"""Workloads of Pollux's artifact: measured applications, and jobs that train them, fit their model and choose their batch."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from elasticdl.errors import DataError
+from elasticdl.scheduler.interface import BatchConfig, Floats, RateModel
+from elasticdl.scheduler.models.goodput import AdaptiveBatchModel, BatchLimits, FixedBatchModel, gain_ratio, split_batch
+from elasticdl.scheduler.models.throughput import ThroughputModel, fit_throughput
+from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
+from elasticdl.sim.interface import JobReport, WorkersPerNode
+from elasticdl.sim.traces import csv_traces
+from elasticdl.sim.traces.trace import TraceJob, check_order
+
+MeasuredPlacement = tuple[int, ...]
+"""Workers on each of its nodes."""
+
+MAX_MEASURED_NODES = 16  # that were measured …
+MEASURED_DEVICES_PER_NODE = 4  # … with so many devices each
+
+
+def pack_on_nodes(workers: int, per_node: int = MEASURED_DEVICES_PER_NODE) -> MeasuredPlacement:
+    """So many workers on as few nodes as possible."""
+    full, rest = divmod(workers, per_node)
+    return (*([per_node] * full), *([rest] if rest else []))
+
+
+@dataclass
+class MeasuredApplication:
+    """One application's measurements; interpolated between them."""
+
+    name: str
+    limits: BatchLimits
+    epochs: int
+    placements: Mapping[MeasuredPlacement, Floats]  # rows (local batch, step_s, sync_s)
+    points: Floats  # rows (nodes, workers, local batch, step_s, sync_s)
+    validation: Mapping[int, Floats]  # by total batch: rows (progress, square, variance), an epoch each
+    _steps: dict[tuple[MeasuredPlacement, int], tuple[float, float]] = field(default_factory=dict)
+    _noise: dict[tuple[int, int], GradientNoise] = field(default_factory=dict)
+    _alone: dict[tuple[int | None, int], float] = field(default_factory=dict)
+
+    def step_s(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
+        """(whole step, waiting for others) with so many records a worker."""
+        if (placement, local) not in self._steps:
+            self._steps[placement, local] = self._interpolated(placement, local)
+        return self._steps[placement, local]
+
+    def noise(self, batch: int, epoch: int) -> GradientNoise:
+        if (batch, epoch) not in self._noise:
+            sizes = list(self.validation)
+            rows = np.array([self.validation[size][epoch, 1:] for size in sizes])
+            square, variance = (float(np.interp(batch, sizes, rows[:, column])) for column in (0, 1))
+            self._noise[batch, epoch] = GradientNoise(square, variance)
+        return self._noise[batch, epoch]
+
+    @cached_property
+    def progress(self) -> Floats:
+        """In steps of the initial batch, at the end of each epoch."""
+        least: Floats = np.min([rows[: self.epochs, 0] for rows in self.validation.values()], axis=0)
+        return least
+
+    def iterations(self, batch: int, epoch: int) -> float:
+        """Steps with this batch until the end of an epoch, as they were recorded."""
+        sizes = list(self.validation)
+        return float(np.interp(batch, sizes, [self.validation[size][epoch, 3] for size in sizes]))
+
+    def alone_s(self, batch: int | None, workers: float) -> float:
+        """Of a whole run with so many workers; None: the best batch in each epoch. Less than one worker: in turns."""
+        if workers < 1:
+            return self.alone_s(batch, 1) / workers
+        low, rest = int(workers), workers - int(workers)
+        if rest > 1e-9:
+            slower, faster = 1.0 / self.alone_s(batch, low), 1.0 / self.alone_s(batch, low + 1)
+            return 1.0 / (slower * (1 - rest) + faster * rest)
+        if (batch, low) not in self._alone:
+            self._alone[batch, low] = self._whole_run_s(batch, low)
+        return self._alone[batch, low]
+
+    def _whole_run_s(self, batch: int | None, workers: int) -> float:
+        limits = self.limits
+        workers = min(workers, max(1, (batch or limits.maximum) // limits.local_minimum))
+        least = min(max(limits.initial, limits.local_minimum * workers), limits.maximum)
+        work = np.diff(self.progress, prepend=0.0)
+        best = np.zeros(len(work))
+        for total in [batch] if batch else np.geomspace(least, limits.maximum, 50).astype(int):
+            local, passes = (int(one) for one in split_batch(total, workers, limits))
+            if local < limits.local_minimum:
+                continue
+            step, sync = self.step_s(pack_on_nodes(workers), local)
+            real = local * passes * workers
+            gains = [float(gain_ratio(self.noise(real, epoch), real / limits.initial)) for epoch in range(len(work))]
+            best = np.maximum(best, np.array(gains) / (step + (step - sync) * (passes - 1)))
+        return float(np.sum(work / best))
+
+    @cached_property
+    def _everywhere(self) -> tuple[Any, Any]:
+        from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+
+        at, times = self.points[:, :3], self.points[:, 3:]
+        return LinearNDInterpolator(at, times), NearestNDInterpolator(at, times, rescale=True)
+
+    def _interpolated(self, placement: MeasuredPlacement, local: int) -> tuple[float, float]:
+        turned = min(placement[i:] + placement[:i] for i in range(len(placement)))
+        if turned in self.placements:
+            rows = self.placements[turned]
+            return tuple(float(np.interp(local, rows[:, 0], rows[:, column])) for column in (1, 2))  # type: ignore[return-value]
+        where = [min(len(placement), MAX_MEASURED_NODES), sum(placement), local]
+        linear, nearest = self._everywhere
+        found = linear([where])[0]
+        if not np.all(np.isfinite(found)):  # outside of what was measured
+            found = nearest([where])[0]
+        return float(found[0]), float(found[1])
+
+
+def load_application(directory: Path, epochs: int = 0, local_maximum: int = 0) -> MeasuredApplication:
+    """0: as many epochs, and as large a local batch, as were measured."""
+    placements = _read_columns(directory / "placements.csv", ("local_bsz", "step_time", "sync_time"), key="placement")
+    grouped: dict[MeasuredPlacement, list[tuple[float, ...]]] = {}
+    for name, row in placements:
+        grouped.setdefault(tuple(int(digit) for digit in name), []).append(row)
+    tables = {placement: np.array(sorted(rows)) for placement, rows in grouped.items()}
+    means: dict[tuple[float, ...], list[tuple[float, ...]]] = {}
+    for placement, rows in grouped.items():
+        for local, step, sync in rows:
+            means.setdefault((len(placement), sum(placement), local), []).append((step, sync))
+    columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+    scaled = [row for _, row in _read_columns(directory / "scalability.csv", columns)]
+    points = np.array([(*at, *np.mean(times, axis=0)) for at, times in sorted(means.items())] + scaled)
+    validation = {}
+    for path in directory.glob("validation-*.csv"):
+        rows = [row for _, row in _read_columns(path, ("progress", "grad_sqr", "grad_var", "iteration"))]
+        validation[int(path.stem.rpartition("-")[2])] = np.array(rows)
+    if not validation:
+        raise DataError(f"{directory}: expected validation-B.csv files of an application, found none")
+    validation = dict(sorted(validation.items()))
+    locals_ = np.concatenate([rows[:, 0] for rows in tables.values()])
+    limits = BatchLimits(
+        min(validation), max(validation), int(locals_.min()), min(local_maximum or 1 << 30, int(locals_.max()))
+    )
+    epochs = epochs or min(len(rows) for rows in validation.values())
+    return MeasuredApplication(directory.name, limits, epochs, tables, points, validation)
+
+
+def _read_columns(path: Path, columns: tuple[str, ...], key: str = "") -> list[tuple[str, tuple[float, ...]]]:
+    try:
+        with path.open(newline="") as file:
+            return [
+                (row[key] if key else "", tuple(float(row[one]) for one in columns)) for row in csv.DictReader(file)
+            ]
+    except (OSError, KeyError, TypeError, ValueError) as exc:
+        raise DataError(f"{path}: expected columns {', '.join(columns)} with numbers: {exc}") from exc
+
+
+class ProfiledWorkload:
+    """See the module. `batch`: its owner's, for good; None: it adapts."""
+
+    def __init__(self, application: MeasuredApplication, batch: int | None, *, is_oracle: bool = False) -> None:
+        self.application = application
+        self.name = application.name
+        self._batch = batch
+        self._is_oracle = is_oracle
+        self._placement: WorkersPerNode = ()
+        self._local, self._passes = 0, 1
+        self._epoch, self._progress = 0, 0.0
+        self._samples: dict[tuple[int, int, int], SpeedSample] = {}
+        self._fitted: ThroughputModel | None = None
+        self._noise: GradientNoise | None = None
+        self._rate = 0.0
+        self._known: JobReport | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._epoch >= self.application.epochs
+
+    def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
+        self._placement = tuple(count for count in placement if count)
+        self._choose()
+
+    def rate(self) -> float:
+        return self._rate
+
+    def to_mark(self) -> float:
+        return float(self.application.progress[self._epoch]) - self._progress
+
+    def advance(self, work: float) -> bool:
+        if not self._placement:
+            return False
+        before = self._rate
+        self._measure()
+        if work >= self.to_mark() - 1e-9:
+            self._progress = float(self.application.progress[self._epoch])
+            self._epoch += 1
+        else:
+            self._progress += work
+        self._known = None
+        if not self.is_done:
+            self._choose()
+        return self._rate != before
+
+    def known(self) -> JobReport:
+        if self._known is None:
+            left = float(self.application.progress[-1]) - self._progress
+            rates = self._rates()
+            if isinstance(rates, OracleRateModel):
+                left = rates.steps_left()
+            self._known = JobReport(tuple(self._samples.values()), self._noise, (), rates, left, self._progress)
+        return self._known
+
+    def alone_s(self, workers: float) -> float:
+        return self.application.alone_s(self._batch, workers)
+
+    def _rates(self) -> RateModel | None:
+        limits = self.application.limits
+        if self._is_oracle and self._batch is not None:
+            return OracleRateModel(self.application, self._batch, self._epoch)
+        if not self._samples or self._noise is None:
+            return None
+        self._fitted = self._fitted or fit_throughput(list(self._samples.values()))
+        if self._batch is not None:
+            return FixedBatchModel(self._fitted, self._noise, limits, self._batch)
+        return AdaptiveBatchModel(self._fitted, self._noise, limits)
+
+    def _choose(self) -> None:
+        """The batch for what it has, and so its rate."""
+        if not self._placement or self.is_done:
+            self._rate = 0.0
+            return
+        limits, workers = self.application.limits, sum(self._placement)
+        rates = self._rates() if self._batch is None else None
+        if rates is not None and (best := rates.batch(workers, len(self._placement))) is not None:
+            self._local, self._passes = best.local, best.passes
+        else:
+            total = self._batch or max(limits.initial, limits.local_minimum * workers)
+            local, passes = split_batch(total, workers, limits)
+            self._local, self._passes = int(local), int(passes)
+        step, sync = self.application.step_s(self._placement, self._local)
+        scale = self._local * self._passes * workers / limits.initial
+        noise = self.application.noise(self._local * self._passes * workers, self._epoch)
+        self._rate = float(gain_ratio(noise, scale)) / (step + (step - sync) * (self._passes - 1))
+
+    def _measure(self) -> None:
+        nodes, workers = len(self._placement), sum(self._placement)
+        self._noise = self.application.noise(self._local * self._passes * workers, self._epoch)
+        at = (nodes, workers, self._local)
+        if at not in self._samples:
+            step, sync = self.application.step_s(self._placement, self._local)
+            self._samples[at] = SpeedSample(*at, step, step - sync)
+            self._fitted = None
+
+
+@dataclass(frozen=True)
+class OracleRateModel:
+    """The truth about a job with a fixed batch: Optimus+Oracle of Pollux's evaluation."""
+
+    application: MeasuredApplication
+    total: int
+    epoch: int
+
+    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+        counts = np.asarray(workers)
+        found = [self._rate(int(count)) for count in counts.ravel()]
+        return np.array(found).reshape(counts.shape)
+
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
+        local, passes = split_batch(self.total, workers, self.application.limits)
+        return BatchConfig(int(local), int(passes))
+
+    def steps_left(self) -> float:
+        """Until its end, as they were recorded for this batch."""
+        app = self.application
+        last = app.epochs - 1
+        return app.iterations(self.total, last) - app.iterations(self.total, self.epoch) if self.epoch < last else 1.0
+
+    def step_s(self, workers: int) -> float:
+        local, passes = (int(one) for one in split_batch(self.total, workers, self.application.limits))
+        if workers == 1 and passes < 2:  # as the authors predict it
+            local, passes = math.ceil(self.total / 2), 2
+        step, sync = self.application.step_s(pack_on_nodes(workers), local)
+        return step + (step - sync) * (passes - 1)
+
+    def _rate(self, workers: int) -> float:
+        return 1.0 / self.step_s(workers) if workers else 0.0
+
+
+POLLUX_COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+MAX_MEASURED_WORKERS = 64  # that were measured
+PINNED_BATCHES = {"ncf": 32768}  # runs on one device, with this batch
+_EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
+_LOCAL_MAXIMUM = {"yolov3": 8}
+
+
+def load_applications(directory: Path) -> Mapping[str, MeasuredApplication]:
+    """All that are measured below `directory`, by name."""
+    found = sorted(path.parent for path in directory.glob("*/placements.csv"))
+    if not found:
+        raise DataError(f"{directory}: expected directories with placements.csv, one an application; found none")
+    return {
+        path.name: load_application(path, _EPOCHS.get(path.name, 0), _LOCAL_MAXIMUM.get(path.name, 0)) for path in found
+    }
+
+
+def read_pollux_trace(
+    path: Path, known: Mapping[str, MeasuredApplication], *, adapts_batch: bool, needs_oracle: bool
+) -> Iterator[TraceJob]:
+    """Jobs of workload-N.csv: name, time, application, num_replicas, batch_size; in order of time."""
+    return check_order(path, _parse_pollux_jobs(path, known, adapts_batch, needs_oracle))
+
+
+def _parse_pollux_jobs(
+    path: Path, known: Mapping[str, MeasuredApplication], adapts_batch: bool, needs_oracle: bool
+) -> Iterator[tuple[int, TraceJob]]:
+    for row in csv_traces.read_rows(path, POLLUX_COLUMNS):
+        name, at, kind = row.text("name"), row.number("time"), row.text("application")
+        workers, batch = row.count("num_replicas"), row.count("batch_size")
+        if kind not in known:
+            raise row.wrong("application", f"one that was measured ({', '.join(known)})", kind)
+        pinned = PINNED_BATCHES.get(kind)
+        fixed = pinned if adapts_batch else batch
+        app = known[kind]
+        most = 1 if pinned else max(1, (fixed or app.limits.maximum) // app.limits.local_minimum)
+        body = ProfiledWorkload(app, fixed, is_oracle=needs_oracle)
+        yield row.line, TraceJob(name, at, body, workers, 1, min(most, MAX_MEASURED_WORKERS))

@@ -1,0 +1,106 @@
+"""Workloads of which only size and duration were recorded; how they scale is assumed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from elasticdl.errors import DataError, SpecError
+from elasticdl.scheduler.interface import BatchConfig, Floats
+from elasticdl.sim.interface import JobReport, WorkersPerNode
+from elasticdl.sim.traces.trace import TraceJob
+
+
+class ConstantRateWorkload:
+    """So much work; whoever derives from it sets `_rate` when it is placed."""
+
+    def __init__(self, work: float) -> None:
+        self._whole = self._left = work
+        self._rate = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self._left <= 0
+
+    def rate(self) -> float:
+        return self._rate
+
+    def to_mark(self) -> float:
+        return self._left
+
+    def advance(self, work: float) -> bool:
+        self._left = 0.0 if work >= self._left - 1e-9 else self._left - work
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingAssumption:
+    """What is assumed of jobs nobody measured. Linear up to the size they were recorded with."""
+
+    efficiency: float = 0.8  # of each worker beyond that size
+    stretch: float = 2.0  # they can use so many times that size
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.efficiency <= 1:
+            raise SpecError(f"efficiency: expected 0 to 1, received {self.efficiency}")
+        if not 1 <= self.stretch < math.inf:
+            raise SpecError(f"stretch: expected 1 or more, received {self.stretch}")
+
+    def most(self, size: int) -> int:
+        return int(size * self.stretch)
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedScalingModel:
+    """Is a Rates: seconds of work of its recorded size, a second."""
+
+    size: int
+    efficiency: float
+
+    def at(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
+        counts = np.asarray(workers, float)
+        found: Floats = (
+            np.minimum(counts, self.size) + self.efficiency * np.maximum(counts - self.size, 0)
+        ) / self.size
+        return found
+
+    def one(self, workers: float) -> float:
+        return (min(workers, self.size) + self.efficiency * max(workers - self.size, 0)) / self.size
+
+    def batch(self, workers: int, nodes: int, kind: str = "") -> BatchConfig | None:
+        return None
+
+
+class RecordedWorkload(ConstantRateWorkload):
+    """Is a Body. Its work is what it takes with its recorded size, in seconds."""
+
+    def __init__(self, name: str, size: int, duration_s: float, scaling: ScalingAssumption) -> None:
+        if not 0 < duration_s < math.inf:
+            raise DataError(f"job of {name}: expected a duration above 0 s, received {duration_s}")
+        super().__init__(duration_s)
+        self._name = name
+        self._curve = AssumedScalingModel(size, scaling.efficiency)
+        self._most = scaling.most(size)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def place(self, placement: WorkersPerNode, kind: str, batch: BatchConfig | None) -> None:
+        self._rate = self._curve.one(sum(placement))
+
+    def known(self) -> JobReport:
+        return JobReport(rates=self._curve, work_left=self._left, work_done=self._whole - self._left)
+
+    def alone_s(self, workers: float) -> float:
+        return self._whole / self._curve.one(min(workers, self._most))
+
+
+def recorded_job(
+    name: str, at: float, family: str, size: int, duration_s: float, scaling: ScalingAssumption
+) -> TraceJob:
+    """One worker at least, `stretch` times its size at most."""
+    return TraceJob(name, at, RecordedWorkload(family, size, duration_s, scaling), size, 1, scaling.most(size))

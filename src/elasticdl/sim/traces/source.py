@@ -1,0 +1,134 @@
+"""Opens a trace named on the command line: a file of any known format, or synthetic jobs, with parameters after a colon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from pathlib import Path
+
+from elasticdl.errors import DataError, SpecError
+from elasticdl.sim.traces import csv_traces, pollux, synthetic
+from elasticdl.sim.traces.recorded import ScalingAssumption
+from elasticdl.sim.traces.synthetic import PoissonArrivals
+from elasticdl.sim.traces.trace import TraceJob
+
+SYNTHETIC = "synthetic"
+_BY_COLUMNS = {
+    "pollux": pollux.POLLUX_COLUMNS,
+    "philly": csv_traces.PHILLY_COLUMNS,
+    "tiresias": csv_traces.TIRESIAS_COLUMNS,
+    "elastic": csv_traces.ELASTIC_COLUMNS,
+}
+_SCALING = tuple(one.name for one in fields(ScalingAssumption))
+_ARRIVALS = tuple(one.name for one in fields(PoissonArrivals))
+_PARAMETERS = {
+    "pollux": (),
+    "philly": (*_SCALING, "cluster"),
+    "tiresias": _SCALING,
+    "elastic": ("efficiency",),
+    "gavel": _ARRIVALS,
+    SYNTHETIC: (*_SCALING, *_ARRIVALS),
+}
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """A trace that can be read any number of times: once for each policy, in whatever process."""
+
+    form: str  # pollux, philly, tiresias, elastic, gavel, synthetic
+    path: Path = field(default_factory=Path)
+    profiles: Path = field(default_factory=Path)  # where the applications of a workload are measured
+    scaling: ScalingAssumption = field(default_factory=ScalingAssumption)
+    arrivals: PoissonArrivals = field(default_factory=PoissonArrivals)
+    cluster: str = ""
+    limit: int = 0  # 0: all jobs
+
+    def jobs(self, *, adapts_batch: bool = True, needs_oracle: bool = False) -> Iterator[TraceJob]:
+        found = self._all(adapts_batch, needs_oracle)
+        return islice(found, self.limit) if self.limit else found
+
+    def kinds(self) -> list[str]:
+        """Kinds of devices its jobs were measured on; []: they run on any."""
+        from elasticdl.sim.traces import gavel
+
+        return gavel.load_throughputs(self.path).kinds if self.form == "gavel" else []
+
+    def _all(self, adapts_batch: bool, needs_oracle: bool) -> Iterator[TraceJob]:
+        if self.form == "pollux":
+            known = pollux.load_applications(self.profiles)
+            return pollux.read_pollux_trace(self.path, known, adapts_batch=adapts_batch, needs_oracle=needs_oracle)
+        if self.form == "philly":
+            return csv_traces.read_philly_trace(self.path, self.scaling, self.cluster)
+        if self.form == "tiresias":
+            return csv_traces.read_tiresias_trace(self.path, self.scaling)
+        if self.form == "elastic":
+            return csv_traces.read_elastic_trace(self.path, self.scaling)
+        if self.form == "gavel":
+            from elasticdl.sim.traces import gavel
+
+            return gavel.synthesize_gavel_jobs(gavel.load_throughputs(self.path), self.arrivals)
+        return synthetic.synthesize_jobs(self.arrivals, self.scaling)
+
+
+def open_trace(text: str, profiles: Path | None = None, limit: int = 0) -> TraceSource:
+    """`FILE`, `FILE:KEY=VALUE,…` or `synthetic:KEY=VALUE,…`. The format is told by the file's first line."""
+    name, given = _split_parameters(text)
+    path = Path(name)
+    form = SYNTHETIC if name == SYNTHETIC else _detect_format(path)
+    if unknown := sorted(set(given) - set(_PARAMETERS[form])):
+        allowed = ", ".join(_PARAMETERS[form]) or "none"
+        raise SpecError(f"--trace {text}: a {form} trace has the parameters {allowed}; received {', '.join(unknown)}")
+    return TraceSource(
+        form,
+        path,
+        profiles or path.resolve().parent.parent / "traces",
+        ScalingAssumption(**_parse_numbers(text, given, ScalingAssumption)),
+        PoissonArrivals(**_parse_numbers(text, given, PoissonArrivals)),  # type: ignore[arg-type]
+        given.get("cluster", ""),
+        limit,
+    )
+
+
+def _split_parameters(text: str) -> tuple[str, dict[str, str]]:
+    name, colon, rest = text.rpartition(":")
+    if not colon or "=" not in rest.partition(",")[0]:
+        return text, {}
+    pairs = [part.partition("=") for part in rest.split(",") if part]
+    if wrong := [key for key, equals, _ in pairs if not equals]:
+        raise SpecError(f"--trace {text}: expected KEY=VALUE, received {wrong[0]!r}")
+    return name, {key: value for key, _, value in pairs}
+
+
+def _detect_format(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = file.readline(10_000).strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise DataError(f"--trace {path}: expected a file, or {SYNTHETIC!r}: {exc}") from exc
+    if first.startswith("{"):
+        return "gavel"
+    columns = {name.strip() for name in first.split(",")}
+    for form, expected in _BY_COLUMNS.items():
+        if columns.issuperset(expected):
+            return form
+    known = "; ".join(f"{','.join(expected)} ({form})" for form, expected in _BY_COLUMNS.items())
+    raise DataError(
+        f"{path}:1: expected a JSON document of Gavel's throughputs, or a CSV file with the columns {known}; "
+        f"received {first[:200]!r}"
+    )
+
+
+def _parse_numbers(
+    text: str, given: Mapping[str, str], made: type[ScalingAssumption] | type[PoissonArrivals]
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in fields(made):
+        if one.name in given:
+            kind = int if isinstance(one.default, int) else float
+            try:
+                found[one.name] = kind(given[one.name])
+            except ValueError:
+                expected = f"{'an' if kind is int else 'a'} {kind.__name__}"
+                raise SpecError(f"--trace {text}: {one.name} is {expected}, received {given[one.name]!r}") from None
+    return found

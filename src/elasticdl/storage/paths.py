@@ -1,0 +1,133 @@
+"""A place of files: a directory of this machine (`Path`), or a prefix of an object store (`StorePath`).
+
+A StorePath has the few methods of a Path that both can keep. There are no directories in a store and nothing is
+renamed: one object appears whole or not at all, and whoever writes several writes last the one that names the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from elasticdl.errors import SpecError, StoreUnavailable
+from elasticdl.storage import schemes
+from elasticdl.storage.retrying import RETRY_S, retry_request
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StorePath:
+    """An object, or what begins with its key. Every method may be called from any thread, and asks the store anew."""
+
+    scheme: str
+    key: str  # bucket/a/b
+    retry_s: float = RETRY_S
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.key}"
+
+    def __truediv__(self, name: str) -> StorePath:
+        return replace(self, key=f"{self.key}/{name}".rstrip("/"))
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    def exists(self) -> bool:
+        """Whether there is such an object, or anything below it."""
+        return bool(self._ask(lambda store: store.exists(self.key)))
+
+    def is_dir(self) -> bool:
+        return bool(self.list_files())
+
+    def list_files(self) -> dict[str, int]:
+        """Every object below, by its name from here, and its size in bytes; none where there is no such prefix."""
+        prefix = f"{self.key}/"
+        try:
+            found = self._ask(lambda store: store.find(self.key, detail=True))
+        except FileNotFoundError:
+            return {}
+        return {
+            path.removeprefix(prefix): int(info["size"] or 0)
+            for path, info in sorted(found.items())
+            if path.startswith(prefix) and path != prefix
+        }
+
+    def iterdir(self) -> Iterator[StorePath]:
+        for name in dict.fromkeys(name.partition("/")[0] for name in self.list_files()):
+            yield self / name
+
+    def read_bytes(self) -> bytes:
+        """Raises FileNotFoundError."""
+        return bytes(self._ask(lambda store: store.cat_file(self.key)))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, content: bytes) -> None:
+        self._ask(lambda store: store.pipe_file(self.key, content))
+
+    def upload(self, file: Path) -> None:
+        """Let the object hold what `file` does; a large one goes in parts, and appears when all are there."""
+        size = file.stat().st_size
+        self._ask(lambda store: store.put_file(str(file), self.key))
+        if (there := self._ask(lambda store: store.size(self.key))) != size:
+            raise StoreUnavailable(f"{self}: expected {size} bytes after the upload, the store says {there}")
+
+    def download(self, file: Path) -> None:
+        """Let `file` hold what the object does; whole or not at all. Raises FileNotFoundError."""
+        partial = file.with_name(f".{file.name}.part")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._ask(lambda store: store.get_file(self.key, str(partial)))
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def copy_to(self, target: StorePath) -> None:
+        """Inside the store; nothing passes through this machine."""
+        self._ask(lambda store: store.cp_file(self.key, target.key))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        try:
+            self._ask(lambda store: store.rm_file(self.key))
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def remove(self, first: str = "") -> None:
+        """Remove every object below, the one called `first` before the others: without it they count for nothing."""
+        names = self.list_files()
+        for name in sorted(names, key=lambda name: name != first):
+            (self / name).unlink(missing_ok=True)
+
+    def _ask(self, request: Callable[[Any], T]) -> T:
+        store = schemes.open_filesystem(self.scheme)
+        return retry_request(lambda: request(store), str(self), self.scheme, self.retry_s)
+
+
+AnyPath = Path | StorePath
+
+
+def parse_path(address: str, retry_s: float = RETRY_S) -> AnyPath:
+    """The place an address means. Raises SpecError where it means none; asks no store."""
+    if problem := schemes.find_address_problem(address):
+        raise SpecError(problem)
+    if not schemes.is_store_address(address):
+        return Path(schemes.strip_file_scheme(address))
+    return StorePath(schemes.parse_scheme(address), address.partition("://")[2].rstrip("/"), retry_s)
+
+
+def list_files(place: AnyPath) -> dict[str, int]:
+    """Every file below, by its name from here, and its size in bytes; none where there is no such place."""
+    if isinstance(place, StorePath):
+        return place.list_files()
+    found: dict[str, int] = {}
+    for directory, _, names in os.walk(place):
+        for path in (Path(directory) / name for name in names):
+            found[str(path.relative_to(place))] = path.lstat().st_size
+    return found

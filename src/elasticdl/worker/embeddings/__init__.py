@@ -1,0 +1,1 @@
+"""Embedding tables as the steps of a worker use them."""

@@ -1,0 +1,1 @@
+"""Work by leases: training with the model on ps, evaluation and prediction, one leased shard after another."""

@@ -1,0 +1,114 @@
+"""The batches of leased shards, their records read ahead, and how far each lease is."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.prefetch import Prefetcher
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+_PREFETCH_BATCHES = 4  # batches
+
+
+class LeaseBatch(NamedTuple):
+    """One batch of a lease. Its sender and number name it at the ps, whoever computes it and however often."""
+
+    lease: pb.Lease
+    place: int  # of the batch in its shard
+    start: int  # position in the plan
+    stop: int
+
+    @property
+    def sender(self) -> int:
+        return self.lease.lane
+
+    @property
+    def number(self) -> int:
+        return self.lease.number + self.place
+
+    @property
+    def is_last(self) -> bool:
+        return self.stop >= self.lease.stop
+
+
+class LeaseFeed:
+    """The batches of the lease that was opened last."""
+
+    def __init__(self, dataset: Dataset, plan: TrainingPlan, minibatch: int) -> None:
+        self._dataset = dataset
+        self.plan = plan
+        self._minibatch = minibatch
+        self._records = Prefetcher(dataset, depth=_PREFETCH_BATCHES)
+        self._records.__enter__()
+        self._left: list[LeaseBatch] = []
+        self._indices = lru_cache(maxsize=4 * _PREFETCH_BATCHES)(
+            plan.positions
+        )  # asked for ahead, and again when it is its turn
+
+    def close(self) -> None:
+        self._records.close()
+
+    def open(self, lease: pb.Lease) -> None:
+        """Begin with the first batch nobody has done."""
+        self._left = [
+            LeaseBatch(lease, place, start, min(start + self._minibatch, lease.stop))
+            for place, start in enumerate(range(lease.start, lease.stop, self._minibatch))
+            if start >= lease.start + lease.done
+        ]
+
+    def next(self) -> LeaseBatch | None:
+        """The next batch of the lease; None at its end."""
+        if not self._left:
+            return None
+        if self._dataset.source.can_read_ahead:
+            upcoming = self._left[:_PREFETCH_BATCHES]
+            self._records.expect([((one.lease.id, one.place), self._indices(one.start, one.stop)) for one in upcoming])
+        return self._left.pop(0)
+
+    def batch(self, work: LeaseBatch) -> Batch | None:
+        """Its records; None where a filter left none of them."""
+        indices = self._indices(work.start, work.stop)
+        key = (work.lease.id, work.place)
+        return self._dataset.good_batch(indices, lambda: self._records.take(key, indices))
+
+    def sample(self) -> Batch | None:
+        """The first batch of all, for an export."""
+        return self._dataset.good_batch(self.plan.positions(0, min(self._minibatch, self.plan.total_records)))
+
+
+class LeaseProgress:
+    """Of the leases of one worker. Pushes are acknowledged one by one, perhaps out of order."""
+
+    def __init__(self, minibatch: int) -> None:
+        self._minibatch = minibatch
+        self._works: dict[tuple[int, int], LeaseBatch] = {}  # under way, by sender and number
+        self._done: dict[int, int] = {}  # by lease: the first batch that is not done
+        self._beyond: dict[int, dict[int, LeaseBatch]] = {}  # by lease: done, but not those before
+
+    def begun(self, work: LeaseBatch) -> None:
+        self._works[work.sender, work.number] = work
+
+    def work(self, sender: int, number: int) -> LeaseBatch:
+        """What was pushed under this name and is not in the rows."""
+        return self._works.pop((sender, number))
+
+    def done(self, work: LeaseBatch) -> tuple[pb.Lease, int, list[LeaseBatch]] | None:
+        """Take note of a batch; the lease, its records that are done now, and the batches by which that has changed."""
+        lease = work.lease
+        first = self._done.setdefault(lease.id, lease.done // self._minibatch)
+        beyond = self._beyond.setdefault(lease.id, {})
+        beyond[work.place] = work
+        added = []
+        while first in beyond:
+            added.append(beyond.pop(first))
+            first += 1
+        if not added:
+            return None
+        stop = added[-1].stop
+        self._done[lease.id] = first
+        if stop >= lease.stop:
+            del self._done[lease.id], self._beyond[lease.id]
+        return lease, stop - lease.start, added

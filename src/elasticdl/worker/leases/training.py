@@ -1,0 +1,316 @@
+"""Training by leases: all of the model is on ps, and this worker trains one leased shard after another.
+
+A batch is: pull dense variables and rows, compute, push gradients under the name of the batch. What the next batch
+will ask for is pulled meanwhile, pushes are answered meanwhile; a batch is reported as done once its push is in the
+rows. A push that a ps finds stale is computed again, under the same name. Knows no framework.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from elasticdl.data.dataset import Batch
+from elasticdl.errors import DataUnavailable, LossNotFinite, PermanentError, SpecError, is_job_error
+from elasticdl.faults import Faults
+from elasticdl.model.callbacks import Callback
+from elasticdl.model.trainable import TrainableModel
+from elasticdl.ps.client import dense
+from elasticdl.ps.client.dense import DenseLayout
+from elasticdl.ps.client.lookups import EmbeddingLookups, LookupResult
+from elasticdl.ps.wire.messages import Ids
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobSpec, PsMode
+from elasticdl.worker.leases.batches import LeaseBatch, LeaseFeed, LeaseProgress
+from elasticdl.worker.leases.client import LeaseClient, MetricPart
+from elasticdl.worker.master_connection import MasterConnection
+
+LOSS_KEY = "loss"  # a report says the sum of the losses of its batches, weighted by records, and the records
+_SMOOTHING = 0.1  # share of the newest step in the time of a step
+
+
+class BatchTables(Protocol):
+    """The embedding layers of the model."""
+
+    def begin(self, features: Any) -> None:
+        """A batch with these features is about to be computed."""
+
+    def foresee(self, features: Any) -> Mapping[str, list[Ids]]:
+        """By table, the ids that a batch with these features will ask for, as far as can be told."""
+
+
+@dataclass(frozen=True)
+class WorkerTasks:
+    """What this worker can be asked to do besides training."""
+
+    prepare: Callable[[], None]  # make the first state, and tell the plan
+    evaluate: Callable[[pb.Lease], Iterator[tuple[int, Mapping[str, MetricPart]]]]
+    save: Callable[[int, bytes, bool], None]  # the state after so many batches, with the progress; wait for the disk?
+    export: Callable[[str], None]
+    stop: Callable[[str], None]  # ask the master to stop the job
+    end: Callable[[str], None]  # tell it that the training is done, though there is data left
+
+
+class LeaseTraining:
+    def __init__(
+        self,
+        spec: JobSpec,
+        link: MasterConnection,
+        leases: LeaseClient,
+        feed: LeaseFeed,
+        trainee: TrainableModel,
+        tables: BatchTables,
+        lookups: EmbeddingLookups,
+        layout: DenseLayout,
+        deeds: WorkerTasks,
+        callbacks: Sequence[Callback],
+        rate: Callable[[int], float],
+        ready: Callable[[Batch], Batch],
+        faults: Faults,
+    ) -> None:
+        """`rate(step)` is the learning rate after so many updates; `ready` brings a batch where the model computes."""
+        self._spec = spec
+        self._link = link
+        self._leases = leases
+        self._feed = feed
+        self._trainee = trainee
+        self._tables = tables
+        self._lookups = lookups
+        self._deeds = deeds
+        self._callbacks = callbacks
+        self._is_stopped = False
+        self._rate = rate
+        self._ready = ready
+        self._faults = faults
+        self._layout = layout
+        self._ids = layout.ids
+        self._dense: LookupResult | None = None
+        self._progress = LeaseProgress(spec.plan.minibatch_size)
+        self._again: deque[LeaseBatch] = deque()
+        self._stale: list[LeaseBatch] = []  # those that were in there
+        self._early: tuple[LeaseBatch, Batch | None] | None = None
+        self._aside: pb.Lease | None = None  # an evaluation that came while a batch was under way
+        self._steps = 0
+        self._records = 0
+        self._epochs = 0
+        self._losses: dict[tuple[int, int], tuple[float, int]] = {}  # by batch, until it is reported: weighted, records
+        self._step_s = 0.0
+        lookups.on_pushed = self._pushed
+        link.on_told = leases.wake
+
+    def run(self) -> str:
+        """Until there is nothing left, or this worker is to stop or to leave; why."""
+        self._link.ready()
+        try:
+            self._train_all()
+        except DataUnavailable as exc:  # all of the model is on ps: it can be kept without the data
+            self._lookups.abandon()
+            self._deeds.stop(str(exc))
+            while not self._is_to_end():
+                self._link.wait_end(self._spec.timing.heartbeat_s)
+        except (SpecError, PermanentError) as exc:  # the master lets all stop, and one of us keeps what is on the ps
+            if isinstance(exc, SpecError) and not is_job_error(exc):
+                raise  # another worker may do better
+            self._lookups.abandon()
+            self._link.failure(str(exc), wrong_job=isinstance(exc, SpecError), permanent=True)
+            while not self._is_to_end():
+                self._link.wait_end(self._spec.timing.heartbeat_s)
+        self._lookups.settle()
+        self._leases.flush(self._spec.timing.rpc_s)
+        return self._farewell()
+
+    def _train_all(self) -> None:
+        work = self._next(wait=True)
+        while work is not None:
+            started = time.monotonic()
+            following = self._train(work)
+            took_s = time.monotonic() - started
+            self._step_s = took_s if not self._step_s else self._step_s + _SMOOTHING * (took_s - self._step_s)
+            work = following or self._next(wait=True)
+
+    # ---- what is next
+
+    def _next(self, *, wait: bool) -> LeaseBatch | None:
+        """The next batch to train. None: no more, or, without waiting, none that is known by now."""
+        while not self._is_to_end():
+            if self._again:
+                return self._again.popleft()
+            if (work := self._feed.next()) is not None:
+                if work.is_last:
+                    self._leases.ask()
+                return work
+            if wait:
+                self._do_what_is_asked()
+            lease, self._aside = self._aside, None
+            lease = lease or self._leases.take(self._spec.timing.heartbeat_s if wait else 0.0)
+            if lease is not None and lease.source != "training":
+                if not wait:
+                    self._aside = lease
+                    return None
+                self._evaluate(lease)
+            elif lease is not None:
+                self._feed.open(lease)
+            elif not wait:
+                return None
+            else:
+                self._lookups.settle()  # others may wait for what we have not reported
+                if self._leases.is_drained and not self._again:
+                    return None
+        return None
+
+    def _is_to_end(self) -> bool:
+        link = self._link
+        return bool(link.stop_reason) or link.is_leaving or link.is_released or link.is_orphaned
+
+    def _do_what_is_asked(self) -> None:
+        if self._link.is_preparer:
+            self._link.is_preparer = False
+            self._deeds.prepare()
+        while (asked := self._link.next_save()) is not None:
+            self._refresh()
+            self._deeds.save(asked.step, asked.progress, False)
+        while self._link.evaluations:
+            step, metrics = self._link.evaluations.popleft()
+            for callback in self._callbacks:
+                callback.on_evaluation(step, metrics)
+        if not self._is_stopped and (why := next((c.stop_reason for c in self._callbacks if c.stop_reason), "")):
+            self._is_stopped = True
+            self._deeds.end(why)
+
+    # ---- one batch
+
+    def _train(self, work: LeaseBatch) -> LeaseBatch | None:
+        """Compute and push it; returns the next one where that is known already."""
+        batch = self._batch(work)
+        if batch is None:
+            self._done(work)
+            return None
+        is_again = work in self._stale
+        if is_again:  # now with the newest values, and nothing of ours under way that would age them
+            self._stale.remove(work)
+            self._lookups.abandon()
+            self._lookups.settle()
+        self._faults.strike(self._steps, "begin")
+        self._lookups.begin()
+        self._tables.begin(batch.features)
+        if self._dense is None or self._steps % self._spec.ps.pull_every == 0:
+            self._pull_dense()
+        following = self._look_ahead() if self._spec.ps.depth and not is_again else None
+        loss, gradients = self._trainee.compute(batch.features, batch.labels)
+        self._faults.strike(self._steps, "computed")
+        if not math.isfinite(loss):
+            raise LossNotFinite(f"the loss became {loss} in batch {work.start}:{work.stop} of the plan's records")
+        self._losses[work.lease.id, work.place] = (loss * batch.size, batch.size)
+        rate = self._push(work, gradients)
+        self._faults.strike(self._steps, "pushed")
+        self._steps += 1
+        self._records += batch.size
+        self._link.trained(self._lookups.clock, self._records, loss, self._step_s, rate)
+        self._tell_callbacks(work, loss)
+        self._do_what_is_asked()
+        return following
+
+    def _look_ahead(self) -> LeaseBatch | None:
+        following = self._next(wait=False)
+        if following is None:
+            return None
+        batch = self._batch(following)
+        self._early = (following, batch)
+        wanted: dict[str, Any] = dict(self._tables.foresee(batch.features)) if batch is not None else {}
+        if (self._steps + 1) % self._spec.ps.pull_every == 0:
+            wanted[dense.DENSE_TABLE] = self._ids
+        self._lookups.ahead(wanted)
+        return following
+
+    def _batch(self, work: LeaseBatch) -> Batch | None:
+        if self._early is not None and self._early[0] is work:
+            (_, batch), self._early = self._early, None
+            return batch
+        batch = self._feed.batch(work)
+        return self._ready(batch) if batch is not None else None
+
+    def _pull_dense(self) -> None:
+        self._dense = self._lookups.find(dense.DENSE_TABLE, self._ids)
+        self._set_dense(self._dense)
+
+    def _refresh(self) -> None:
+        """The newest dense values, for others than the next batch."""
+        self._set_dense(self._lookups.newest(dense.DENSE_TABLE, self._ids))
+
+    def _set_dense(self, found: LookupResult) -> None:
+        self._trainee.set_variables(self._layout.unpack(found.rows[found.plan.inverse]))
+
+    def _push(self, work: LeaseBatch, gradients: Mapping[str, Any]) -> float:
+        """Send them; the learning rate they are sent with."""
+        assert self._dense is not None
+        blocks = self._layout.pack(gradients)
+        sums = np.empty_like(blocks)
+        sums[self._dense.plan.inverse] = blocks
+        self._lookups.give(dense.DENSE_TABLE, self._dense, sums)
+        step = self._lookups.clock
+        rate = self._rate(step) * math.prod(callback.rate_factor for callback in self._callbacks)
+        self._progress.begun(work)
+        self._lookups.push(sender=work.sender, number=work.number, rate=rate, step=step + 1)
+        if self._spec.ps.mode is PsMode.LOCAL:
+            self._trainee.update(gradients, rate)
+        return rate
+
+    def _pushed(self, sender: int, number: int, is_stale: bool) -> None:
+        work = self._progress.work(sender, number)
+        if is_stale:
+            self._again.append(work)
+            self._stale.append(work)
+        else:
+            self._done(work)
+
+    def _done(self, work: LeaseBatch) -> None:
+        if (known := self._progress.done(work)) is None:
+            return
+        lease, done, works = known
+        losses = [self._losses.pop((lease.id, one.place), (0.0, 0)) for one in works]
+        total, records = sum(loss for loss, _ in losses), sum(count for _, count in losses)
+        self._leases.report(lease, done, {LOSS_KEY: ([total], float(records))})
+
+    # ---- besides
+
+    def _tell_callbacks(self, work: LeaseBatch, loss: float) -> None:
+        """Steps and epochs as this worker sees them: others are elsewhere in the data."""
+        epochs = work.stop // self._feed.plan.records_per_epoch
+        for callback in self._callbacks:
+            callback.on_step_end(self._steps - 1, loss)
+            for epoch in range(self._epochs, epochs):
+                callback.on_epoch_end(epoch)
+        self._epochs = max(self._epochs, epochs)
+
+    def _evaluate(self, lease: pb.Lease) -> None:
+        self._lookups.settle()
+        self._refresh()
+        for position, parts in self._deeds.evaluate(lease):
+            self._leases.report(lease, position - lease.start, parts)
+
+    def _farewell(self) -> str:
+        """Whoever the master asks writes the last checkpoint and the model; all wait until that is done."""
+        link = self._link
+        if link.is_leaving or link.is_released:
+            return "left" if link.is_leaving else "released"
+        if link.is_orphaned:
+            return "the master is away for good"  # and may come back: the records are not all trained
+        why = link.stop_reason
+        link.finished(0, 0, why)  # what is trained is known from the leases
+        while not link.is_released and not link.is_orphaned:
+            asked = link.next_export()
+            if asked is None:
+                link.wait_end(self._spec.timing.heartbeat_s)
+                continue
+            self._refresh()
+            self._deeds.save(asked.step, asked.progress, True)
+            if asked.path:
+                self._deeds.export(asked.path)
+            link.exported(asked.path)
+        return why or "all records are trained"

@@ -1,0 +1,91 @@
+"""The records of a step, logical rank by logical rank, read ahead."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from elasticdl.collective.tree import RankRange
+from elasticdl.data.dataset import Batch, Dataset
+from elasticdl.data.interface import Indices
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.data.prefetch import Prefetcher
+from elasticdl.model import tensors
+from elasticdl.worker.training.state import seed_everything
+
+_PREFETCH_STEPS = 2  # steps
+
+
+class Feed(Protocol):
+    """Batches of the plan, logical rank by logical rank. Used by the thread that trains."""
+
+    @property
+    def plan(self) -> TrainingPlan: ...
+
+    def expect(self, step: int, share: RankRange, passes: int = 1) -> None:
+        """Steps from `step` on will be asked for with this share, `passes` of them at a time, rank by rank."""
+
+    def early(self, step: int, logical_rank: int) -> Batch | None:
+        """As `batch`, which will be asked for next."""
+
+    def batch(self, step: int, logical_rank: int) -> Batch | None:
+        """The slice of one logical rank; None where no record is left in it.
+
+        What is drawn afterwards is a function of (seed, step, logical rank), wherever the slice was read.
+        """
+
+    def close(self) -> None:
+        """End what reads ahead."""
+
+
+def open_feed(data: Dataset | Feed, plan: TrainingPlan, device: torch.device) -> Feed:
+    """The feed of a dataset of records; a feed is its own."""
+    return RecordFeed(data, plan, device) if isinstance(data, Dataset) else data
+
+
+class RecordFeed:
+    """Records of a `Dataset`: readers run ahead in a thread, the user's functions in the thread that trains."""
+
+    def __init__(self, dataset: Dataset, plan: TrainingPlan, device: torch.device) -> None:
+        self._dataset = dataset
+        self.plan = plan
+        self._device = device
+        self._records = Prefetcher(dataset, depth=_PREFETCH_STEPS * plan.logical_ranks)
+        self._records.__enter__()
+        self._early: dict[tuple[int, int], Batch | None] = {}
+        self._expected: dict[tuple[int, int], Indices] = {}
+
+    def close(self) -> None:
+        self._records.close()
+
+    def expect(self, step: int, share: RankRange, passes: int = 1) -> None:
+        if not self._dataset.source.can_read_ahead:
+            return
+        self._expected = {}
+        for first in range(step, step + _PREFETCH_STEPS * passes, passes):
+            steps = range(first, min(first + passes, self.plan.total_steps))
+            slices = {ahead: self.plan.ranks(ahead, share.first, share.count) for ahead in steps}
+            for rank in range(share.count):
+                self._expected |= {(ahead, share.first + rank): slices[ahead][rank] for ahead in steps}
+        self._records.expect([(key, indices) for key, indices in self._expected.items() if key not in self._early])
+
+    def early(self, step: int, logical_rank: int) -> Batch | None:
+        self._early = {(step, logical_rank): self.batch(step, logical_rank)}
+        return self._early[step, logical_rank]
+
+    def batch(self, step: int, logical_rank: int) -> Batch | None:
+        def seed() -> None:
+            seed_everything(self.plan.seed, step, logical_rank)  # the user's functions run here, and may draw
+
+        seed()
+        if (step, logical_rank) in self._early:
+            return self._early.pop((step, logical_rank))
+        indices = self._expected.get((step, logical_rank))
+        if indices is None:
+            indices = self.plan.slice_of(step, logical_rank)
+        if not len(indices):
+            return None
+        key = (step, logical_rank)
+        batch = self._dataset.good_batch(indices, lambda: self._records.take(key, indices), seed)
+        return tensors.move_batch(batch, self._device) if batch is not None else None

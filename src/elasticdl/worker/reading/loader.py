@@ -1,0 +1,272 @@
+"""The batches of a user's dataset, read ahead by DataLoaders of torch in the order of the plan.
+
+Worker processes, pinning and the propagation of errors are torch's. What is ours is the order: a DataLoader's batch
+sampler gives one request for each (step, logical rank), and goes on for as long as the training does. When the share
+of this worker changes, the sampler continues with what the new share needs; what was read ahead and is still needed
+is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch.utils.data import DataLoader
+
+from elasticdl import watchdog
+from elasticdl.collective.tree import RankRange
+from elasticdl.data.bad_records import BadRecords
+from elasticdl.data.dataset import Batch, CollatedBatch
+from elasticdl.data.interface import Indices
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.worker.reading.loader_process import (
+    ItemRequest,
+    LoadedBatch,
+    LoaderProcessSetup,
+    pass_through,
+    preserve_random_state,
+)
+from elasticdl.worker.training.state import seed_everything
+
+StepAndRank: TypeAlias = tuple[int, int]
+"""Step and logical rank."""
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """How a DataLoader reads; the names are those of torch."""
+
+    num_workers: int = 0
+    pin_memory: bool = False
+    prefetch_factor: int | None = None  # batches of this worker, as many slices each as `step_slices` says
+    step_slices: int = 1  # logical ranks this worker computes when the job has all its workers
+    timeout_s: float = 0.0
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+    ignores_terminate: bool = False  # whether loader processes outlive SIGTERM, until their worker ends
+
+
+class LoaderRequests(Protocol):
+    """What of the data a logical rank reads in a step."""
+
+    @property
+    def fetcher(self) -> Any:
+        """Turns a request into a Delivery, in a loader process. Its state may be bound to that process."""
+
+    def lanes(self, num_workers: int) -> int:
+        """Into how many independent orders of reading the logical ranks fall: rank r belongs to lane r % lanes."""
+
+    def request(self, step: int, rank: int) -> Any | None:
+        """None where the slice is empty."""
+
+    def take(self, delivery: LoadedBatch) -> None:
+        """The delivery reached the training loop."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """While the training loop waits for a delivery: what the watchdog of progress makes of it."""
+
+
+@dataclass(frozen=True)
+class ItemRequests:
+    """Items of a map-style dataset, at the plan's positions of the order of each epoch."""
+
+    fetcher: Any
+    plan: TrainingPlan
+    order: Callable[[int], Indices] | None  # of an epoch, where the user's sampler draws it
+    bad_records: BadRecords = field(default_factory=BadRecords)
+
+    def lanes(self, num_workers: int) -> int:
+        return 1  # any process reads any item
+
+    def request(self, step: int, rank: int) -> ItemRequest | None:
+        indices = self.plan.slice_of(step, rank)
+        if not len(indices):
+            return None
+        return ItemRequest(step, rank, indices if self.order is None else self.order(self.plan.epoch_of(step))[indices])
+
+    def take(self, delivery: LoadedBatch) -> None:
+        """Nothing is remembered but what was skipped: items have numbers."""
+        for number, why in delivery.bad:
+            self.bad_records.add("the dataset of join", number, why)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return watchdog.reading_records()
+
+
+class LoaderFeed:
+    """A `Feed` over DataLoaders. `start` creates their processes; do it before threads and sockets abound."""
+
+    def __init__(
+        self, requests: LoaderRequests, plan: TrainingPlan, options: LoaderOptions, device: torch.device
+    ) -> None:
+        self.plan = plan
+        self.requests = requests
+        self._options = options
+        self._device = device
+        self._lanes: list[_LoaderLane] = []
+        self._expected: tuple[int, RankRange, int] | None = None  # the step that comes next, as long as nothing changes
+        self._early: dict[StepAndRank, Batch | None] = {}
+
+    def start(self) -> LoaderFeed:
+        lanes = self.requests.lanes(self._options.num_workers)
+        processes = min(self._options.num_workers, 1) if lanes > 1 else self._options.num_workers
+        self._lanes = [_LoaderLane(self.requests, self._options, processes) for _ in range(lanes)]
+        for lane in self._lanes:
+            lane.start()
+        return self
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.close()
+        self._lanes = []
+
+    def expect(self, step: int, share: RankRange, passes: int = 1) -> None:
+        if (step, share, passes) != self._expected:
+            for number, lane in enumerate(self._lanes):
+                keys = self._keys(step, share, passes, number)
+                lane.restart(keys, lambda key: key[0] >= step and key[1] in share and key not in self._early)
+        self._expected = (step + passes, share, passes)
+
+    def early(self, step: int, logical_rank: int) -> Batch | None:
+        self._early = {(step, logical_rank): self.batch(step, logical_rank)}
+        return self._early[step, logical_rank]
+
+    def batch(self, step: int, logical_rank: int) -> Batch | None:
+        key = (step, logical_rank)
+        if key in self._early:
+            seed_everything(self.plan.seed, *key)
+            return self._early.pop(key)
+        delivery = self._lanes[logical_rank % len(self._lanes)].take(key)
+        seed_everything(self.plan.seed, *key)  # reading in this process may have drawn from other random numbers
+        if delivery is None:
+            return None
+        self.requests.take(delivery)
+        return self._to_batch(delivery)
+
+    def sample(self, step: int = 0, rank: int = 0) -> CollatedBatch | None:
+        """A batch of the plan, read in this process and not counted: to warm a model up. None where it is empty."""
+        request = self.requests.request(step, rank)
+        if request is None:
+            return None
+        with preserve_random_state():
+            return self._to_batch(self.requests.fetcher.__getitems__(request))
+
+    def _to_batch(self, delivery: LoadedBatch) -> CollatedBatch | None:
+        if delivery.batch is None:
+            return None
+        collated = move_to_device(delivery.batch, self._device)
+        if isinstance(collated, tuple | list) and len(collated) == 2:
+            return CollatedBatch(collated[0], collated[1], delivery.size, collated)
+        return CollatedBatch(collated, None, delivery.size, collated)
+
+    def _keys(self, step: int, share: RankRange, passes: int, lane: int) -> Iterator[StepAndRank]:
+        """What this share computes from `step` on of a lane's logical ranks, in the order it is asked for."""
+        ranks = [rank for rank in range(share.first, share.stop) if rank % len(self._lanes) == lane]
+        for first in range(step, self.plan.total_steps, passes):
+            for rank in ranks:
+                for number in range(first, min(first + passes, self.plan.total_steps)):
+                    if (number, rank) not in self._early:
+                        yield number, rank
+
+
+class _LoaderLane:
+    """One DataLoader, and itself the batch sampler that says what it reads next."""
+
+    def __init__(self, requests: LoaderRequests, options: LoaderOptions, processes: int) -> None:
+        self._requests = requests
+        self._processes = processes
+        self._keys: Iterator[StepAndRank] = iter(())
+        self._reading: set[StepAndRank] = set()
+        self._ready: dict[StepAndRank, LoadedBatch | None] = {}
+        self._is_wanted: Callable[[StepAndRank], bool] = lambda key: True
+        self._iterator: Iterator[LoadedBatch] = iter(())
+        some: dict[str, Any] = {}
+        if processes:
+            some = {
+                "persistent_workers": True,  # steps have no end of an epoch at which processes could be replaced
+                "prefetch_factor": (options.prefetch_factor or 2) * options.step_slices,
+                "worker_init_fn": LoaderProcessSetup(options.ignores_terminate, options.worker_init_fn),
+                "multiprocessing_context": options.multiprocessing_context,
+                "timeout": options.timeout_s,
+            }
+        self._loader: DataLoader[LoadedBatch] = DataLoader(
+            requests.fetcher,
+            batch_sampler=self,  # of requests, not lists of numbers
+            collate_fn=pass_through,  # type: ignore[arg-type]  # of what `__getitems__` gives
+            num_workers=processes,
+            pin_memory=options.pin_memory,
+            generator=torch.Generator(),  # or making an iterator would draw from the user's random numbers
+            **some,
+        )
+
+    def start(self) -> None:
+        """Create the processes. There is nothing to read yet."""
+        self._iterator = iter(self._loader)
+
+    def close(self) -> None:
+        self._iterator = iter(())
+        self._loader._iterator = None  # the last reference: torch ends its processes
+
+    def restart(self, keys: Iterator[StepAndRank], is_wanted: Callable[[StepAndRank], bool]) -> None:
+        """Read `keys` from now on; what was read ahead and is not wanted any more is dropped."""
+        self._keys, self._is_wanted = keys, is_wanted
+        self._ready = {key: delivery for key, delivery in self._ready.items() if is_wanted(key)}
+        self._refill()
+
+    def take(self, key: StepAndRank) -> LoadedBatch | None:
+        """The delivery of `key`, which is among the keys; None where its slice is empty."""
+        while key not in self._ready:
+            self._refill()
+            try:
+                with self._requests.waiting():
+                    delivery = next(self._iterator)
+            except StopIteration:
+                # The last keys had empty slices: nothing was read for them.
+                assert key in self._ready, f"step {key[0]}, logical rank {key[1]} was not expected"
+                continue
+            delivered = (delivery.step, delivery.rank)
+            self._reading.discard(delivered)
+            if self._is_wanted(delivered):
+                self._ready[delivered] = delivery
+        return self._ready.pop(key)
+
+    def _refill(self) -> None:
+        # torch asks for the next request whenever it gives a batch away; once it has none left it must be told.
+        if self._processes and not self._reading:
+            self._iterator = iter(self._loader)
+
+    def __iter__(self) -> _LoaderLane:
+        return self
+
+    def __next__(self) -> Any:
+        """The next request, as torch asks for it."""
+        for key in self._keys:
+            if key in self._reading or key in self._ready:
+                continue
+            request = self._requests.request(*key)
+            if request is None:
+                self._ready[key] = None
+                continue
+            self._reading.add(key)
+            return request
+        raise StopIteration
+
+
+def move_to_device(value: Any, device: torch.device) -> Any:
+    """The same structure with its tensors on `device`; what has a `to` of its own uses it."""
+    if device.type == "cpu":
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if callable(getattr(value, "to", None)):
+        return value.to(device)
+    if isinstance(value, dict):
+        moved = {key: move_to_device(item, device) for key, item in value.items()}
+        return moved if type(value) is dict else type(value)(moved)
+    if isinstance(value, tuple | list):
+        items = [move_to_device(item, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value

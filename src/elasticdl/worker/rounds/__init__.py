@@ -1,0 +1,1 @@
+"""Training in rounds: steps of all-reduce among workers that come and go."""

@@ -1,0 +1,261 @@
+"""A worker's membership in rounds: groups are built in the background and entered between two steps."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elasticdl.collective.group import Group
+from elasticdl.collective.mesh import RoundMember
+from elasticdl.collective.tree import RankRange
+from elasticdl.errors import RoundBroken
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.vital import VitalThread
+
+_log = logging.getLogger(__name__)
+
+# A member that died while a round was built is noticed, and another round planned, well within this.
+_REPLAN_TIMEOUT_S = 3.0
+_ORPHAN_CHECK_S = 5.0
+
+BuildGroup = Callable[[int, int, Sequence[RoundMember]], Group]  # round, own rank, all members by rank
+
+
+class EnteredRound(NamedTuple):
+    """A worker's place in an entered round."""
+
+    round: int
+    group: Group
+    workers: tuple[str, ...]  # in rank order
+    shares: tuple[RankRange, ...]
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank
+
+    @property
+    def share(self) -> RankRange:
+        return self.shares[self.rank]
+
+
+@dataclass(slots=True)
+class _RoundBuild:
+    """A round that is being built, or is built, or failed to."""
+
+    message: pb.Round
+    group: Group | None = None
+    failure: str = ""
+    failed_at: float = 0.0
+
+
+class RoundMembership:
+    """All rounds this worker knows of. Methods of the training thread, except `receive`, `interrupt` and `wake`."""
+
+    def __init__(self, worker: str, build: BuildGroup) -> None:
+        self._worker = worker
+        self._build = build
+        self._changed = threading.Condition()
+        self._preparations: dict[int, _RoundBuild] = {}
+        self._newest: pb.Round | None = None
+        self._dropped = 0  # nothing up to this round will be entered any more
+        self._interrupted = ""
+        self._followed = ""  # the donor whose updates this worker applies, as a newcomer
+        self._end_following: Callable[[], None] = _do_nothing
+        self.seat: EnteredRound | None = None
+
+    # ---- from the session's thread
+
+    def receive(self, message: pb.Round) -> None:
+        """The master planned a round."""
+        with self._changed:
+            current = self.seat.round if self.seat else 0
+            if message.id <= max(current, self._newest.id if self._newest else 0):
+                return  # told again after a reconnect
+            self._newest = message
+            preparation = _RoundBuild(message)
+            self._preparations[message.id] = preparation
+            if message.forced:
+                self._abort_older(message.id)
+            elif self.donor_of(message)[1] != self._followed:
+                self._end_following()
+            self._changed.notify_all()
+        if _find_rank(message, self._worker) is not None:
+            name = f"build-round-{message.id}"
+            VitalThread(self._prepare, args=(preparation,), name=name).start()
+
+    def interrupt(self, reason: str) -> None:
+        """Wake the training thread wherever it waits: the worker is to end, or was expelled."""
+        with self._changed:
+            self._interrupted = reason
+            self._abort_older(1 << 62)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let the training thread look again whether it is dismissed, if it waits for a round or for the state."""
+        with self._changed:
+            self._end_following()
+            self._changed.notify_all()
+
+    def resume(self) -> None:
+        """The training thread has seen the interruption."""
+        with self._changed:
+            self._interrupted = ""
+
+    # ---- from the training thread
+
+    def planned(self) -> pb.Round | None:
+        """The newest round to be entered by vote, if it waits to be."""
+        newest, current = self._newest, self.seat
+        if newest is None or newest.forced or (current and newest.id <= current.round):
+            return None
+        return newest
+
+    def prepared(self) -> int:
+        """The round this worker can vote for: the newest planned one, once its group stands; 0 for none.
+
+        Raises RoundBroken where its group could not be built and no other round was planned instead.
+        """
+        message = self.planned()
+        if message is None:
+            return 0
+        if _find_rank(message, self._worker) is None:
+            return message.id  # leaving: there is no group to build
+        preparation = self._preparations[message.id]
+        if preparation.failure and time.monotonic() - preparation.failed_at > _REPLAN_TIMEOUT_S:
+            raise RoundBroken(preparation.failure)
+        return message.id if preparation.group is not None else 0
+
+    def enter(self, round_id: int) -> EnteredRound | None:
+        """Take the place in a prepared round; None where this worker has none in it: it has left."""
+        with self._changed:
+            while True:
+                preparation = self._preparations[round_id]
+                if _find_rank(preparation.message, self._worker) is None:
+                    self._leave_seat()
+                    return None
+                if self._newest is not None and self._newest.forced and self._newest.id > round_id:
+                    raise RoundBroken(f"round {round_id} was given up for round {self._newest.id}")
+                if preparation.failure or self._interrupted:
+                    raise RoundBroken(preparation.failure or self._interrupted)
+                if preparation.group is not None:
+                    return self._take(preparation, preparation.group)
+                self._changed.wait()
+
+    def wait(self, *, holds_state: bool, is_dismissed: Callable[[], bool]) -> pb.Round:
+        """The round to enter next, after `drop` or at the start: a forced one, or one that brings the state.
+
+        Raises RoundBroken if interrupted, or when there is none to wait for any more.
+        """
+        assert self.seat is None
+        with self._changed:
+            while True:
+                if self._interrupted:
+                    raise RoundBroken(self._interrupted)
+                newest = self._newest
+                is_mine = (
+                    newest is not None and newest.id > self._dropped and _find_rank(newest, self._worker) is not None
+                )
+                if newest is not None and is_mine and (newest.forced or (not holds_state and self.donor_of(newest)[0])):
+                    return newest
+                if is_dismissed():
+                    raise RoundBroken("dismissed")
+                self._changed.wait(_ORPHAN_CHECK_S)
+
+    def drop(self, round_id: int) -> None:
+        """A round broke, or could not be entered."""
+        with self._changed:
+            self._dropped = max(self._dropped, round_id)
+            self._leave_seat()
+            self._discard(round_id)
+
+    def close(self) -> None:
+        with self._changed:
+            self._leave_seat()
+            self._discard(1 << 62)
+
+    def donor_of(self, message: pb.Round) -> tuple[str, str]:
+        """Who hands the state over to this worker, as a newcomer, and its address; "" where it is none."""
+        return next(((m.donor, m.donor_address) for m in message.members if m.worker == self._worker), ("", ""))
+
+    def follow(self, donor: str, end: Callable[[], None] | None) -> None:
+        """A hand-over from the address `donor` begins; `end` ends it from another thread. None: it is over."""
+        with self._changed:
+            self._followed, self._end_following = donor, end or _do_nothing
+            is_planned_anew = self._newest is not None and self.donor_of(self._newest)[1] not in ("", donor)
+            if self._interrupted or is_planned_anew:
+                self._end_following()  # while it was connected
+
+    def has_other_donor(self, donor: str) -> bool:
+        """Whether a round planned since gives this worker another donor than `donor`."""
+        with self._changed:
+            newest = self._newest
+            return newest is not None and not newest.forced and self.donor_of(newest)[0] not in ("", donor)
+
+    def newcomers_to(self, message: pb.Round) -> list[str]:
+        """The newcomers that get the state from this worker."""
+        known = self.seat.workers if self.seat else ()
+        return [m.worker for m in message.members if m.donor == self._worker and m.worker not in known]
+
+    # ---- inside
+
+    def _prepare(self, preparation: _RoundBuild) -> None:
+        message = preparation.message
+        rank = _find_rank(message, self._worker)
+        assert rank is not None
+        try:
+            group = self._build(message.id, rank, [RoundMember(m.worker, m.peer_address) for m in message.members])
+        except Exception as exc:  # whatever it is, the training thread waits to hear of it
+            if not isinstance(exc, RoundBroken):
+                _log.exception("round %d could not be built", message.id)
+            with self._changed:
+                preparation.failure, preparation.failed_at = str(exc) or repr(exc), time.monotonic()
+                self._changed.notify_all()
+            return
+        with self._changed:
+            is_wanted = self._preparations.get(message.id) is preparation
+            if is_wanted:
+                preparation.group = group
+            self._changed.notify_all()
+        if not is_wanted:
+            group.close()
+
+    def _take(self, preparation: _RoundBuild, group: Group) -> EnteredRound:
+        self._leave_seat()
+        message = preparation.message
+        del self._preparations[message.id]
+        self._discard(message.id)
+        shares = tuple(RankRange(m.first_logical_rank, m.logical_ranks) for m in message.members)
+        self.seat = EnteredRound(message.id, group, tuple(m.worker for m in message.members), shares)
+        return self.seat
+
+    def _leave_seat(self) -> None:
+        if self.seat is not None:
+            self.seat.group.close()
+            self.seat = None
+
+    def _discard(self, up_to: int) -> None:
+        for round_id in [known for known in self._preparations if known <= up_to]:
+            group = self._preparations.pop(round_id).group
+            if group is not None:
+                group.close()
+
+    def _abort_older(self, round_id: int) -> None:
+        self._end_following()
+        if self.seat is not None and self.seat.round < round_id:
+            self.seat.group.abort()
+        for known, preparation in self._preparations.items():
+            if known < round_id and preparation.group is not None:
+                preparation.group.abort()
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _find_rank(message: pb.Round, worker: str) -> int | None:
+    ranks: Sequence[str] = [member.worker for member in message.members]
+    return ranks.index(worker) if worker in ranks else None

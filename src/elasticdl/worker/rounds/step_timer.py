@@ -1,0 +1,66 @@
+"""Measures how fast this worker is, and what a change of round cost."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+_SMOOTHING = 0.2
+_RECENT_STEPS = 128  # steps
+_SLOW_QUANTILE = 0.95
+_SORT_EVERY_STEPS = 8  # steps, between two looks at the recent ones
+
+
+class StepTimer:
+    def __init__(self) -> None:
+        self.step_s = 0.0  # smoothed time of a whole step
+        self.compute_s = 0.0  # smoothed time of one pass of one logical rank
+        # Since the round was entered, its first update left out:
+        self.timed_steps = 0  # updates
+        self.single_s = 0.0  # smoothed time of an update as if it had one pass only
+        self.pass_s = 0.0  # of it, smoothed time of computing one pass
+        self.slow_step_s = 0.0  # what nearly all recent steps took less than; 0: not known yet
+        self._recent: deque[float] = deque(maxlen=_RECENT_STEPS)
+        self._seen = 0  # steps that were timed, of all rounds
+        self._pass_s = 0.0  # of the update that runs
+        self._passes = 1
+        self._began_at = 0.0
+        self._applied_at: float | None = None
+        self._is_first = True
+
+    def begin(self) -> None:
+        self._began_at = time.monotonic()
+
+    def computed(self, logical_ranks: int, passes: int = 1) -> None:
+        self._passes, self._pass_s = passes, (time.monotonic() - self._began_at) / passes
+        self.compute_s = _smooth(self.compute_s, self._pass_s / logical_ranks)
+
+    def entered(self) -> None:
+        """The next step is the first of a round."""
+        self._is_first = True
+        self.timed_steps, self.single_s, self.pass_s = 0, 0.0, 0.0
+
+    def applied(self) -> float | None:
+        """A step is done. After the first of a round: seconds without a step beyond an ordinary one."""
+        now = time.monotonic()
+        since_s = now - self._applied_at if self._applied_at is not None else self.step_s
+        self._applied_at = now
+        if self._is_first:
+            self._is_first = False
+            return max(0.0, since_s - self.step_s)
+        self.step_s = _smooth(self.step_s, since_s)
+        self._remember(since_s)
+        self.timed_steps += 1
+        self.single_s = _smooth(self.single_s, since_s - (self._passes - 1) * self._pass_s)
+        self.pass_s = _smooth(self.pass_s, self._pass_s)
+        return None
+
+    def _remember(self, step_s: float) -> None:
+        self._recent.append(step_s)
+        self._seen += 1
+        if self._seen <= _SORT_EVERY_STEPS or self._seen % _SORT_EVERY_STEPS == 0:
+            self.slow_step_s = sorted(self._recent)[int(_SLOW_QUANTILE * (len(self._recent) - 1))]
+
+
+def _smooth(before: float, value: float) -> float:
+    return value if not before else before + _SMOOTHING * (value - before)

@@ -1,0 +1,501 @@
+"""The training state of one worker: model, optimizers and position, and the one way they change."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import random
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.collective.gradients import GradientBuffers
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.errors import ElasticDLError, LossNotFinite
+from elasticdl.model.callbacks import Callback
+from elasticdl.worker.training.adaptive_batch import AdaptiveBatch, Update
+from elasticdl.worker.training.buffers import ModelBuffers
+from elasticdl.worker.training.consistency import get_hyperparameters, set_hyperparameters
+from elasticdl.worker.training.loss_history import LossHistory, UpdateLoss
+from elasticdl.worker.training.user_state import UserState
+
+NO_STATE = -1
+UNREPORTED_KEY = "unreported"  # of the moment, not of the state: checkpoints leave it out
+_MAX_PHASES = 1 << 16  # more updates than one step will ever have
+_MAX_UNCALLED = 20  # updates without optimizer.step() before a script that never called it is taken for another one
+_AFTER_UPDATE_KEY = -2  # in the place of a logical rank, in the key of random numbers
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """One call of an optimizer, with what a newcomer needs to repeat it."""
+
+    optimizer: int
+    groups: list[dict[str, Any]]  # hyperparameters before the call; none where nobody follows
+    untouched: list[int]  # parameters without a gradient
+    gradient: torch.Tensor | None  # before callbacks changed it, in host memory; None where nobody follows
+
+    def header(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer, "groups": self.groups, "untouched": self.untouched}
+
+
+@dataclass(slots=True)
+class OpenUpdate:
+    """An update whose gradients are whole and which is not closed yet."""
+
+    reduced: torch.Tensor
+    update: Update
+    has_gradients: bool = True  # of any parameter at all
+    touched: Sequence[bool] | None = None  # parameters that have a gradient; None: all
+    calls: list[OptimizerStep] = field(default_factory=list)
+    rate_scale: float = 1.0
+    rate: float = 0.0  # the learning rate of the first optimizer that was stepped; 0 where none was
+    rates: list[Any] = field(default_factory=list)  # of the optimizer that is stepping now, to be set back
+
+
+class TrainingState:
+    """What is trained. `step` counts the applied steps; NO_STATE until a state was made, loaded or received."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        gradients: GradientBuffers,
+        callbacks: Sequence[Callback],
+        learning_rate: Callable[[int], float | None],
+        batch: AdaptiveBatch,
+        user_state: UserState | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`seed` is that of random numbers in the user's `after_update`."""
+        self.model = model
+        self.buffers = ModelBuffers(model)
+        self.optimizers = list(optimizers)
+        self.gradients = gradients
+        self.callbacks = list(callbacks)
+        self._learning_rate = learning_rate
+        self.batch = batch
+        self.user_state = user_state or UserState()
+        self._seed = seed
+        self.step = NO_STATE
+        self.phase = 0  # updates of `step` that are applied already, where a step has several
+        self.began = NO_STATE  # the step that the newest update began with
+        self.opened_at = NO_STATE  # the position that the newest update was opened at
+        self.records = 0
+        self.loss = float("nan")
+        self.keeps_gradients: Callable[[], bool] = lambda: False  # whether newcomers want them
+        self.is_explicit = bool(self.user_state.scalers)  # the script calls optimizer.step() itself
+        self._open: OpenUpdate | None = None
+        self._is_void = False
+        self._is_implicit_call = False
+        self.losses = LossHistory(most_kept=0)  # of the updates; whoever reports them sets one that keeps them
+        self._has_implicit_calls = False  # the job has applied updates that the script left to it
+        self._has_own_calls = False  # the script of this process has called optimizer.step()
+        self._uncalled = 0  # updates in a row that the script of this process has not applied
+        self._taken = (1, 0, 0.0, 0.0)  # of the newest update: steps of the plan, records, loss, learning rate
+        self._factor = 1.0  # of the learning rate, as all members agreed in the newest update
+        self._evaluated = -1  # the newest step whose evaluation the callbacks know
+        self._ratios = _rate_ratios(self.optimizers[0])
+        self.layout = OptimizerLayout(self.optimizers)
+        for index, optimizer in enumerate(self.optimizers):
+            optimizer.register_step_pre_hook(self._before_call(index))
+            optimizer.register_step_post_hook(self._after_call(index))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The only one, or the first of several."""
+        return self.optimizers[0]
+
+    @property
+    def position(self) -> int:
+        """How far the training is: grows with every update; NO_STATE where there is no state."""
+        return self.step * _MAX_PHASES + self.phase if self.holds_state else NO_STATE
+
+    @property
+    def holds_state(self) -> bool:
+        return self.step != NO_STATE
+
+    @property
+    def learning_rate(self) -> float:
+        return self._base * self._factor
+
+    @property
+    def wanted_factor(self) -> float:
+        """What the callbacks of this worker want the rate multiplied with, as exact as it travels."""
+        factors = [callback.rate_factor for callback in self.callbacks]
+        return torch.tensor(factors).prod().item() if factors else 1.0
+
+    @property
+    def next_rate(self) -> float:
+        """The learning rate of the step that is computed now."""
+        rate = self._learning_rate(self.step)
+        return (self._base if rate is None else rate) * self._factor
+
+    @property
+    def _base(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def begin(self) -> None:
+        """The state is what was built: no step done yet."""
+        self.step, self.phase, self.records, self._factor = 0, 0, 0, 1.0
+        self.batch.begin()
+        self.user_state.remember()
+        self.losses.begin()
+
+    def forget(self) -> None:
+        self.step, self.phase, self._open = NO_STATE, 0, None
+
+    def capture(self) -> CapturedState:
+        image = images.capture_state(self.model, self.optimizer, self.step, self.records, self.optimizers[1:])
+        image.meta["callbacks"] = [callback.state() for callback in self.callbacks]
+        image.meta["evaluated"] = self._evaluated
+        image.meta["rate_factor"] = self._factor
+        image.meta["batch"] = self.batch.state()
+        image.meta["phase"] = self.phase
+        image.meta["taken"] = list(self._taken)
+        image.meta["loss"] = self.loss if math.isfinite(self.loss) else None
+        image.meta["is_explicit"] = self.is_explicit
+        image.meta["user_state"] = self.user_state.capture(image.tensors)
+        image.meta["losses"] = self.losses.sums()
+        image.meta[UNREPORTED_KEY] = self.losses.unreported()
+        return image
+
+    def capture_weights(self) -> CapturedState:
+        return images.capture_state(self.model, None, self.step, self.records)
+
+    def load(self, image: CapturedState) -> None:
+        images.restore_state(image, self.model, self.optimizer, self.optimizers[1:])
+        for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
+            callback.load_state(state)
+        self._evaluated = int(image.meta.get("evaluated", -1))
+        self._factor = float(image.meta.get("rate_factor", 1.0))
+        self.step, self.records = image.step, image.records
+        self.phase = int(image.meta.get("phase", 0))
+        self.is_explicit = self.is_explicit or bool(image.meta.get("is_explicit"))
+        passes, records, update_loss, rate = image.meta.get("taken", (1, 0, 0.0, 0.0))
+        self._taken = (int(passes), int(records), float(update_loss), float(rate))
+        loss = image.meta.get("loss")
+        self.loss = float("nan") if loss is None else float(loss)
+        self.batch.load(image.meta.get("batch", {}), self.step)
+        self.losses.load(image.meta.get("losses", {}), image.meta.get(UNREPORTED_KEY, {}))
+        self.load_user_state(image.meta.get("user_state", {}), image.tensors)
+
+    def load_user_state(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        missing = self.user_state.restore(captured, tensors)
+        if missing:
+            _log.warning("the state of step %d says nothing of %s: they begin anew", self.step, ", ".join(missing))
+
+    # ---- an update
+
+    def open(
+        self,
+        reduced: torch.Tensor,
+        update: Update,
+        buffers: Mapping[str, torch.Tensor],
+        touched: Sequence[bool] | None = None,
+    ) -> None:
+        """The gradients in `reduced` are whole; `buffers` are those that logical rank 0 ended with.
+
+        `touched` says which parameters have a gradient; None: all.
+        """
+        has_gradients = touched is None or any(touched)
+        self.opened_at = self.position
+        self._open, self._is_void = OpenUpdate(reduced, update, has_gradients, touched), False
+        self.gradients.install(reduced, touched)
+        if buffers:
+            self.buffers.restore(buffers)
+
+    def install_gradients(self) -> None:
+        """Put the whole gradients of the open update into `.grad` again, where something has cleared them."""
+        if self._open is not None:
+            self.gradients.install(self._open.reduced, self._open.touched)
+
+    def open_void(self, zeros: torch.Tensor) -> None:
+        """The update was applied by others, or will never be: the script sees zeros, and optimizers do nothing."""
+        self._open, self._is_void = None, True
+        zeros.zero_()
+        self.gradients.install(zeros)
+
+    def close_void(self) -> None:
+        self._is_void = False
+        self.gradients.uninstall()
+
+    def close(self, *, is_last: bool = True, is_left: bool = False) -> list[OptimizerStep]:
+        """Apply the open update if the script has not, and count it; returns the optimizers' steps.
+
+        `is_last`: no other update of the same step follows. `is_left`: the script has left its loop; an update that
+        it should have applied itself counts as skipped.
+        """
+        opened = self._open
+        assert opened is not None
+        if not opened.calls and not self.is_explicit:
+            problem = self._why_not_implicit(opened, is_last=is_last)
+            if problem and not is_left:
+                raise ElasticDLError(problem)
+            if not problem:
+                self._has_implicit_calls = True
+                self._call_implicitly(0)
+        if not opened.calls and not is_left:
+            self._check_uncalled()
+        update, self._open = opened.update, None
+        self._taken = (update.passes, update.records, update.loss, opened.rate)
+        if opened.calls:
+            self.user_state.check_schedulers(self.step)
+            if self.user_state.has_after_update:
+                seed_everything(self._seed, self.step, _AFTER_UPDATE_KEY, self.phase)
+            self.user_state.updated([self.optimizers[call.optimizer] for call in opened.calls])
+        elif self.phase == 0:
+            self.batch.take(opened.update)  # a skipped update counts as a step, too
+        self._factor = opened.update.rate_factor
+        self.gradients.uninstall()
+        self.phase += 1
+        if is_last:
+            self.end_step()
+        return opened.calls
+
+    def _check_uncalled(self) -> None:
+        """An update is skipped: raise ElasticDLError where this script does not seem to know that it should apply any.
+
+        The state says that the script calls optimizer.step(); that was the script which made it, perhaps not this one.
+        """
+        self._uncalled += 1
+        if self._uncalled > _MAX_UNCALLED and not self._has_own_calls and not self.user_state.scalers:
+            raise ElasticDLError(
+                f"step {self.step}: the state is of a script that called optimizer.step() itself, and this one has not "
+                f"called it in {_MAX_UNCALLED} updates, which were skipped; call it after `for batch in step`"
+            )
+
+    def end_step(self) -> None:
+        """No other update of the same step follows those that are applied; nothing where there is none."""
+        if self.phase:
+            passes, records, loss, rate = self._taken
+            self.began, self.step, self.phase = self.step, self.step + passes, 0
+            self.records += records
+            self.losses.add(self.began, UpdateLoss(self.step, loss, rate, self.records), records)
+
+    def _call_implicitly(self, number: int) -> None:
+        self._is_implicit_call = True
+        self.optimizers[number].step()
+        self._is_implicit_call = False
+
+    def _why_not_implicit(self, opened: OpenUpdate, *, is_last: bool) -> str:
+        """Why the script should have called `optimizer.step()`; empty where the job may."""
+        if not is_last:
+            return f"step {self.step}: its batches are iterated a second time; call optimizer.step() after the first"
+        if len(self.optimizers) > 1:
+            return (
+                f"step {self.step}: with {len(self.optimizers)} optimizers the script says which of them to apply: "
+                "call optimizer.step() after `for batch in step`"
+            )
+        if opened.has_gradients and all(p.grad is None for p in self.gradients.parameters):
+            return (
+                f"step {self.step}: the gradients were cleared before the update; call optimizer.step() yourself "
+                "before optimizer.zero_grad(), or leave zero_grad() out"
+            )
+        return ""
+
+    def apply(self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor]) -> None:
+        """One whole update with the reduced gradient in `reduced`."""
+        self.open(reduced, update, buffers)
+        self.close()
+
+    def replay(
+        self, reduced: torch.Tensor, update: Update, buffers: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+    ) -> None:
+        """Repeat what another worker did: one optimizer's step, or none where it skipped the update.
+
+        `header` is that of an OptimizerStep, with `is_first` and `is_last` of the update's calls and `ends_step`.
+        """
+        untouched = set(header["untouched"])
+        touched = [index not in untouched for index in range(len(self.gradients.parameters))]
+        if header["is_first"]:
+            self.open(reduced, update, buffers, touched)
+        else:
+            assert self._open is not None
+            self._open.reduced = reduced
+            self.gradients.install(reduced, touched)
+        number = header["optimizer"]
+        if number >= 0:
+            set_hyperparameters(self.optimizers[number], header["groups"])
+            self._call_implicitly(number)
+        if header["is_last"]:
+            explicit, self.is_explicit = self.is_explicit, True  # what was not stepped was skipped
+            self.close(is_last=header["ends_step"])
+            self.is_explicit = explicit or bool(header.get("is_explicit"))
+            self._uncalled = 0  # that was another worker's script
+
+    def _before_call(self, index: int) -> Callable[..., None]:
+        def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            opened = self._open
+            if self._is_void:
+                self.gradients.uninstall()  # so that the optimizer finds nothing to do
+                return
+            if opened is None:
+                if self.holds_state:
+                    raise ElasticDLError(
+                        f"step {self.step}: optimizer.step() was called where gradients are not whole; call it after "
+                        "`for batch in step`, once, or leave it to the job"
+                    )
+                return
+            self._check_call(index, opened, [*args[1:], *kwargs.values()])
+            self._has_own_calls = self._has_own_calls or not self._is_implicit_call
+            self.is_explicit = self.is_explicit or self._has_own_calls
+            self._begin_call(index, optimizer, opened)
+
+        return before
+
+    def _check_call(self, index: int, opened: OpenUpdate, arguments: Sequence[Any]) -> None:
+        if any(call.optimizer == index for call in opened.calls):
+            raise ElasticDLError(f"step {self.step}: optimizer.step() was called twice for the same gradients")
+        if any(callable(argument) for argument in arguments):
+            raise ElasticDLError(
+                f"step {self.step}: optimizer.step(closure) would compute gradients in this worker alone; compute the "
+                "loss in `for batch in step` and call optimizer.step() without a closure"
+            )
+        if self._has_implicit_calls and not self._is_implicit_call:
+            raise ElasticDLError(
+                f"step {self.step}: optimizer.step() was called, but the job has applied the updates before it, where "
+                "it was not called; call it in every step from the first on, or leave all updates to the job"
+            )
+
+    def _begin_call(self, index: int, optimizer: torch.optim.Optimizer, opened: OpenUpdate) -> None:
+        touched = self.gradients.collect(opened.reduced)
+        gradient = self.gradients.flat(opened.reduced).to("cpu", copy=True) if self.keeps_gradients() else None
+        untouched = [number for number, is_touched in enumerate(touched) if not is_touched]
+        is_first = not opened.calls
+        groups = get_hyperparameters(optimizer) if gradient is not None else []  # told to newcomers only
+        opened.calls.append(OptimizerStep(index, groups, untouched, gradient))
+        if is_first:
+            for callback in self.callbacks:
+                callback.on_gradients(self.model, self.step)
+            if self.phase == 0:
+                self.batch.take(opened.update)
+            opened.rate_scale = self.batch.rate_scale * self._factor
+        rate = self._learning_rate(self.step)
+        if rate is not None and index == 0:
+            for group, ratio in zip(optimizer.param_groups, self._ratios, strict=True):
+                group["lr"] = rate * ratio
+        opened.rates = [group["lr"] for group in optimizer.param_groups] if opened.rate_scale != 1.0 else []
+        for group, base in zip(optimizer.param_groups, opened.rates, strict=False):
+            group["lr"] = base * opened.rate_scale
+        if is_first:
+            opened.rate = float(optimizer.param_groups[0]["lr"])
+
+    def _after_call(self, index: int) -> Callable[..., None]:
+        def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            if self._open is not None:
+                for group, base in zip(optimizer.param_groups, self._open.rates, strict=False):
+                    group["lr"] = base
+                self._open.rates = []
+
+        return after
+
+    def weigh(self, reduced: torch.Tensor, losses: Sequence[float], records: int, planned: int) -> None:
+        """Take the losses of a step by logical rank, and let `reduced` be the mean over the records filters have left.
+
+        Raises LossNotFinite.
+        """
+        for rank, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise LossNotFinite(
+                    f"the loss became {loss} in step {self.step} at logical rank {rank}: "
+                    "lower the learning rate, clip gradients or look at its data"
+                )
+        if records and records != planned:
+            self.gradients.flat(reduced).mul_(planned / records)
+        self.loss = sum(losses) * planned / max(records, 1)
+
+    def completed(self, plan: TrainingPlan) -> None:
+        """Tell the callbacks of the step just applied."""
+        number = self.step - 1
+        for callback in self.callbacks:
+            callback.on_step_end(number, self.loss)
+            if self.step % plan.steps_per_epoch == 0:
+                callback.on_epoch_end(plan.epoch_of(number))
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell the callbacks the result of an evaluation, once, in the order of the steps."""
+        if step > self._evaluated:
+            self._evaluated = step
+            for callback in self.callbacks:
+                callback.on_evaluation(step, metrics)
+
+
+def _rate_ratios(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The learning rate of each group over the optimizer's own, which `learning_rate=` sets."""
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    base = float(optimizer.defaults.get("lr") or rates[0])
+    return [rate / base if base else 1.0 for rate in rates]
+
+
+def seed_everything(*key: int) -> None:
+    """Make all random numbers a function of `key`, e.g. (seed, step, logical rank)."""
+    value = zlib.crc32("/".join(map(str, key)).encode())
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed(value)
+    random.seed(value)
+    np.random.seed(value)
+
+
+def configure_numerics(threads: int, device: str, reproducible: bool) -> None:
+    """Settings that are part of the bits. Threads too: each number of them sums in another order."""
+    torch.set_num_threads(threads)
+    if device == "cuda" and reproducible:
+        # Read by cuBLAS when it starts: without it its sums depend on which stream got which workspace.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+_END_OF_GROUP = (0, False)
+
+
+class OptimizerLayout:
+    """The layout at the time this object was made, to compare later ones with."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._optimizers = list(optimizers)
+        self._first = self._describe()
+
+    def check(self, step: int, trained: set[int]) -> None:
+        """Raise ElasticDLError where parameters were added or unfrozen since.
+
+        Adds to `trained` the ids of parameters that require a gradient now, see `check_trained`.
+        """
+        now = self._describe()
+        is_same = [parameter for parameter, _ in now] == [parameter for parameter, _ in self._first]
+        if not is_same or any(is_on and not was_on for (_, is_on), (_, was_on) in zip(now, self._first, strict=True)):
+            raise ElasticDLError(_layout_problem(step))
+        trained |= {parameter for parameter, requires_grad in now if requires_grad}
+
+    def check_trained(self, step: int, trained: set[int]) -> None:
+        """Raise ElasticDLError where a parameter was frozen in all updates of a step; in some it may be."""
+        if any(requires_grad and parameter not in trained for parameter, requires_grad in self._first):
+            raise ElasticDLError(_layout_problem(step))
+
+    def _describe(self) -> list[tuple[int, bool]]:
+        """Each parameter by its id and whether it requires a gradient, group by group."""
+        layout = []
+        for group in [group for optimizer in self._optimizers for group in optimizer.param_groups]:
+            layout += [(id(parameter), parameter.requires_grad) for parameter in group["params"]]
+            layout.append(_END_OF_GROUP)
+        return layout
+
+
+def _layout_problem(step: int) -> str:
+    return (
+        f"step {step}: parameters or groups of the optimizer, or their requires_grad, have changed since "
+        "join; all workers must train the same parameters from the beginning. Build the optimizer with all "
+        "groups and set requires_grad before join; to freeze for a while, set the learning rate of a group to 0"
+    )

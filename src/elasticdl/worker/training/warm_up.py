@@ -1,0 +1,47 @@
+"""Passes that are thrown away before a worker says that it is ready: what compiles or is tuned, does so there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from elasticdl.data.dataset import Batch
+from elasticdl.data.plan import TrainingPlan
+from elasticdl.worker.reading.loader_process import preserve_random_state
+from elasticdl.worker.training.buffers import ModelBuffers
+
+
+def warm_up_model(
+    model: nn.Module,
+    plan: TrainingPlan,
+    sample: Callable[[int, int], Batch | None],
+    losses: Callable[[Batch], Iterable[torch.Tensor]],
+) -> None:
+    """Forward and backward passes over a batch of each size there may be; the first step is as fast as any other then.
+
+    `sample(step, logical_rank)` reads a batch; `losses` computes what the training loop would call backward with, one
+    after another. Afterwards random numbers, buffers and gradients are as before.
+    """
+    buffers = ModelBuffers(model)
+    before = buffers.capture()
+    device = next(model.parameters()).device
+    with preserve_random_state(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for step, rank in find_batch_sizes(plan).values():
+            batch = sample(step, rank)
+            for loss in losses(batch) if batch is not None else ():
+                loss.backward()  # type: ignore[no-untyped-call]
+    model.zero_grad(set_to_none=True)
+    buffers.restore(before)
+
+
+def find_batch_sizes(plan: TrainingPlan) -> dict[int, tuple[int, int]]:
+    """Each number of records that a logical rank may have, with a step and a rank that have it."""
+    last = min(plan.steps_per_epoch, plan.total_steps) - 1
+    places = [(step, rank) for step in (0, last) for rank in range(plan.logical_ranks)]
+    sizes: dict[int, tuple[int, int]] = {}
+    for step, rank in places:
+        sizes.setdefault(len(plan.slice_of(step, rank)), (step, rank))
+    sizes.pop(0, None)
+    return sizes

@@ -1,0 +1,200 @@
+"""What the doctor finds, and whether that is enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import elasticdl as package
+from elasticdl.extras import install_command
+from elasticdl.jobs.kubernetes import rights
+from elasticdl.kube.errors import ApiUnavailable
+from elasticdl.kube.kinds import RESOURCE_QUOTA
+from elasticdl.launcher.kubernetes import access
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.fake_api import FakeApi
+
+SUBMITTER = Path(__file__).parents[3] / rights.SUBMITTER_MANIFEST
+
+
+def examine(elasticdl: Run, *words: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    result = elasticdl("doctor", "--json", *words)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    found: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(result.stdout):
+        found.setdefault(finding["what"], []).append(finding)
+    return result.exit_code, found
+
+
+def definition(version: str) -> dict[str, Any]:
+    metadata = {"name": "elasticjobs.elasticdl.org", "labels": {"elasticdl.org/version": version}}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
+
+
+def operator(phase: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "elasticdl", "app.kubernetes.io/component": "operator"}
+    metadata = {"name": "operator-x", "namespace": "default", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": phase}}
+
+
+def test_a_cluster_without_the_operator_is_good_enough(elasticdl: Run, cluster: FakeApi) -> None:
+    code, found = examine(elasticdl)
+
+    assert code == 0
+    assert found["API server"][0]["told"] == "https://fake is of version v1.34.0"
+    assert found["rights to submit"][0]["state"] == "ok"
+    assert (found["ElasticJob"][0]["state"], found["operator"][0]["state"]) == ("note", "note")
+    assert "only needed for `kubectl apply`" in found["ElasticJob"][0]["told"]
+
+
+def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: FakeApi) -> None:
+    cluster.forbidden = {("delete", "secrets")}
+
+    lines = elasticdl("doctor").stdout.splitlines()
+
+    assert "not ok  rights to submit: you may not delete secrets in default" in lines
+    place = lines.index("not ok  rights to submit: you may not delete secrets in default")
+    assert "fix: who administers the cluster grants it with" in lines[place + 1]
+    assert "deploy/manifests/submitter.yaml" in lines[place + 1]
+
+
+@pytest.mark.parametrize("lacking", [("create", "statefulsets"), ("get", "pods/log"), ("create", "pods/portforward")])
+def test_a_missing_right_is_named(elasticdl: Run, cluster: FakeApi, lacking: tuple[str, str]) -> None:
+    cluster.forbidden = {lacking}
+
+    code, found = examine(elasticdl)
+
+    missing = [one["told"] for each in found.values() for one in each if one["state"] == "missing"]
+    assert code == 1
+    assert missing == [f"you may not {lacking[0]} {lacking[1]} in default"]
+
+
+@pytest.mark.parametrize(
+    ("version", "phase", "states"),
+    [
+        (package.__version__, "Running", ("ok", "ok")),
+        (package.__version__, "Pending", ("ok", "missing")),
+        ("9.9.9", "Running", ("missing", "ok")),
+    ],
+)
+def test_the_operator_and_its_resource_must_fit(
+    elasticdl: Run, cluster: FakeApi, version: str, phase: str, states: tuple[str, str]
+) -> None:
+    cluster.create(definition(version))
+    cluster.create(operator(phase))
+
+    code, found = examine(elasticdl)
+
+    assert (found["ElasticJob"][0]["state"], found["operator"][0]["state"]) == states
+    assert code == int("missing" in states)
+    if version != package.__version__:
+        assert "is of version 9.9.9, this is elasticdl" in found["ElasticJob"][0]["told"]
+        assert "kubectl apply" in found["ElasticJob"][0]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "expected"),
+    [
+        ({"requests.cpu": "4"}, {"requests.cpu": "3"}, "ok"),
+        ({"requests.cpu": "4"}, {"requests.cpu": "3500m"}, "missing"),
+        ({"memory": "1Gi"}, {}, "missing"),
+        ({"pods": "5"}, {"pods": "5"}, "missing"),
+        ({"services": "0"}, {}, "ok"),
+    ],
+)
+def test_a_quota_that_lets_no_worker_in_is_told(
+    elasticdl: Run, cluster: FakeApi, hard: dict[str, str], used: dict[str, str], expected: str
+) -> None:
+    quota = {"apiVersion": "v1", "kind": RESOURCE_QUOTA.kind, "metadata": {"name": "team"}, "spec": {"hard": hard}}
+    cluster.create(quota | {"status": {"hard": hard, "used": used}})
+
+    code, found = examine(elasticdl)
+
+    assert (found["quota"][0]["state"], code) == (expected, int(expected == "missing"))
+
+
+def test_without_a_cluster_all_is_well_on_this_machine(elasticdl: Run) -> None:
+    code, found = examine(elasticdl)
+
+    assert code == 0
+    assert (found["this machine"][0]["state"], found["Kubernetes"][0]["state"]) == ("ok", "note")
+    assert found["Kubernetes"][0]["told"] == "none is configured; jobs run on this machine"
+    assert "set KUBECONFIG" in found["Kubernetes"][0]["fix"]
+
+
+def test_without_a_cluster_and_the_client_of_kubernetes_all_is_well_too(
+    elasticdl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticdl.jobs.diagnosis.installation.find_spec", lambda name: None)
+
+    code, found = examine(elasticdl)
+
+    assert code == 0
+    assert install_command("kubernetes") in found["Kubernetes"][0]["fix"]
+
+
+def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elasticdl: Run) -> None:
+    code, found = examine(elasticdl, "--on", "kubernetes")
+
+    assert code == 1
+    assert found["kubeconfig"][0]["state"] == "missing"
+    assert "no Kubernetes cluster to speak to" in found["kubeconfig"][0]["told"]
+    assert "API server" not in found
+
+
+def test_a_server_that_is_down_is_told(elasticdl: Run, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent() -> str:
+        raise ApiUnavailable("the API server https://fake does not answer")
+
+    monkeypatch.setattr(cluster, "version", silent)
+
+    code, found = examine(elasticdl)
+
+    assert (code, found["API server"][0]["state"]) == (1, "missing")
+    assert "namespace" not in found
+
+
+def test_a_missing_namespace_is_told_with_the_nearest(elasticdl: Run, cluster: FakeApi) -> None:
+    code, found = examine(elasticdl, "--namespace=defualt")
+
+    assert code == 1
+    assert "did you mean 'default'?" in found["namespace"][0]["told"]
+
+
+def test_what_may_not_be_looked_at_is_a_note(elasticdl: Run, cluster: FakeApi) -> None:
+    cluster.forbidden = {("get", "customresourcedefinitions"), ("list", "storageclasses")}
+
+    code, found = examine(elasticdl)
+
+    assert code == 0
+    assert found["definition"][0]["state"] == found["storage"][0]["state"] == "note"
+
+
+def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
+    code, found = examine(elasticdl, "--on=local")
+
+    assert code == 0
+    assert set(found) == {"this machine", "native core", "torch", "tensorflow"}
+
+
+@pytest.mark.skipif(not SUBMITTER.exists(), reason="deploy/manifests is not there")
+def test_the_manifest_that_is_named_grants_every_right_that_is_needed() -> None:
+    granted = {
+        (verb, group, resource)
+        for document in yaml.safe_load_all(SUBMITTER.read_text())
+        if document["metadata"]["name"] == "elasticdl-submitter"
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    handed = [{"apiGroups": [group], "resources": [what], "verbs": verbs} for group, what, verbs in access.MASTER_RULES]
+    needed = [*rights.SUBMIT_RIGHTS, *rights.VIEW_RIGHTS, *rights.rights_of_role({"rules": handed})]
+
+    missing = [str(one) for one in needed if (one.verb, one.kind.group, str(one).split()[1]) not in granted]
+
+    assert missing == []

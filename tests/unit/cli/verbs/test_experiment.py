@@ -1,0 +1,44 @@
+"""`elasticdl experiment`: a table, a picture and numbers beside the original's claim."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elasticdl.experiments import real_jobs
+from elasticdl.experiments.results import ExperimentResult, JobRun
+from tests.unit.cli.conftest import Run as Elasticdl
+
+
+@pytest.mark.parametrize(("name", "claim"), [("two-jobs", "both at 1300 s"), ("mixed", "the service never waits")])
+def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
+    elasticdl: Elasticdl, tmp_path: Path, name: str, claim: str
+) -> None:
+    said = elasticdl("experiment", name, "--output", tmp_path / "out")
+
+    assert said.exit_code == 0, said.output
+    assert all(policy in said.output for policy in ("fifo-gang", "elastic-first-come", "courteous"))
+    assert claim in said.output
+    assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+    assert [one["policy"] for one in found["courses"]] == ["fifo-gang", "elastic-first-come", "courteous"]
+
+
+def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = JobRun(0.0, 1.0, 3.5, 11.0, ((1.0, 11.0, 4),))
+    course = ExperimentResult("courteous", 8, 11.0, {"first": run, "second": run})
+    monkeypatch.setattr(real_jobs, "run_experiment", lambda name, say: [course])
+
+    said = elasticdl("experiment", "two-jobs", "--real")
+
+    assert said.exit_code == 0, said.output
+    assert Path("two-jobs-real.png").exists()
+    assert course.utilisation == pytest.approx(80 / 88)
+    assert "1.0 s" in said.output, "until it had its slots"
+    assert "3.5 s" in said.output, "until its workers ran"
+
+
+def test_an_unknown_one_is_refused(elasticdl: Elasticdl) -> None:
+    assert elasticdl("experiment", "three-jobs").exit_code == 2

@@ -1,0 +1,131 @@
+"""`elasticdl features`, as a person types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from elasticdl.cli.main import VERBS, cli
+from elasticdl.errors import DataError
+from elasticdl.features import features_file
+from elasticdl.features.statistics import Statistics
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "clicks.csv"
+    rows = [f"{n % 2},{n * n % 97},{'Rome' if n % 3 else 'Oslo'},{'x|y' if n % 2 else 'z|x'}" for n in range(400)]
+    path.write_text("label,visits,city,seen\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli.get_command(None, "features"), [str(word) for word in words])  # type: ignore[arg-type]
+
+
+def analyzed(clicks: Path, *words: object) -> Result:
+    return run("analyze", clicks, "--label", "label", "-o", clicks.with_name("features.yaml"), *words)
+
+
+def test_the_verb_is_known() -> None:
+    assert "features" in VERBS
+
+
+def test_analyze_writes_three_files_that_fit_together(clicks: Path) -> None:
+    done = analyzed(clicks)
+
+    assert done.exit_code == 0, done.output
+    assert "visits" in done.output
+    read = features_file.load_features_file(clicks.with_name("features.yaml"))
+    statistics = Statistics.load(clicks.with_name(read.statistics))
+    read.check_against(statistics, "features.yaml")
+    assert str(read.columns["seen"][0]).startswith("sequence(")
+    assert clicks.with_name("features.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in clicks.parent.iterdir()) == [
+        "clicks.csv", "features.png", "features.yaml", "statistics.json",
+    ]  # fmt: skip
+
+
+def test_files_of_a_person_are_not_replaced_unasked(clicks: Path) -> None:
+    clicks.with_name("features.yaml").write_text("mine")
+
+    refused = analyzed(clicks)
+
+    assert "--replace" in refused.output
+    assert clicks.with_name("features.yaml").read_text() == "mine"
+    assert analyzed(clicks, "--replace").exit_code == 0
+
+
+def test_nothing_is_written_when_the_data_is_wrong(clicks: Path) -> None:
+    clicks.write_text("label,x\n0,1\n7,2\n")
+
+    done = analyzed(clicks)
+
+    assert isinstance(done.exception, DataError)
+    assert [path.name for path in clicks.parent.iterdir()] == ["clicks.csv"]
+
+
+def test_nothing_is_written_when_it_is_stopped(clicks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("elasticdl.features.statistics_figure.draw_statistics", stopped)
+
+    done = analyzed(clicks)
+
+    assert done.exit_code != 0
+    assert [path.name for path in clicks.parent.iterdir()] == ["clicks.csv"]
+
+
+def test_a_sample_says_how_far_off_it_may_be(clicks: Path) -> None:
+    done = analyzed(clicks, "--sample", "0.5")
+
+    assert "Standard errors" in done.output
+    assert "±" in done.output
+
+
+def test_show_prints_the_table_again(clicks: Path) -> None:
+    analyzed(clicks)
+
+    shown = run("show", clicks.with_name("statistics.json"))
+
+    assert "400 rows" in shown.output
+    assert "Rome 66%" in shown.output
+
+
+def test_the_same_data_has_not_drifted_and_other_data_has(clicks: Path) -> None:
+    analyzed(clicks)
+    statistics = clicks.with_name("statistics.json")
+    other = clicks.with_name("other.csv")
+    other.write_text("label,visits,town\n" + "\n".join(f"{n % 2},{n + 5000},Bonn" for n in range(400)))
+
+    same, drifted = run("drift", clicks, "--statistics", statistics), run("drift", other, "--statistics", statistics)
+
+    assert (same.exit_code, drifted.exit_code) == (0, 1)
+    assert "0 drifted" in same.output
+    for words in ("visits: another distribution", "city: the column is not there", "town: a new column"):
+        assert words in drifted.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-o", "/no/such/features.yaml"], "no directory"),
+        (["-o", "features.txt"], "YAML"),
+        (["--delimiter", "ab"], "--delimiter"),
+        (["--sample", "0"], "--sample"),
+    ],
+)
+def test_wrong_options_are_told(clicks: Path, words: list[str], told: str) -> None:
+    done = run("analyze", clicks, "--label", "label", *words)
+
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+@pytest.mark.parametrize("verb", ["analyze", "drift", "show"])
+def test_help_has_examples(verb: str) -> None:
+    assert f"elasticdl features {verb} " in run(verb, "--help").output

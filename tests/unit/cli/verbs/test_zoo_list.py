@@ -1,0 +1,54 @@
+"""`elasticdl zoo list` and `zoo show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from elasticdl.zoo import catalog
+from tests.unit.cli.conftest import Run
+
+
+def test_all_models_are_listed_in_groups_with_their_papers(elasticdl: Run) -> None:
+    result = elasticdl("zoo", "list")
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "clicks, torch"
+    assert any(line.startswith("  deepfm ") and line.endswith("arXiv:1703.04247") for line in lines)
+    assert [name for name in catalog.MODELS_BY_NAME if f"  {name} " not in result.stdout] == []
+
+
+def test_a_model_is_shown_with_its_parameters_and_the_way_to_train_it(elasticdl: Run) -> None:
+    result = elasticdl("zoo", "show", "xdeepfm")
+
+    assert "Lian et al." in result.stdout
+    assert "  maps       (16, 16)\n" in result.stdout
+    assert str(catalog.ZOO_DIRECTORY / "ctr" / "xdeepfm.py") in result.stdout
+    assert "elasticdl ctr init clicks.csv --label clicked --model xdeepfm\n" in result.stdout
+
+
+def test_both_speak_json(elasticdl: Run) -> None:
+    listed = json.loads(elasticdl("zoo", "list", "--json").stdout)
+    shown = json.loads(elasticdl("zoo", "show", "digits", "--json").stdout)
+
+    assert [one["name"] for one in listed] == list(catalog.MODELS_BY_NAME)
+    assert shown["params"] == {"channels": 16, "dropout": 0.1}
+    assert Path(shown["file"]).exists()
+    assert [one.split()[0] for one in shown["commands"]] == ["python", "elasticdl"]
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(elasticdl: Run) -> None:
+    result = elasticdl("zoo", "show", "digit")
+
+    assert result.exit_code == 2 and "did you mean digits?" in result.stderr
+
+
+def test_a_config_can_be_begun_with_any_model_of_clicks(elasticdl: Run) -> None:
+    Path("clicks.csv").write_text("clicked,a\n1,2\n0,3\n")
+
+    assert elasticdl("ctr", "init", "clicks.csv", "--label", "clicked", "--model", "dcn").exit_code == 0
+    assert "\nmodel: dcn " in Path("ctr.yaml").read_text()
+
+    result = elasticdl("ctr", "init", "clicks.csv", "--label", "clicked", "--model", "dcnn", "--force")
+    assert result.exit_code == 2 and "did you mean dcn?" in result.stderr

@@ -1,0 +1,186 @@
+"""`elasticdl experiment convergence` without its processes: what is run, when workers change, what is inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.ctr import config
+from elasticdl.errors import PermanentError, SpecError
+from elasticdl.experiments.convergence import experiment, training_run
+from elasticdl.experiments.convergence.experiment import FULL_SETTINGS, choose_settings, plan_runs
+from elasticdl.experiments.convergence.judgment import (
+    ConvergenceRun,
+    fixed_band,
+    judge_elastic_runs,
+    permutation_p_value,
+    summarize_best_aucs,
+)
+from elasticdl.experiments.convergence.training_run import RunPlan, WorkerChanges
+from tests.unit.cli.conftest import Run as Elasticdl
+
+
+def ran(group: str, seed: int, values: Sequence[float], every: int = 10) -> ConvergenceRun:
+    points = tuple((every * (at + 1), value) for at, value in enumerate(values))
+    return ConvergenceRun(group, group.startswith("elastic"), seed, points, 60.0, points[-1][0], 8)
+
+
+FIXED = [ran("fixed 4", 0, [0.6, 0.7, 0.75]), ran("fixed 8", 0, [0.58, 0.72, 0.74])]
+
+
+def test_nine_runs_seed_by_seed() -> None:
+    assert [(one.group, one.low, one.high, one.seed) for one in plan_runs(FULL_SETTINGS)][:4] == [
+        ("fixed 4", 4, 4, 0), ("fixed 8", 8, 8, 0), ("elastic 4-8", 4, 8, 0), ("fixed 4", 4, 4, 1),
+    ]  # fmt: skip
+    assert len(plan_runs(FULL_SETTINGS)) == 9 and [one.is_elastic for one in plan_runs(FULL_SETTINGS)].count(True) == 3
+    assert (choose_settings("3,5", 1, quick=True).low, choose_settings("3,5", 1, quick=True).seeds) == (3, 1)
+
+
+@pytest.mark.parametrize("workers", ["4", "8,4", "4,4", "0,2", "a,b", "4,8,16"])
+def test_workers_that_are_not_two_are_refused(workers: str) -> None:
+    with pytest.raises(SpecError, match="expected the fewest and the most"):
+        choose_settings(workers, None, quick=False)
+
+
+def test_inside_is_between_the_least_and_the_greatest_of_the_fixed() -> None:
+    said = judge_elastic_runs([*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+
+    assert said["every elastic curve inside the spread"] and said["mean elastic curve inside the spread"]
+    assert (said["points inside"], said["points"], said["farthest outside"]) == (3, 3, 0.0)
+    assert said["elastic best AUCs inside"] == "1 of 1"
+    assert said["share expected if nothing differs"] == pytest.approx(1 / 3)
+
+
+def test_outside_is_said_to_be_outside() -> None:
+    said = judge_elastic_runs(
+        [*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.70]), ran("elastic 4-8", 1, [0.59, 0.71, 0.785])]
+    )
+
+    assert not said["every elastic curve inside the spread"]
+    assert said["mean elastic curve inside the spread"], "one below, one above"
+    assert (said["points inside"], said["elastic best AUCs inside"]) == (4, "0 of 2")
+    assert (said["points above"], said["points below"]) == (1, 1)
+    assert (said["farthest outside"], said["farthest below"]) == (pytest.approx(0.04), pytest.approx(0.04))
+
+
+def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
+    assert permutation_p_value([3.0, 1.0], [2.0, 2.5, 1.5, 2.0]) == 1.0, "their mean is that of the others"
+    assert permutation_p_value([9.0], [1.0, 2.0, 3.0]) == 0.25, "one way of four"
+    assert permutation_p_value([8.0, 9.0], [1.0, 2.0]) == pytest.approx(2 / 6), (
+        "the same two, and the same two as the rest"
+    )
+
+
+def test_a_fixed_run_is_asked_the_same_as_the_elastic_ones() -> None:
+    fixed = [*FIXED, ran("fixed 4", 1, [0.59, 0.71, 0.76])]
+
+    said = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+
+    # Of nine points of the fixed those of the third are inside but for its last, and 0.75 of the first.
+    assert said["share of a fixed run inside the others"] == pytest.approx(3 / 9)
+    assert said["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
+
+
+def test_far_is_counted_in_standard_deviations_of_the_fixed() -> None:
+    fixed = [ran("fixed 4", seed, [0.6 + seed / 100, 0.7 - seed / 100]) for seed in range(3)]  # 0.01 at both steps
+
+    said = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.629, 0.69]), ran("elastic 4-8", 1, [0.61, 0.665])])
+
+    assert not said["every elastic curve within two standard deviations"]
+    assert said["points within two standard deviations"] == 3
+    assert said["farthest, in standard deviations"] == pytest.approx(2.5)
+    assert "points within two standard deviations" not in judge_elastic_runs(
+        [*FIXED, ran("elastic 4-8", 0, [0.6, 0.7, 0.7])]
+    )
+
+
+def test_curves_with_other_steps_are_compared_where_all_have_points() -> None:
+    around = fixed_band([FIXED[0], ran("fixed 8", 1, [0.5, 0.9], every=12)])
+
+    assert (around.steps[0], around.steps[-1]) == (12, 24)
+    assert around.most[0] == pytest.approx(0.62) and around.least[0] == 0.5
+
+
+def test_the_spread_of_each_group_is_told() -> None:
+    found = summarize_best_aucs([ran("fixed 4", 0, [0.6, 0.7]), ran("fixed 4", 1, [0.8, 0.7])])
+
+    assert found == {"fixed 4": pytest.approx({"mean": 0.75, "least": 0.7, "most": 0.8, "spread": 0.1})}
+
+
+def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_killed() -> None:
+    changes = WorkerChanges(4, 8, dwell=10)
+    asked = [changes.decide(step, members) for step, members in [(0, 0), (3, 4), (10, 4), (11, 4), (30, 6), (40, 8)]]
+    assert asked == [None, None, 8, None, None, "kill"]
+    assert [changes.decide(step, members) for step, members in [(41, 7), (60, 7), (61, 8), (70, 8)]] == [
+        None, None, None, 4,
+    ]  # fmt: skip
+    assert [what for _, what in changes.done] == ["8 workers wished for", "kill -9 of a worker", "4 workers wished for"]
+
+
+def test_a_run_is_told_from_its_log() -> None:
+    events: list[dict[str, Any]] = [
+        {"at": 1.0, "kind": "worker-launched", "worker": "worker-0"},
+        {"at": 1.0, "kind": "worker-launched", "worker": "worker-1"},
+        {"at": 2.0, "kind": "worker-joined", "worker": "worker-0"},
+        {"at": 3.0, "kind": "worker-joined", "worker": "worker-1"},
+        {"at": 4.0, "kind": "evaluation", "reason": "auc 0.7, logloss 0.5", "step": 10},
+        {"at": 5.0, "kind": "worker-lost", "worker": "worker-1", "reason": "killed by signal 9"},
+        {"at": 6.0, "kind": "evaluation", "reason": "auc 0.69, logloss 0.51", "step": 20},
+    ]
+    found = training_run.summarize_run(
+        RunPlan("elastic 1-2", 1, 2, 5), events, {"step": 21}, 9.0, [(12, "kill -9 of a worker")]
+    )
+
+    assert (found.best, found.last, found.updates, found.seed) == (0.7, 0.69, 21, 5)
+    assert (found.most_workers, found.joined, found.lost) == (2, 2, 1)
+    with pytest.raises(PermanentError, match="never evaluated"):
+        training_run.summarize_run(RunPlan("fixed 1", 1, 1, 0), events[:4], {}, 9.0, [])
+
+
+def test_made_up_clicks_are_in_the_form_of_the_challenge(tmp_path: Path) -> None:
+    experiment.write_synthetic_clicks(tmp_path / "clicks.tsv", 20)
+
+    rows = [line.split("\t") for line in (tmp_path / "clicks.tsv").read_text().splitlines()]
+    assert len(rows) == 20 and {len(row) for row in rows} == {40} and {row[0] for row in rows} == {"0", "1"}
+    found = config.parse_config(
+        experiment.config_document(str(tmp_path / "clicks.tsv"), FULL_SETTINGS), "convergence.yaml"
+    )
+    assert len(found.columns) == 40 and found.job["ps"] == {"mode": "async"}
+
+
+def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
+    elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def played(all_of: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
+        for plan in all_of:
+            yield ran(plan.group, plan.seed, [0.6, 0.7 + plan.seed / 100])
+
+    monkeypatch.setattr(experiment, "_run_plans", played)
+
+    said = elasticdl("experiment", "convergence", "--quick", "--output", "out")
+
+    assert said.exit_code == 0, said.output
+    assert "elastic 2-4" in said.output and "every elastic curve inside the spread: yes" in said.output
+    assert Path("out/convergence.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads(Path("out/convergence.json").read_text())
+    assert len(found["runs"]) == 6 and found["best AUC"]["fixed 2"]["most"] == 0.71
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("convergence",), "which click log? Give --data FILE"),
+        (("convergence", "--data", "nowhere.txt"), "no file nowhere.txt; --data made-up does without one"),
+        (("convergence", "--quick", "--real"), "real processes anyway"),
+        (("mixed", "--quick"), "are of `elasticdl experiment convergence`"),
+    ],
+)
+def test_what_is_missing_or_does_not_belong_is_told(elasticdl: Elasticdl, words: Any, complaint: str) -> None:
+    said = elasticdl("experiment", *words)
+
+    assert said.exit_code == 2
+    assert complaint in " ".join(said.output.split())

@@ -1,0 +1,53 @@
+"""The original's experiments come out as it says, or better."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.experiments import simulation
+
+
+def test_gangs_end_as_those_of_the_original_did() -> None:
+    course = simulation.simulate_two_jobs("fifo-gang")
+
+    assert course.runs["first"].ended_at == pytest.approx(650.0)
+    assert course.runs["second"].waited_s == pytest.approx(350.0)
+    assert course.end_s == pytest.approx(1300.0)
+
+
+@pytest.mark.parametrize("policy", ["elastic-first-come", "courteous"])
+def test_elastic_jobs_do_not_wait_and_end_before_those_of_the_original(policy: str) -> None:
+    gang, course = simulation.simulate_two_jobs("fifo-gang"), simulation.simulate_two_jobs(policy)
+
+    assert course.runs["second"].waited_s == 0
+    assert course.end_s < simulation.CLAIMED_ELASTIC_END_S
+    assert course.utilisation > gang.utilisation + 0.1
+
+
+def test_the_work_of_both_jobs_is_all_done() -> None:
+    """First come: 175 workers until 650 s for the first, 145 and then 175 for the second; newcomers join later."""
+    course = simulation.simulate_two_jobs("elastic-first-come")
+    work = (650.0 - 5.9) * 175
+    done = (650.0 - 300.0 - 5.9) * 145
+    rest = (work - done - 3.4 * 145) / 175  # the others go on while thirty newcomers join
+
+    assert course.end_s == pytest.approx(650.0 + 3.4 + 0.4 + rest, abs=1.0)
+
+
+@pytest.mark.parametrize("policy", ["elastic-first-come", "courteous"])
+def test_training_fills_what_the_service_leaves_and_the_service_never_waits(policy: str) -> None:
+    course = simulation.simulate_mixed(policy)
+    service = [run for name, run in course.runs.items() if name.startswith(simulation.SERVICE)]
+
+    assert course.utilisation > simulation.CLAIMED_UTILIZATION
+    assert len(service) > 20
+    assert {run.waited_s for run in service} == {0.0}
+    assert [run.ran_after_s for run in service] == [pytest.approx(simulation.COST.start_s)] * len(service)
+
+
+def test_the_load_of_the_service_is_what_is_wanted_at_every_moment() -> None:
+    loads = simulation.service_loads()
+
+    for at in range(0, 3600, 60):
+        assert sum(one.cpus for one in loads if one.start_s <= at < one.end_s) == simulation.service_demand(float(at))
+    assert max(simulation.service_demand(float(at)) for at in range(0, 3600, 60)) <= simulation.MAX_LOAD

@@ -1,0 +1,195 @@
+"""A front: raw columns to ids and numbers, the same with and without ElasticDL."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.errors import DataError, SpecError
+from elasticdl.features import features_file
+from elasticdl.features.layout import FIELD_BITS
+from elasticdl.features.preprocessing import standalone
+from elasticdl.features.preprocessing.preprocessor import Preprocessor
+from elasticdl.features.preprocessing.target_encoding import TargetFolds
+from elasticdl.features.statistics import ColumnKind, ColumnStatistics, Statistics
+
+NUMBER = ColumnStatistics(
+    kind=ColumnKind.NUMBER, missing=1, distinct=9, minimum=-2.0, maximum=98.0, mean=5.0, deviation=4.0,
+    quantiles=(-2.0, 0.0, 1.0, 7.0, 98.0), values=("7", "0"), counts=(3, 2), is_whole=True,
+)  # fmt: skip
+TEXT = ColumnStatistics(kind=ColumnKind.TEXT, missing=0, distinct=3, values=("a", "ä", "rare"), counts=(5, 2, 1))
+DATE = ColumnStatistics(kind=ColumnKind.DATE, missing=0, distinct=3)
+KNOWN = Statistics(
+    source="made-up", rows=10, label="y", columns={"n": NUMBER, "t": TEXT, "d": DATE, "s": TEXT, "y": NUMBER}
+)
+EVERYTHING = """
+version: 1
+label: y
+columns:
+  n:
+    - normalize(log=true)
+    - normalize
+    - number
+    - clip
+    - missing
+    - discretize(quantiles=4)
+    - discretize(bounds=[0, 10])
+    - log_square
+    - log_round(bins=8, base=2)
+    - round_identity(bins=50)
+    - lookup
+    - hash(bins=7)
+    - clicked
+  t: [lookup(min_count=2, unknown=3), hash(bins=1000), missing, clicked(min_count=1)]
+  d: date(parts=[year, month, day, yearday, weekday, hour, minute, second])
+  s: sequence(sep=",", longest=3, like=t)
+crosses: ["cross(n, t, bins=100)"]
+groups: {user: [t, d]}
+"""
+
+
+def front(text: str = EVERYTHING) -> Preprocessor:
+    made = Preprocessor.build(features_file.parse_features_file(text, "features.yaml"), KNOWN)
+    rows = [{"n": 7.0, "t": "a"}, {"n": 0.0, "t": "ä"}, {"n": 7.0}]
+    folds = TargetFolds(made.rates)
+    if made.rates:
+        folds.count(batch(rows), made.ids(batch(rows)), np.array([1, 0, 1], np.float32))
+    return made.model_copy(update={"rates": folds.encoders(0.6)})
+
+
+def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    names = ("n", "t", "d", "s")
+    return pa.RecordBatch.from_pydict(
+        {
+            name: pa.array([row.get(name) for row in rows], pa.float64() if name == "n" else pa.string())
+            for name in names
+        }
+    )
+
+
+def values(front: Preprocessor, rows: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Ids without their fields, by the name of the field."""
+    ids = front.encode(batch(rows))["ids"]
+    assert (ids >> FIELD_BITS == np.arange(ids.shape[1])).all()
+    return {name: (ids[:, at] & ((1 << FIELD_BITS) - 1)).tolist() for at, name in enumerate(front.layout.names)}
+
+
+def test_ids_are_missing_unknown_or_the_treatments_own() -> None:
+    found = values(front(), [{"n": 7.0, "t": "a"}, {"n": None, "t": None}, {"n": -9.0, "t": "new"}])
+
+    assert found["n.lookup"] == [2, 0, 1]
+    assert found["t.lookup"][:2] == [4, 0] and 1 <= found["t.lookup"][2] <= 3
+    assert found["n.round_identity"] == [2 + 7, 0, 1]
+    assert found["n.log_round"] == [2 + 3, 0, 1]
+    assert found["d.hour"] == [0, 0, 0]
+    assert found["n*t"][1] == 0 and min(found["n*t"][0], found["n*t"][2]) >= 2
+
+
+def test_numbers_are_around_zero_and_zero_where_they_are_missing() -> None:
+    made = front()
+    numbers = made.encode(batch([{"n": 5.0}, {"n": None}, {"n": 1e9}]))["numbers"]
+    of = dict(zip(made.layout.numbers, numbers.T.tolist(), strict=True))
+
+    assert of["n.normalize-2"][0] == 0.0 and of["n.clip"] == [pytest.approx(0.07), 0.0, 1.0]
+    assert of["n.missing"] == [0.0, 1.0, 0.0] and of["t.missing"] == [1.0, 1.0, 1.0]
+    assert all(one[1] == 0.0 for name, one in of.items() if not name.endswith(("missing", "clicked", "seen")))
+
+
+def test_a_sequence_has_the_ids_of_the_field_it_is_like() -> None:
+    made = front()
+    found = made.encode(batch([{"s": "a,ä,,a,ä", "t": "a"}, {"s": ""}, {"s": "a", "t": "ä"}]))
+    field = made.layout.names.index("t.lookup")
+    a, umlaut = found["ids"][0, field], found["ids"][2, field]
+
+    assert found["s.sequence"].tolist() == [[umlaut, a, umlaut], [-1, -1, -1], [a, -1, -1]]
+    assert made.layout.sequences == {"s.sequence": "t.lookup"}
+
+
+def test_a_layout_tells_sizes_and_groups() -> None:
+    fields = {field.name: field for field in front().layout.fields}
+
+    assert (fields["t.lookup"].size, fields["t.lookup"].group) == (1 + 3 + 2, "user")
+    assert (fields["n.discretize"].size, fields["n.discretize"].group) == (2 + 3 + 1, "")
+    assert len({field.name for field in front().layout.fields}) == len(front().layout.fields)
+
+
+NUMBERS = st.none() | st.floats(-1e12, 1e12) | st.integers(-5, 60).map(float) | st.just(math.nan) | st.just(1e-320)
+TEXTS = st.none() | st.sampled_from(["a", "ä", "rare", "", " a"]) | st.text(st.characters(codec="utf-8"), max_size=80)
+DATES = (
+    st.none() | st.datetimes().map(lambda date: date.replace(microsecond=0).isoformat(sep=" ")) | st.just("2014-10-21")
+)
+LISTS = st.none() | st.lists(st.sampled_from(["a", "ä", "x", ""]), max_size=5).map(",".join)
+ROWS = st.lists(st.fixed_dictionaries({"n": NUMBERS, "t": TEXTS, "d": DATES, "s": LISTS}), min_size=1, max_size=6)
+
+
+@given(ROWS)
+@settings(max_examples=60)
+def test_rows_served_without_elasticdl_are_the_same_to_the_last_bit(rows: list[dict[str, Any]]) -> None:
+    made = front()
+    alone = standalone.Preprocessor.__new__(standalone.Preprocessor)
+    alone.take(json.loads(made.model_dump_json()))
+
+    inside, outside = made.encode(batch(rows)), alone.encode(rows)
+
+    assert inside.keys() == outside.keys()
+    for name, array in inside.items():
+        assert array.dtype == outside[name].dtype
+        assert array.tobytes() == outside[name].tobytes(), name
+
+
+def test_the_file_that_serves_needs_numpy_and_nothing_of_ours(tmp_path: Path) -> None:
+    front().save(tmp_path)
+    (tmp_path / "served.py").write_bytes(Path(standalone.__file__).read_bytes())
+    code = "from served import Front; import sys; print(Front('front.json').encode([{'n': '7'}])['ids'][0, 0] >= 0); "
+    code += "assert not any(name.startswith('elasticdl') for name in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    front().save(tmp_path)
+
+    assert Preprocessor.load(tmp_path) == front()
+
+
+def test_labels_are_0_or_1() -> None:
+    made = front()
+
+    assert made.labels(pa.RecordBatch.from_pydict({"y": ["1", "0"]})).tolist() == [1.0, 0.0]
+    for wrong, complaint in (("2", "received 2"), ("", "received nothing"), ("yes", "expected numbers")):
+        with pytest.raises(DataError, match=complaint):
+            made.labels(pa.RecordBatch.from_pydict({"y": ["1", wrong]}))
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    with pytest.raises(DataError, match="no column 'n' in the data; there are t"):
+        front().encode(pa.RecordBatch.from_pydict({"t": ["a"]}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("like=t", "like=d", "d has no ids; give it hash"),
+        ("lookup(min_count=2, unknown=3)", "log_square", "takes numbers, and this column has text"),
+    ],
+)
+def test_what_does_not_fit_the_statistics_is_refused(old: str, new: str, complaint: str) -> None:
+    with pytest.raises(SpecError, match=complaint):
+        front(EVERYTHING.replace(old, new))
+
+
+def test_a_file_that_drops_all_is_refused() -> None:
+    with pytest.raises(SpecError, match="every column is dropped"):
+        front("{version: 1, label: y, columns: {t: drop}}")

@@ -1,0 +1,160 @@
+"""The bridge to a master: every connection goes to the pod that is the master then."""
+
+from __future__ import annotations
+
+import socket
+import stat
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import MasterUnreachable, SpecError
+from elasticdl.jobs.kubernetes import port_forward, submission
+from elasticdl.kube.kinds import POD, SECRET
+from elasticdl.launcher.kubernetes import job_secrets
+from elasticdl.spec import load
+from elasticdl.spec.directory import JobDirectory
+from tests.unit.cli.fake_api import FakeApi
+from tests.waiting import until
+
+
+def echo() -> tuple[str, int]:
+    """A server that sends back what it gets, in capitals."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            end, _ = server.accept()
+            with end:
+                while piece := end.recv(1 << 16):
+                    end.sendall(piece.upper())
+
+    threading.Thread(target=serve, daemon=True).start()
+    return str(server.getsockname()[0]), int(server.getsockname()[1])
+
+
+def said(port: int, text: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as end:
+        heard = b""
+        with suppress(ConnectionError):
+            end.sendall(text)
+            while len(heard) < len(text) and (piece := end.recv(1 << 16)):
+                heard += piece
+        return heard
+
+
+@pytest.fixture
+def job(cluster: FakeApi) -> FakeApi:
+    described = {"name": "digits", "model": {"definition": "m.f"}, "cluster": {"image": "i", "namespace": "default"}}
+    spec = load.resolve_job(described)
+    submission.create_objects(cluster, spec, job_secrets.create_secrets(spec))  # type: ignore[arg-type]
+    cluster.master = echo()
+    return cluster
+
+
+def test_what_goes_in_comes_out_whole(job: FakeApi) -> None:
+    bridge = port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
+    job.run_master("digits")
+
+    text = b"abcdefgh" * (1 << 17)
+    assert said(bridge.port, text) == text.upper()
+    bridge.close()
+
+
+def test_each_connection_looks_the_master_up_anew(job: FakeApi) -> None:
+    bridge = port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
+
+    assert said(bridge.port, b"x") == b""  # there is none yet
+    job.run_master("digits", "digits-master-1")
+    assert said(bridge.port, b"x") == b"X"
+    job.objects[POD, "default", "digits-master-1"]["metadata"]["deletionTimestamp"] = "2026-11-15T01:00:00Z"
+    job.run_master("digits", "digits-master-2")
+    assert said(bridge.port, b"x") == b"X"
+
+    assert job.forwards == ["digits-master-1", "digits-master-2"]
+    bridge.close()
+
+
+def test_a_connection_that_came_too_late_is_kept_for_the_next(job: FakeApi) -> None:
+    job.run_master("digits")
+    may_answer = threading.Event()
+    dials: list[int] = []
+
+    def dial_once() -> socket.socket:
+        dials.append(1)
+        if len(dials) > 1:
+            raise MasterUnreachable("only once")
+        may_answer.wait(10)
+        return port_forward.connect_master_pod(job, "default", "digits")  # type: ignore[arg-type]
+
+    bridge = port_forward.PortForward(dial_once)
+    socket.create_connection(("127.0.0.1", bridge.port)).close()  # lost patience
+    may_answer.set()
+
+    # Whoever comes later is answered by the one connection that was made.
+    end = time.monotonic() + 10
+    while (heard := said(bridge.port, b"x")) == b"" and time.monotonic() < end:
+        pass
+    assert heard == b"X"
+    bridge.close()
+
+
+def test_a_closed_bridge_ends_its_connections(job: FakeApi) -> None:
+    job.run_master("digits")
+    bridge = port_forward.PortForward(lambda: port_forward.connect_master_pod(job, "default", "digits"))  # type: ignore[arg-type]
+    with socket.create_connection(("127.0.0.1", bridge.port), timeout=10) as end:
+        end.sendall(b"x")
+        assert end.recv(1) == b"X"
+        bridge.close()
+        assert end.recv(1) == b""
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", bridge.port), timeout=1)
+
+
+def test_a_master_that_does_not_run_is_said_to_be_away(job: FakeApi) -> None:
+    job.run_master("digits", phase="Pending")
+
+    with pytest.raises(MasterUnreachable, match="has no running pod, it is Pending"):
+        port_forward.connect_master_pod(job, "default", "digits")  # type: ignore[arg-type]
+
+
+def test_secrets_on_the_way_are_readable_by_their_owner_alone_and_go(job: FakeApi) -> None:
+    with port_forward.reach_master(job, "default", "digits") as directory:  # type: ignore[arg-type]
+        identity = directory.identity(directory.load_spec(), "client")
+        assert identity is not None
+        private = [directory.token, identity.certificate, identity.key, identity.authority]
+        assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+        assert stat.S_IMODE(directory.root.stat().st_mode) == 0o700
+
+    assert not directory.root.exists()
+
+
+def test_a_job_without_its_secret_cannot_be_reached(job: FakeApi, tmp_path: Path) -> None:
+    del job.objects[SECRET, "default", "digits-secret"]
+
+    with pytest.raises(SpecError, match="has no Secret digits-secret in namespace default"):
+        port_forward.write_credentials(JobDirectory(tmp_path / "x"), job, "default", "digits")  # type: ignore[arg-type]
+
+
+def test_so_many_connections_go_over_a_bridge_and_no_more() -> None:
+    pairs: list[tuple[socket.socket, socket.socket]] = []
+
+    def dial() -> socket.socket:
+        pairs.append(socket.socketpair())
+        return pairs[-1][0]
+
+    bridge = port_forward.PortForward(dial)
+    with ExitStack() as stack:
+        for _ in range(port_forward.MAX_CONNECTIONS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", bridge.port), timeout=10)).sendall(b"x")
+        until("all are passed on", lambda: len(pairs) == port_forward.MAX_CONNECTIONS)
+
+        assert said(bridge.port, b"one too many") == b""
+        assert len(pairs) == port_forward.MAX_CONNECTIONS
+    bridge.close()
+    for pair in pairs:
+        for end in pair:
+            end.close()

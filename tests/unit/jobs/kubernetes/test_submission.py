@@ -1,0 +1,256 @@
+"""A job on its way to a cluster: shown, checked, made whole or not at all."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elasticdl.kube.errors import ApiUnavailable, InvalidObject
+from elasticdl.kube.kinds import PERSISTENT_VOLUME_CLAIM, STATEFUL_SET
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.fake_api import FakeApi
+
+JOB_WORDS = ("train", "--image_name=zoo:1", "--model_def=m.m.f", "--training_data=/data", "--job_name=digits")
+
+
+def submit(elasticdl: Run, *words: str) -> tuple[int, str, str]:
+    result = elasticdl(*JOB_WORDS, "--detach", *words)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_job_is_made_without_a_pod_with_its_belongings_then_let_go(elasticdl: Run, cluster: FakeApi) -> None:
+    code, told, _ = submit(elasticdl)
+
+    assert (code, cluster.calls[1], cluster.calls[-1]) == (
+        0,
+        ("create", "StatefulSet digits-master"),
+        ("patch", "StatefulSet digits-master"),
+    )
+    assert "runs on by itself in namespace default of context fake" in told
+    master = cluster.get(STATEFUL_SET, "digits-master")
+    assert master is not None and master["spec"]["replicas"] == 1
+    owned = [one for key, one in cluster.objects.items() if key[0] is not STATEFUL_SET and key[1]]
+    assert len(owned) > 5
+    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in owned} == {master["metadata"]["uid"]}
+
+
+def test_a_job_of_a_queue_is_let_go_as_any_other_for_the_queue_holds_its_pods(elasticdl: Run, cluster: FakeApi) -> None:
+    submit(elasticdl, "--queue=night")
+
+    master = cluster.get(STATEFUL_SET, "digits-master")
+    assert master is not None and master["spec"]["replicas"] == 1
+    assert master["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+
+
+@pytest.mark.parametrize("failing", ["StatefulSet", "ConfigMap", "Secret", "RoleBinding", "NetworkPolicy"])
+def test_what_was_made_is_taken_back_when_the_server_refuses_something(
+    elasticdl: Run, cluster: FakeApi, failing: str
+) -> None:
+    def refuse(document: dict[str, Any]) -> None:
+        if document["kind"] == failing:
+            raise InvalidObject(f"no {failing} today")
+
+    cluster.before_create = refuse
+
+    code, _, problem = submit(elasticdl)
+
+    assert (code, cluster.kept) == (2, [])
+    assert f"no {failing} today" in problem
+
+
+def test_an_object_that_may_have_been_made_is_taken_back_too(elasticdl: Run, cluster: FakeApi) -> None:
+    def cut(document: dict[str, Any]) -> None:
+        if document["kind"] == "Secret":
+            raise ApiUnavailable("cut off")
+
+    cluster.before_create = cut
+
+    assert submit(elasticdl)[0] == 1
+    assert ("delete", "Secret digits-secret") in cluster.calls
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_in_between_leaves_nothing_behind(elasticdl: Run, cluster: FakeApi, number: int) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have none
+
+    def interrupt(document: dict[str, Any]) -> None:
+        if document["kind"] == "Service":
+            signal.raise_signal(number)
+
+    cluster.before_create = interrupt
+
+    code, _, _ = submit(elasticdl)
+
+    assert (code, cluster.kept) == (130, [])
+    assert ("create", "Service digits-master") in cluster.calls
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+
+
+def test_the_objects_are_shown_without_a_cluster_and_without_secrets(elasticdl: Run) -> None:
+    result = elasticdl(*JOB_WORDS, "--num_ps_pods=1", "--yaml")
+
+    found = list(yaml.safe_load_all(result.stdout))
+    assert [one["kind"] for one in found][:3] == ["StatefulSet", "ConfigMap", "Secret"]
+    assert set(found[2]["stringData"].values()) == {"…"}
+    assert [one["metadata"]["name"] for one in found if one["kind"] == "Pod"] == ["digits-worker-0", "digits-ps-0"]
+    assert "PRIVATE KEY" not in result.stdout
+
+
+def test_the_server_judges_every_object(elasticdl: Run, cluster: FakeApi) -> None:
+    def refuse(document: dict[str, Any]) -> None:
+        if document["kind"] == "Service":
+            raise InvalidObject("ports: nonsense")
+
+    good = elasticdl(*JOB_WORDS, "--dry-run=server")
+    cluster.before_create = refuse
+    bad = elasticdl(*JOB_WORDS, "--dry-run=server")
+
+    assert good.exit_code == 0 and all(line.endswith(": ok") for line in good.stdout.splitlines())
+    assert bad.exit_code == 1 and "Service digits-master: ports: nonsense" in bad.stdout
+    assert cluster.kept == []
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--dry_run"], ["--dry-run=client"]])
+def test_a_plain_dry_run_prints_the_job(elasticdl: Run, words: list[str]) -> None:
+    assert yaml.safe_load(elasticdl(*JOB_WORDS, *words).stdout)["cluster"]["image"] == "zoo:1"
+
+
+def test_a_word_of_a_dry_run_that_does_not_exist_is_refused(elasticdl: Run) -> None:
+    result = elasticdl(*JOB_WORDS, "--dry-run=sever")
+
+    assert result.exit_code == 2
+    assert "--dry-run=sever: expected --dry-run, --dry-run=client, --dry-run=server" in result.stderr
+
+
+def test_a_scripts_own_dry_run_is_left_alone(elasticdl: Run) -> None:
+    words = ("run", "--image_name=i", "--dry-run", "train.py", "--dry-run=mine", "--dry-run")
+
+    assert yaml.safe_load(elasticdl(*words).stdout)["script"]["arguments"] == ["--dry-run=mine", "--dry-run"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--volume=claim_name=data,mount_path=/data", "--checkpoint_dir=/data/c"], ""),
+        (["--checkpoint_dir=s3://bucket/c"], ""),
+        ([], "note: no checkpoint outlives the pods"),
+        (["--volume=claim_name=data,mount_path=/data", "--checkpoint_dir=/database"], "note: no checkpoint outlives"),
+        (
+            ["--volume=claim_name=d,mount_path=/d,read_only=true", "--checkpoint_dir=s3://b/c", "--output=/d/m"],
+            "note: --output=/d/m lies in the pod that writes it and is gone when that ends",
+        ),
+        (["--volume=claim_name=d,mount_path=/d", "--checkpoint_dir=/d/c", "--output=/d/m"], ""),
+    ],
+)
+def test_what_would_go_with_the_pods_is_told(elasticdl: Run, cluster: FakeApi, words: list[str], expected: str) -> None:
+    for name in ("d", "data"):
+        cluster.create({"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": name}})
+
+    code, _, told = submit(elasticdl, *words)
+
+    assert code == 0
+    assert told.startswith(expected) and bool(told) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "note: no checkpoint that the script writes outlives its pod"),
+        (["--volume=claim_name=data,mount_path=/data"], ""),
+    ],
+)
+def test_an_unmodified_script_needs_a_volume(elasticdl: Run, cluster: FakeApi, words: list[str], expected: str) -> None:
+    cluster.create({"apiVersion": "v1", "kind": PERSISTENT_VOLUME_CLAIM.kind, "metadata": {"name": "data"}})
+
+    done = elasticdl("run", "--compat=ddp", "--image_name=i", "--detach", *words, "train.py")
+
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.startswith(expected) and bool(done.stderr) is bool(expected)
+
+
+def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cluster: FakeApi) -> None:
+    done = elasticdl("run", "--compat=ddp", "--image_name=i", "--resume", "--job_name=ddp", "train.py")
+
+    assert (done.exit_code, cluster.kept) == (2, [])
+    assert "start it again without --resume" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--namespace=defualt"], "there is no namespace 'defualt' in context 'fake'; did you mean 'default'?"),
+        (["--namespace=zzz"], "make it with `kubectl create namespace zzz`"),
+        (["--volume=claim_name=data,mount_path=/d"], "no PersistentVolumeClaim 'data' in namespace default"),
+        (["--worker_pod_priority=high"], "no PriorityClass 'elasticdl-high'; there is none; `helm install"),
+        (["--worker_pod_priority=0.5"], "no PriorityClass 'elasticdl-high'"),
+        (["--image_pull_secrets=registry"], "no Secret 'registry' in namespace default"),
+        (["--worker_resource_request=memory=4GB"], "'4GB' is no quantity of Kubernetes; write 500m, 4, 4G or 4Gi: 4Gi"),
+        (["--job_name=Digits_1"], "use 1 to 63 of a-z, 0-9 and '-'"),
+        ([f"--job_name={'d' * 60}"], "use at most 45 letters on Kubernetes"),
+        (["--tls_cert=a", "--tls_key=b", "--tls_ca=c"], "each job gets certificates of its own"),
+        (["--resume"], "--checkpoint_dir on a --volume, or a URL"),
+    ],
+)
+def test_a_wrong_job_is_refused_with_the_fix_and_nothing_is_made(
+    elasticdl: Run, cluster: FakeApi, words: list[str], expected: str
+) -> None:
+    code, _, problem = submit(elasticdl, *words)
+
+    assert (code, cluster.kept) == (2, [])
+    assert expected in problem
+
+
+def test_a_job_that_exists_already_is_refused(elasticdl: Run, cluster: FakeApi) -> None:
+    submit(elasticdl)
+    before = cluster.kept
+
+    code, _, problem = submit(elasticdl)
+
+    assert (code, cluster.kept) == (2, before)
+    assert "job 'digits' exists already in namespace default; look at it with `elasticdl status digits`" in problem
+
+
+def test_missing_rights_are_named_together_with_the_manifest_that_grants_them(elasticdl: Run, cluster: FakeApi) -> None:
+    cluster.forbidden = {
+        ("create", "secrets"),
+        ("delete", "secrets"),
+        ("create", "pods"),
+        ("create", "pods/portforward"),
+    }
+
+    code, _, problem = submit(elasticdl)
+
+    assert (code, cluster.kept) == (1, [])
+    assert "you may not create and delete secrets; create pods/portforward; create pods in namespace default" in problem
+    assert "-f deploy/manifests/submitter.yaml" in problem
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--on=kubernetes"], "--on kubernetes: which image? Name the one that holds the model"),
+        (["train", "--on=local", "--image_name=x"], "--image_name: for jobs on Kubernetes; leave out --on local"),
+        (["train", "--on=moon"], "'moon' is not one of 'local', 'kubernetes'"),
+        (["train", "--yaml"], "are for jobs on Kubernetes; give --image_name, too"),
+    ],
+)
+def test_where_a_job_runs_must_fit_what_it_is(elasticdl: Run, words: list[str], expected: str) -> None:
+    result = elasticdl(*words, "--model_def=m.f", "--training_data=/data")
+
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+def test_a_file_for_a_cluster_can_be_tried_here(elasticdl: Run, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: digits\nmodel: {definition: m.f}\ndata: {training: d.csv}\ncluster: {image: i}\n")
+
+    here, there = (elasticdl("train", file, *words, "--dry-run").stdout for words in (["--on=local"], []))
+
+    assert "cluster" not in yaml.safe_load(here) and yaml.safe_load(here)["data"]["training"] == str(tmp_path / "d.csv")
+    assert yaml.safe_load(there)["data"]["training"] == "d.csv"

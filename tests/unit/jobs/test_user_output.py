@@ -1,0 +1,145 @@
+"""Prints of the first worker: whose they are, which lines are prints, and none of them twice."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from elasticdl.cli.screens.live_job import JobScreen
+from elasticdl.jobs.local import GrowingFile
+from elasticdl.jobs.user_output import SKIP_S, FirstWorkerOutput
+from elasticdl.rpc import elasticdl_pb2 as pb
+
+NOW = 100.0
+
+
+class Logs:
+    """Logs of workers in a directory, written by hand."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def open(self, worker: str) -> GrowingFile:
+        return GrowingFile(self.directory / worker)
+
+    def write(self, worker: str, *lines: str) -> None:
+        with (self.directory / worker).open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def own(worker: str, message: str, level: str = "INFO") -> str:
+    return f"2026-11-18 02:10:02,301 {worker} {level} {message}"
+
+
+def status(round_: int, *workers: tuple[str, str, int]) -> pb.JobStatus:
+    return pb.JobStatus(
+        round=round_, workers=[pb.WorkerStatus(id=name, state=state, rank=rank) for name, state, rank in workers]
+    )
+
+
+def printed(prints: FirstWorkerOutput, now: float = NOW) -> list[str]:
+    lines: Iterator[str] = prints.lines(now)
+    return list(lines)
+
+
+def test_nothing_is_printed_before_there_is_a_worker(tmp_path: Path) -> None:
+    prints = FirstWorkerOutput(Logs(tmp_path).open)
+    prints.follow(status(0), NOW)
+    prints.follow(status(0, ("worker-0", "launching", -1)), NOW)
+
+    assert printed(prints) == []
+
+
+def test_prints_are_the_lines_that_are_not_of_our_log_and_errors(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    prints = FirstWorkerOutput(logs.open)
+    prints.follow(status(0, ("worker-0", "starting", -1)), NOW)
+    logs.write("worker-0", "loading", own("worker-0", "round 1: rank 0 of 2"), "epoch 1", "10%\r50%\r100%")
+    logs.write("worker-0", own("worker-0", "Traceback (most recent call last):", "ERROR"), "  line 3")
+
+    shown = printed(prints)
+
+    assert shown[:3] == ["loading", "epoch 1", "100%"]
+    assert shown[3].endswith("ERROR Traceback (most recent call last):")
+    assert shown[4] == "  line 3"
+    assert printed(prints) == []
+
+
+def test_only_rank_0_is_shown(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    prints = FirstWorkerOutput(logs.open)
+    prints.follow(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
+    logs.write("worker-0", "mine")
+    logs.write("worker-1", "not shown")
+
+    assert printed(prints) == ["mine"]
+
+
+def test_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    prints = FirstWorkerOutput(logs.open)
+    prints.follow(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
+    logs.write("worker-0", "loading", "epoch 1")
+    logs.write("worker-1", "loading", own("worker-1", "round 1: rank 1 of 2"), "epoch 1")
+    assert printed(prints) == ["loading", "epoch 1"]
+    logs.write("worker-0", "epoch 2")
+    logs.write("worker-1", "epoch 2", own("worker-1", "round 2: rank 0 of 1"), "epoch 3")
+
+    last_lines = prints.follow(status(2, ("worker-0", "lost", -1), ("worker-1", "member", 0)), NOW)
+
+    assert last_lines == ["epoch 2"]
+    assert printed(prints) == ["epoch 3"]
+
+
+def test_a_log_without_rounds_is_shown_after_a_moment(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    prints = FirstWorkerOutput(logs.open)
+    prints.follow(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
+    logs.write("worker-1", "epoch 1")
+    prints.follow(status(2, ("worker-1", "member", 0)), NOW)
+    assert printed(prints) == []
+
+    logs.write("worker-1", "epoch 2", "epoch 3")
+
+    assert printed(prints, NOW + SKIP_S) == ["epoch 2", "epoch 3"]
+
+
+def test_while_no_round_is_entered_the_first_worker_stays(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    prints = FirstWorkerOutput(logs.open)
+    prints.follow(status(0, ("worker-1", "starting", -1)), NOW)
+    prints.follow(status(0, ("worker-0", "starting", -1), ("worker-1", "starting", -1)), NOW)
+    logs.write("worker-1", "loading")
+
+    assert printed(prints) == ["loading"]
+
+
+def test_where_there_are_no_rounds_the_next_worker_follows_one_that_is_gone(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    prints = FirstWorkerOutput(logs.open)
+    prints.follow(status(0, ("worker-0", "member", -1), ("worker-1", "member", -1)), NOW)
+    prints.follow(status(0, ("worker-0", "lost", -1), ("worker-1", "member", -1)), NOW)
+    logs.write("worker-1", "shard 7")
+
+    assert printed(prints, NOW + SKIP_S) == ["shard 7"]
+
+
+def test_prints_stand_above_the_picture_of_a_terminal() -> None:
+    shown = io.StringIO()
+    with JobScreen.open(Console(file=shown, force_terminal=True, width=80)) as screen:
+        screen.show_printed("epoch 1: [bold]loss[/bold] 0.5")
+        screen.say("stopping")
+
+    text = shown.getvalue()
+    assert text.index("epoch 1: [bold]loss[/bold] 0.5") < text.index("stopping")
+
+
+def test_prints_are_plain_lines_elsewhere() -> None:
+    shown = io.StringIO()
+    with JobScreen.open(Console(file=shown, width=40)) as screen:
+        screen.show_printed("a line that is longer than the forty columns of this console")
+
+    assert shown.getvalue() == "a line that is longer than the forty columns of this console\n"

@@ -1,0 +1,58 @@
+"""Changes of a person's own to the objects of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.launcher.kubernetes import manifest
+from tests.unit.launcher.jobs import ALL, MASTER_SET, SMALL, container, job, pod_of, worker
+
+
+def test_changes_are_merged_last_and_by_name() -> None:
+    spec = job(ALL)
+    changed = container(manifest.replica_pod(spec, "worker-0", "worker", MASTER_SET))
+    other = container(manifest.replica_pod(spec, "ps-0", "ps", MASTER_SET))
+
+    def team(of: dict[str, Any]) -> str:
+        return str(next(one["value"] for one in of["env"] if one["name"] == "TEAM"))
+
+    assert (team(changed), team(other)) == ("speech", "vision")
+    assert len(changed["env"]) == len(other["env"])
+    assert changed["image"] == other["image"]
+
+
+def test_the_change_of_a_role_wins_over_that_of_all_pods() -> None:
+    adjust = {
+        "pod": {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}},
+        "worker_pod": {"spec": {"dnsPolicy": "None"}},
+    }
+    found = pod_of(worker(job(SMALL, adjust=adjust)))
+
+    assert (found["hostNetwork"], found["dnsPolicy"]) == (True, "None")
+
+
+def test_null_takes_away_and_lists_without_names_are_replaced() -> None:
+    adjust = {"pod": {"spec": {"securityContext": None, "tolerations": [{"operator": "Exists"}]}}}
+    found = pod_of(worker(job(SMALL, adjust=adjust)))
+
+    assert "securityContext" not in found
+    assert found["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_mounts_go_by_their_place() -> None:
+    mount = {"name": "cache", "mountPath": "/cache"}
+    again = {"name": "tmp", "mountPath": "/tmp", "subPath": "x"}
+    adjust = {"worker_pod": {"spec": {"containers": [{"name": "worker", "volumeMounts": [mount, again]}]}}}
+    before, after = container(worker(job(SMALL)))["volumeMounts"], container(worker(job(SMALL, adjust=adjust)))
+
+    assert len(after["volumeMounts"]) == len(before) + 1
+    assert mount in after["volumeMounts"]
+    assert again in after["volumeMounts"]
+
+
+def test_no_change_makes_a_pod_somebody_elses() -> None:
+    theirs = {"name": "other", "namespace": "other", "labels": {"elasticdl.org/job": "other", "a": "b"}}
+    metadata = worker(job(SMALL, adjust={"pod": {"metadata": theirs}}))["metadata"]
+
+    assert (metadata["name"], metadata["namespace"]) == ("digits-worker-0", "default")
+    assert metadata["labels"] == manifest.object_labels(job(SMALL), "worker", "worker-0") | {"a": "b"}

@@ -1,0 +1,135 @@
+"""Secrets of one job: with what of them pods get certificates, by which both sides are sure of each other."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from elasticdl import tls
+from elasticdl.errors import AccessDenied
+from elasticdl.launcher.certificate_authority import CertificateAuthority
+from elasticdl.launcher.kubernetes import job_secrets
+from elasticdl.launcher.kubernetes.job_secrets import JobSecrets
+from elasticdl.ps.wire.keys import CurveKeys
+from elasticdl.rpc import security
+from elasticdl.spec.directory import write_private_file
+from elasticdl.tls import Role, TlsCredentials
+from tests.unit.launcher.jobs import SMALL, job
+
+NOW = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
+
+
+def identity(secrets: JobSecrets, folder: Path, role: Role) -> TlsCredentials:
+    """As pods of a role find it: they have no other files than these."""
+    folder.mkdir(exist_ok=True)
+    for name in job_secrets.secret_files(job(SMALL), role):
+        write_private_file(folder / name, secrets.files()[name])
+    own = folder / job_secrets.certificate_file(role)
+    return TlsCredentials(folder / job_secrets.AUTHORITY_FILE, own, own, "digits")
+
+
+def handshake(server: TlsCredentials, client: TlsCredentials) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends, after they have accepted each other; ssl.SSLError where one has not."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asked, asking = server.server_context(), client.client_context()
+    for context in (asked, asking):
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    ends = (asked.wrap_bio(up, down, server_side=True), asking.wrap_bio(down, up))
+    waiting = list(ends)
+    for _ in range(10):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+                waiting.remove(end)
+            except ssl.SSLWantReadError:
+                pass
+    assert not waiting
+    return ends
+
+
+def test_a_role_is_accepted_for_enrolment_alone(tmp_path: Path) -> None:
+    secrets = job_secrets.create_secrets(job(SMALL))
+    worker, ps = (identity(secrets, tmp_path / role, role) for role in (Role.WORKER, Role.PS))
+
+    at_worker, _ = handshake(worker, ps)
+
+    assert tls.peer_role(at_worker) is Role.PS
+    with pytest.raises(AccessDenied, match="for enrolment alone"):
+        tls.check_peer(at_worker, worker, Role.PS)
+
+
+def test_another_job_is_not_accepted(tmp_path: Path) -> None:
+    ours, theirs = (
+        identity(job_secrets.create_secrets(job(SMALL)), tmp_path / name, Role.WORKER) for name in ("a", "b")
+    )
+
+    with pytest.raises(ssl.SSLError):
+        handshake(ours, theirs)
+
+
+def test_pods_of_a_role_have_no_other_roles_files_and_the_authoritys_key_is_the_masters() -> None:
+    assert job_secrets.secret_files(job(SMALL), "master") == ["token", "authority.pem", "authority.key"]
+    assert job_secrets.secret_files(job(SMALL), "worker") == ["token", "authority.pem", "worker.pem", "ps-keys.json"]
+    assert job_secrets.secret_files(job(SMALL), "ps") == ["token", "authority.pem", "ps.pem", "ps-keys.json"]
+    assert job_secrets.secret_files(job(SMALL, tls=False), "worker") == ["token"]
+
+
+def test_the_files_are_what_the_wire_wants(tmp_path: Path) -> None:
+    worker = identity(job_secrets.create_secrets(job(SMALL)), tmp_path / "ours", Role.WORKER)
+
+    assert security.channel_credentials(worker) is not None
+    assert CurveKeys.read(tmp_path / "ours" / "ps-keys.json").server_public
+
+
+def test_what_lies_in_the_secret_lasts_as_long_as_the_authority_and_holds_for_clocks_that_are_behind() -> None:
+    secrets = job_secrets.create_secrets(job(SMALL), now=NOW)
+
+    authority = x509.load_pem_x509_certificate(secrets.authority_pem.encode())
+    for pem in secrets.certificates.values():
+        found = x509.load_pem_x509_certificate(pem.encode())
+        assert found.not_valid_after_utc == authority.not_valid_after_utc
+        assert found.not_valid_before_utc == NOW - datetime.timedelta(minutes=5)
+
+
+def test_the_authority_is_read_from_the_secret_and_nobody_else_is_one() -> None:
+    secrets = job_secrets.create_secrets(job(SMALL))
+
+    authority = x509.load_pem_x509_certificate(secrets.authority_pem.encode())
+    for pem in secrets.certificates.values():
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        certificate.verify_directly_issued_by(authority)
+        assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert CertificateAuthority.read(secrets.authority_pem, secrets.files()["authority.key"]).job == "digits"
+    assert set(secrets.certificates) == {Role.WORKER, Role.PS, Role.CLIENT}
+
+
+def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
+    first, second = job_secrets.create_secrets(job(SMALL)), job_secrets.create_secrets(job(SMALL))
+
+    for name, text in first.files().items():
+        assert text != second.files()[name]
+    told = f"{first} {first!r} {[first]}"
+    assert first.token not in told
+    assert "PRIVATE" not in told
+    assert json.loads(first.ps_keys_json)["client_secret"] not in told
+
+
+def test_what_is_shown_has_the_same_files() -> None:
+    assert set(JobSecrets.hidden("…", tls=True).files()) == set(job_secrets.create_secrets(job(SMALL)).files())
+
+
+def test_a_job_without_tls_has_a_token_alone() -> None:
+    assert (
+        set(job_secrets.create_secrets(job(SMALL, tls=False)).files())
+        == {"token"}
+        == set(JobSecrets.hidden("…", tls=False).files())
+    )
+
+
+def test_the_longest_name_has_a_certificate_too() -> None:
+    assert job_secrets.create_secrets(job(SMALL | {"name": "a" * 45})).certificates[Role.WORKER]

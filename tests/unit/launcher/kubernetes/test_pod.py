@@ -1,0 +1,151 @@
+"""What a pod makes of its mounts before it becomes a master, a worker or a ps."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.launcher.kubernetes import job_secrets, manifest, pod
+from elasticdl.launcher.kubernetes.pod import MountPaths
+from elasticdl.ps.wire import keys
+from elasticdl.spec.directory import JobDirectory, read_json
+from elasticdl.spec.env import PodEnv, PsEnv, WorkerEnv
+from tests.unit.launcher.jobs import MASTER_SET, SMALL, job
+
+ENV = PodEnv(ip="10.1.2.3", name="digits-worker-0", namespace="default", replica="worker-0", run=7)
+
+
+def mount(
+    folder: Path, role: str = "worker", secrets: job_secrets.JobSecrets | None = None, **cluster: object
+) -> MountPaths:
+    """What a kubelet would mount, with a working directory in the image."""
+    spec = job(SMALL | {"output": "model_output", "checkpoint": {"directory": "kept"}}, **cluster)
+    places = MountPaths(folder / "spec", folder / "secret", folder / "state", folder / "image")
+    for one in (places.spec, places.secret, places.state, places.work):
+        one.mkdir()
+    held = {
+        one["kind"]: one for one in manifest.job_objects(spec, secrets or job_secrets.create_secrets(spec), MASTER_SET)
+    }
+    mounted = job_secrets.secret_files(spec, role)
+    secret = {name: text for name, text in held["Secret"]["stringData"].items() if name in mounted}
+    for place, files in ((places.spec, held["ConfigMap"]["data"]), (places.secret, secret)):
+        for name, text in files.items():
+            (place / name).write_text(text)
+            (place / name).chmod(0o440)
+    return places
+
+
+@pytest.mark.parametrize("role", ["master", "worker", "ps"])
+def test_a_pod_has_the_jobs_directory(tmp_path: Path, role: str) -> None:
+    places = mount(tmp_path, role)
+    env = replace(ENV, replica="master" if role == "master" else f"{role}-0")
+
+    directory = pod.prepare_job_directory(role, env, places)
+
+    spec = directory.load_spec()
+    assert directory == JobDirectory(places.state / "job")
+    assert directory.load_token() == (places.secret / "token").read_text()
+    assert read_json(directory.master) == {"address": "digits-master.default.svc:50001"}
+    assert spec.security.is_on
+    linked = {path.name: path.readlink() for path in directory.certificates.iterdir()}
+    own = "authority.key" if role == "master" else f"{role}.pem"
+    assert linked == {name: places.secret / name for name in ("authority.pem", own)}
+    assert (spec.workers.address, spec.metrics_port) == {"master": ("0.0.0.0", 50002)}.get(role, ("10.1.2.3", 0))
+    private = [directory.root, directory.spec, directory.token, directory.master, directory.certificates]
+    if role != "master":
+        assert keys.load_keys(spec, directory.root) is not None
+        private.append(directory.root / keys.KEYS_FILE)
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0] * len(private)
+
+
+def test_paths_are_meant_from_the_working_directory_of_the_image(tmp_path: Path) -> None:
+    places = mount(tmp_path)
+
+    spec = pod.prepare_job_directory("worker", ENV, places).load_spec()
+
+    assert spec.model is not None
+    assert (spec.model.zoo, spec.output) == (str(places.work / "model_zoo"), str(places.work / "model_output"))
+    assert (spec.checkpoint.directory, spec.data.training) == (str(places.work / "kept"), "/data/train.csv")
+
+
+def test_what_is_written_lies_beside_the_state_where_the_image_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = mount(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: places.work not in (path, *Path(path).parents))
+
+    spec = pod.prepare_job_directory("worker", ENV, places).load_spec()
+
+    assert (spec.output, spec.checkpoint.directory) == (str(places.state / "model_output"), str(places.state / "kept"))
+
+
+def test_the_next_master_finds_what_the_last_one_left(tmp_path: Path) -> None:
+    places = mount(tmp_path)
+    first = pod.prepare_job_directory("master", ENV, places)
+    first.journal.write_text("what was decided")
+
+    second = pod.prepare_job_directory("master", ENV, places)
+
+    assert second.journal.read_text() == "what was decided"
+    assert second.load_token() == (places.secret / "token").read_text()
+
+
+def test_a_master_issues_its_own_certificate_and_so_does_the_next_one(tmp_path: Path) -> None:
+    places, env = mount(tmp_path, "master"), replace(ENV, replica="master")
+    shown = []
+    for _ in range(2):
+        directory = pod.prepare_job_directory("master", env, places)
+        pod.start_certificate_renewal("master", env, directory)
+        identity = directory.identity(directory.load_spec(), "master")
+        assert identity is not None
+        assert identity.server_context()
+        shown.append(identity.certificate.read_text())
+
+    assert shown[0] != shown[1]
+    assert stat.S_IMODE(identity.certificate.stat().st_mode) == 0o600
+
+
+def test_a_master_without_the_key_of_its_authority_names_the_way_out(tmp_path: Path) -> None:
+    places, env = mount(tmp_path, "master"), replace(ENV, replica="master")
+    (places.secret / "authority.key").unlink()
+
+    with pytest.raises(SpecError, match=r"key of the job's authority .* version of ElasticDL that submitted"):
+        pod.start_certificate_renewal("master", env, pod.prepare_job_directory("master", env, places))
+
+
+def test_a_job_without_tls_has_neither_certificates_nor_keys(tmp_path: Path) -> None:
+    directory = pod.prepare_job_directory("ps", ENV, mount(tmp_path, tls=False))
+
+    assert not directory.load_spec().security.is_on
+    assert not (directory.root / keys.KEYS_FILE).exists()
+
+
+def test_a_pod_becomes_its_role(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+
+    argv, added = pod.replica_command("worker", ENV, directory)
+    assert argv == ["elasticdl.worker"]
+    assert WorkerEnv.from_environ(added) == WorkerEnv(tmp_path, ENV.replica, "10.1.2.3", 7)  # type: ignore[arg-type]
+    argv, added = pod.replica_command("ps", ENV, directory)
+    assert argv == ["elasticdl.ps"]
+    assert PsEnv.from_environ(added).address == "10.1.2.3"
+    assert pod.replica_command("master", ENV, directory) == (["elasticdl.master", str(tmp_path), "--pods"], {})
+
+
+@pytest.mark.parametrize("missing", ["spec/spec.json", "secret/token"])
+def test_a_missing_mount_is_named(tmp_path: Path, missing: str) -> None:
+    places = mount(tmp_path)
+    (tmp_path / missing).unlink()
+
+    with pytest.raises(SpecError, match=f"{missing}: expected a file of the job's"):
+        pod.prepare_job_directory("worker", ENV, places)
+
+
+def test_a_pod_started_by_hand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pod.main(["worker"], {}) == 2
+    assert "ELASTICDL_POD_IP is not set: this runs in the pods of a job" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.launcher.kubernetes.naming import REPLICA_LABEL, ROLE_LABEL
+from elasticdl.launcher.kubernetes.pod_table import PodTable
+from tests.unit.launcher import pod_documents as of
+
+Document = dict[str, Any]
+
+LATER = 2e9
+STATES = [of.unscheduled(), of.waiting("ContainerCreating"), of.running(), of.deleted(of.running()), of.ended(1)]
+
+
+def ours(pod: Document, replica: str = "worker-3", role: str = "worker", uid: str = "owner") -> Document:
+    labels = {ROLE_LABEL: role, REPLICA_LABEL: replica}
+    more = {"labels": labels, "ownerReferences": [{"uid": uid}], "creationTimestamp": of.STARTED}
+    return pod | {"metadata": pod["metadata"] | more}
+
+
+def events(news: list[Document]) -> list[str]:
+    return [one["event"] for one in news]
+
+
+@given(st.lists(st.sampled_from(STATES), max_size=12))
+def test_however_old_what_is_heard_a_replica_only_ever_goes_on(heard: list[Document]) -> None:
+    book = PodTable("owner")
+
+    told = [one for pod in heard for one in events(book.change(None, ours(pod), LATER))]
+    told += events(book.change(ours(heard[-1]) if heard else ours(of.running()), None, LATER))
+
+    assert told == sorted(told, key=["waiting", "started", "exited"].index)
+    assert told.count("started") <= 1 and told.count("exited") == 1
+
+
+def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
+    book = PodTable("owner")
+
+    assert book.change(None, ours(of.running(), "master", "master"), LATER) == []
+    assert book.change(None, ours(of.running(), uid="another"), LATER) == []
+    assert book.change(None, of.running(), LATER) == []
+    assert book.replicas() == {"event": "replicas", "running": [], "exited": []}
+
+
+def test_a_replica_without_a_pod_waits_but_is_not_listed_as_running() -> None:
+    book = PodTable("owner")
+
+    told = {"event": "waiting", "replica": "worker-0", "why": "a quota", "trouble": True}
+    assert book.wait("worker-0", "a quota") == [told]
+    assert book.wait("worker-0", "a quota") == []
+    assert book.replicas()["running"] == [] and events(book.waiting()) == ["waiting"]
+    assert events(book.never_was("worker-0", 15, LATER)) == ["exited"]
+    assert book.waiting() == []
+
+
+def test_an_end_is_reported_with_the_time_the_container_ended() -> None:
+    book = PodTable("owner")
+    book.change(None, ours(of.ended(1)), LATER)
+    book.change(None, ours(of.running(), "worker-4"), LATER)
+    book.change(ours(of.running(), "worker-4"), None, LATER)
+
+    ends = {one["replica"]: one["at"] for one in book.replicas()["exited"]}
+
+    assert ends == {"worker-3": 1772359742.0, "worker-4": LATER}
+
+
+def test_the_oldest_of_those_that_ended_are_too_many() -> None:
+    book = PodTable("owner")
+    for second in (3, 1, 2):
+        book.change(None, ours(of.ended(1, at=f"2026-03-01T10:00:0{second}Z"), f"worker-{second}"), LATER)
+    book.change(None, ours(of.running(), "worker-9"), LATER)
+
+    surplus = [pod["metadata"]["labels"][REPLICA_LABEL] for pod in book.surplus(1)]
+
+    assert surplus == ["worker-1", "worker-2"]
+    assert book.surplus(3) == []
+
+
+def test_where_a_replica_ran_is_known_though_its_pod_is_gone() -> None:
+    book = PodTable("owner")
+    book.change(None, ours(of.unscheduled(), "worker-4"), LATER)
+    book.change(None, ours(of.running()), LATER)
+    book.change(ours(of.running()), None, LATER)
+
+    assert book.nodes(["worker-3", "worker-4", "worker-5"]) == ["node-2"]

@@ -1,0 +1,390 @@
+"""The watchdog of progress: never while progress is made, always in bounded time without, nobody more than needed."""
+
+from __future__ import annotations
+
+import signal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine import stalls
+from elasticdl.master.machine.actions import Action, WriteLogEntry
+from elasticdl.master.machine.membership import WorkerState
+from elasticdl.master.machine.stalls import (
+    NOTICE_FRACTION,
+    SLOW_FACTOR,
+    ReportedActivity,
+    StallLimits,
+    compute_limits,
+    used_fraction,
+)
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import JobKind, TimingSpec, WorkerId
+from elasticdl.stacks import DUMP_SIGNAL
+from tests.unit.master.driver import Driver, job_spec, launched, noted, running, sent, signalled
+
+STALL_S = 60.0
+TIMING = TimingSpec(stall_s=STALL_S)
+
+
+def training(workers: int = 2, budget: int = 3, least: int = 1, timing: TimingSpec = TIMING) -> Driver:
+    driver = Driver(job_spec(wish=workers, budget=budget, least=least, timing=timing))
+    driver.join(*(f"worker-{number}" for number in range(workers)))
+    driver.enter()
+    return driver
+
+
+def beat(
+    driver: Driver,
+    worker: str,
+    activity: pb.Activity.ValueType,
+    since_s: float,
+    still_s: float = 0.0,
+    *,
+    pause: str = "",
+    slow_step_s: float = 0.1,
+    seat: int | None = None,
+) -> list[Action]:
+    said = driver.heartbeat(worker, step=1)
+    return driver.do(
+        said._replace(
+            activity=activity,
+            since_s=since_s,
+            still_s=still_s,
+            pause=pause,
+            slow_step_s=slow_step_s,
+            seat=driver.newest.id if seat is None else seat,
+        )
+    )
+
+
+def reasons(actions: list[Action], kind: str) -> list[str]:
+    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == kind]
+
+
+# ---- one worker
+
+
+def test_the_one_that_did_not_arrive_is_told_of_then_replaced_and_the_others_go_on() -> None:
+    driver = training(3)
+    for number in (0, 2):
+        beat(driver, f"worker-{number}", pb.EXCHANGING, 29.0, 29.0)
+    assert not noted(beat(driver, "worker-1", pb.COMPUTING, 29.0, 29.0))
+
+    actions = beat(driver, "worker-1", pb.COMPUTING, 31.0, 31.0)
+    (reason,) = reasons(actions, "worker-stalled")
+    assert reason == "has stood still for 31 s in step 1; 60 s are allowed; its stacks are in logs/worker-1.log"
+    assert sent(actions, "worker-1", "dump_stacks")
+    assert not signalled(actions)
+    assert driver.state.job.ledger.membership.workers[WorkerId("worker-1")].stalled
+
+    for number in (0, 2):
+        assert not signalled(beat(driver, f"worker-{number}", pb.EXCHANGING, 61.0, 61.0))
+    actions = beat(driver, "worker-1", pb.COMPUTING, 60.5, 60.5)
+    assert signalled(actions) == [("worker-1", signal.SIGKILL)]
+    assert "made no progress: has stood still for 60 s" in reasons(actions, "worker-lost")[0]
+    assert driver.newest.workers == ("worker-0", "worker-2"), "the others do not wait for its exit"
+    assert driver.newest.forced
+    assert driver.state.job.ledger.budget.spent == 1
+
+    driver.beat("worker-1", step=1)  # before the signal reaches it
+    assert driver.life("worker-1") is WorkerState.LOST
+    driver.exit("worker-1", signal=9)
+    assert launched(driver.enter(step=2)) == ["worker-3"]
+    assert driver.state.job.ledger.budget.spent == 1, "its exit is not another failure"
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_one_that_goes_on_is_left_alone() -> None:
+    driver = training()
+    beat(driver, "worker-0", pb.COMPUTING, 40.0, 40.0)
+    actions = beat(driver, "worker-0", pb.EXCHANGING, 0.1)
+    assert noted(actions) == ["worker-went-on"]
+    assert not driver.worker("worker-0").stalled
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_what_takes_long_and_says_so_is_waited_for() -> None:
+    driver = training()
+    assert not beat(driver, "worker-0", pb.COMPUTING, 1e6, 1e6, pause="compiles the model")
+    assert not beat(driver, "worker-1", pb.EXCHANGING, 1e6, 1e6)
+
+
+def test_the_usual_step_makes_the_limit_longer() -> None:
+    driver = training()
+    assert not beat(driver, "worker-0", pb.COMPUTING, 70.0, 70.0, slow_step_s=10.0), "20 steps are 200 s"
+    assert noted(beat(driver, "worker-0", pb.COMPUTING, 101.0, 101.0, slow_step_s=10.0)) == ["worker-stalled"]
+
+
+def test_who_moves_has_longer_and_so_has_the_first_step() -> None:
+    driver = training()
+    assert not beat(driver, "worker-0", pb.COMPUTING, 170.0, 1.0), "an evaluation of the user's, perhaps"
+    assert not beat(driver, "worker-1", pb.FIRST_STEP, 170.0, 170.0)
+    assert noted(beat(driver, "worker-0", pb.COMPUTING, 181.0, 1.0)) == ["worker-stalled"]
+    assert noted(beat(driver, "worker-1", pb.FIRST_STEP, 181.0, 181.0)) == ["worker-stalled"]
+    assert signalled(beat(driver, "worker-1", pb.FIRST_STEP, 361.0, 361.0)) == [("worker-1", signal.SIGKILL)]
+
+
+def test_zero_turns_it_off() -> None:
+    driver = training(timing=TimingSpec(stall_s=0))
+    assert not beat(driver, "worker-0", pb.COMPUTING, 1e9, 1e9)
+
+
+def test_a_newcomer_whose_state_does_not_come_is_replaced_and_the_round_planned_without_it() -> None:
+    driver = training(2)
+    driver.do(ev.ScaleRequested(3))
+    driver.join("worker-2")
+    assert driver.newest.workers == ("worker-0", "worker-1", "worker-2")
+    beat(driver, "worker-2", pb.RECEIVING, 181.0, 181.0, seat=0)
+    actions = beat(driver, "worker-2", pb.RECEIVING, 361.0, 361.0, seat=0)
+    assert signalled(actions) == [("worker-2", signal.SIGKILL)]
+    assert driver.newest.workers == ("worker-0", "worker-1")
+    assert not driver.newest.forced, "nobody else is disturbed"
+
+
+def test_one_that_starts_for_long_and_moves_is_told_of_and_left_alone() -> None:
+    driver = training(2)
+    driver.do(ev.ScaleRequested(3))
+    driver.greet("worker-2")
+    (reason,) = reasons(beat(driver, "worker-2", pb.STARTING, 200.0, 1.0, seat=0), "worker-stalled")
+    assert reason.startswith("is starting for 200 s; its stacks are in")
+    assert not beat(driver, "worker-2", pb.STARTING, 1e6, 300.0, seat=0)
+
+
+def test_one_that_stands_still_while_it_starts_is_replaced_for_nobody_else_may_be_there() -> None:
+    driver = training(1)
+    driver.exit("worker-0", signal=9)
+    driver.greet("worker-1")
+    (reason,) = reasons(beat(driver, "worker-1", pb.STARTING, 181.0, 181.0, seat=0), "worker-stalled")
+    assert reason.startswith(
+        "is starting for 181 s and has stood still for 181 s; 360 s are allowed; its stacks are in"
+    )
+    actions = beat(driver, "worker-1", pb.STARTING, 361.0, 361.0, seat=0)
+    assert signalled(actions) == [("worker-1", signal.SIGKILL)]
+    driver.exit("worker-1", signal=9)
+    assert launched(driver.wait(5.0)) == ["worker-2"]
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_one_of_a_job_by_leases_that_stands_still_while_it_starts_is_replaced() -> None:
+    driver = Driver(job_spec(kind=JobKind.EVALUATION, wish=1, timing=TIMING))
+    driver.greet("worker-0")
+    assert noted(beat(driver, "worker-0", pb.STARTING, 1e6, 1.0, seat=0)) == ["worker-stalled"]
+    assert not beat(driver, "worker-0", pb.STARTING, 1e6, 300.0, seat=0)
+    assert signalled(beat(driver, "worker-0", pb.STARTING, 1e6, 361.0, seat=0)) == [("worker-0", signal.SIGKILL)]
+
+
+def test_nobody_is_blamed_while_rows_are_restored() -> None:
+    driver = training(2)
+    driver.state.job.ledger.fleet.task = ev.PsEvent.__args__[-2]("restore", 2, "ps-0", "ps-0", (), "")
+    driver._handle(driver.heartbeat("worker-0", step=1)._replace(activity=pb.COMPUTING, since_s=1e6, still_s=1e6))
+    assert stalls.next_decision(driver.state.job, driver.now) is None
+
+
+def test_the_only_worker_that_sends_no_heartbeats_is_told_of_then_replaced() -> None:
+    driver = training(1)
+    beat(driver, "worker-0", pb.COMPUTING, 1.0)
+    assert not noted(driver.wait(170.0))
+    actions = driver.wait(15.0)
+    (reason,) = reasons(actions, "worker-stalled")
+    assert reason.startswith("has sent no heartbeat for 184 s; 360 s are allowed; its stacks are in")
+    assert signalled(actions) == [("worker-0", DUMP_SIGNAL)]
+    assert not signalled(driver.wait(170.0))
+    assert signalled(driver.wait(10.0)) == [("worker-0", signal.SIGKILL)]
+    assert "made no progress: has sent no heartbeat for 364 s" in driver.worker("worker-0").reason
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_the_only_worker_that_is_heard_again_goes_on() -> None:
+    driver = training(1)
+    beat(driver, "worker-0", pb.COMPUTING, 1.0)
+    driver.wait(200.0)
+    assert noted(beat(driver, "worker-0", pb.COMPUTING, 2.0)) == ["worker-went-on"]
+    assert not noted(driver.wait(100.0))
+
+
+def test_a_master_that_was_away_or_held_up_counts_no_silence() -> None:
+    driver = training(1)
+    beat(driver, "worker-0", pb.COMPUTING, 1.0)
+    driver.now += 1e6
+    driver.state.job.seen.excuse(driver.now)
+    assert not noted(driver.do())
+
+
+# ---- all of them
+
+
+def test_all_that_stand_still_are_replaced_as_one_failure_and_begin_from_the_checkpoint() -> None:
+    driver = training(4, budget=1)
+    for number in range(4):
+        beat(driver, f"worker-{number}", pb.COMPUTING, 31.0, 31.0)
+    killed = []
+    for number in range(4):
+        killed += signalled(beat(driver, f"worker-{number}", pb.COMPUTING, 61.0, 61.0))
+    assert [worker for worker, _ in killed] == [f"worker-{number}" for number in range(4)]
+    assert driver.state.job.ledger.budget.spent == 1
+    assert driver.phase == "running"
+    driver.wait(5.0)
+    driver.join("worker-4", "worker-5", "worker-6", "worker-7")
+    assert driver.newest.reason == "all members were lost; from the newest checkpoint"
+
+
+def test_a_job_that_always_stalls_at_the_same_step_fails_and_says_where() -> None:
+    driver = training(1, budget=3)
+    for number in range(4):
+        beat(driver, f"worker-{number}", pb.COMPUTING, 31.0, 31.0)
+        beat(driver, f"worker-{number}", pb.COMPUTING, 61.0, 61.0)
+        driver.exit(f"worker-{number}", signal=9)
+        driver.wait(61.0)
+        if driver.phase == "running":
+            driver.join(f"worker-{number + 1}")
+    assert driver.phase == "failed"
+    assert "workers failed 4 times, 3 are allowed; last worker-3 made no progress: has stood still" in driver.reason
+
+
+def test_a_job_whose_workers_all_stand_still_does_not_wait_for_one_of_them_to_keep_its_state() -> None:
+    driver = training(2, budget=0)
+    for worker in ("worker-0", "worker-1"):
+        beat(driver, worker, pb.COMPUTING, 31.0, 31.0)
+    actions = beat(driver, "worker-0", pb.COMPUTING, 61.0, 61.0)
+    assert not sent(actions, "worker-1", "keep")
+    assert driver.phase == "failed"
+    assert "made no progress" in driver.reason
+
+
+def test_a_job_that_fails_for_one_that_stands_still_lets_another_keep_its_state() -> None:
+    driver = training(2, budget=0)
+    beat(driver, "worker-1", pb.EXCHANGING, 31.0, 31.0)
+    beat(driver, "worker-0", pb.COMPUTING, 31.0, 31.0)
+    assert sent(beat(driver, "worker-0", pb.COMPUTING, 61.0, 61.0), "worker-1", "keep")
+
+
+def test_an_exchange_that_does_not_end_though_all_are_in_it_is_begun_anew_and_nobody_is_killed() -> None:
+    driver = training(2)
+    beat(driver, "worker-0", pb.EXCHANGING, 61.0, 61.0)
+    actions = beat(driver, "worker-1", pb.EXCHANGING, 60.0, 60.0)
+    assert noted(actions)[0] == "round-stalled"
+    assert not signalled(actions)
+    assert driver.newest.id == 2
+    assert driver.newest.forced
+    assert sent(actions, "worker-0", "dump_stacks")
+
+
+def test_rounds_that_stall_one_after_another_end_the_job() -> None:
+    driver = training(2)
+    for _ in range(stalls.MAX_STALLED_ROUNDS):
+        assert driver.phase == "running"
+        beat(driver, "worker-0", pb.EXCHANGING, 61.0)
+        beat(driver, "worker-1", pb.EXCHANGING, 61.0)
+    driver.wait(0.1)
+    driver.export("worker-0")  # its state is kept first
+    assert driver.phase == "failed"
+    assert "3 rounds in a row came to no step after step 1: all members have been in the exchange" in driver.reason
+
+
+# ---- entering
+
+
+def test_a_forced_round_goes_on_without_who_does_not_get_ready() -> None:
+    driver = training(3)
+    driver.exit("worker-2", signal=9)
+    assert driver.newest.workers == ("worker-0", "worker-1")
+    beat(driver, "worker-0", pb.ENTERING, 29.0)
+    beat(driver, "worker-1", pb.COMPUTING, 29.0, seat=1)
+    assert not noted(driver.wait(20.0)).count("round-stalled")
+    actions = driver.wait(13.0)
+    assert reasons(actions, "round-stalled") == ["without worker-1, which did not get ready 33 s after it was planned"]
+    assert driver.newest.workers == ("worker-0",)
+    assert driver.life("worker-1") is WorkerState.STARTING, "it joins again when it can"
+    assert sent(actions, "worker-1", "expelled")
+    assert driver.phase == "running"
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_a_round_whose_group_does_not_come_to_stand_is_planned_anew_with_all() -> None:
+    driver = training(2)
+    driver.do(ev.RoundFailed(WorkerId("worker-0"), driver.sequence("worker-0"), 1, "reset"))
+    driver.wait(0.4)
+    planned = driver.newest.id
+    beat(driver, "worker-0", pb.ENTERING, 31.0, seat=0)
+    beat(driver, "worker-1", pb.ENTERING, 31.0, seat=0)
+    driver.wait(33.0)
+    assert driver.newest.id == planned + 1
+    assert driver.newest.workers == ("worker-0", "worker-1")
+
+
+def test_a_round_that_loads_its_first_state_is_waited_for() -> None:
+    driver = Driver(job_spec(timing=TIMING))
+    driver.join("worker-0", "worker-1")
+    beat(driver, "worker-0", pb.ENTERING, 1000.0, pause="loads the first state")
+    beat(driver, "worker-1", pb.ENTERING, 1000.0)
+    assert not noted(driver.wait(1000.0)).count("round-stalled")
+
+
+# ---- the core, by properties
+
+ages = st.floats(0, 1e5, allow_nan=False)
+activities = st.sampled_from(list(pb.Activity.values()))
+positions = st.builds(ReportedActivity, activities, ages, ages, st.booleans(), st.integers(0, 3))
+
+
+@given(positions, st.floats(1.0, 1e4), st.integers(1, 50), st.floats(0, 1e3))
+def test_nobody_is_replaced_before_the_floor_and_a_multiple_of_the_usual_step(
+    position: ReportedActivity, stall_s: float, stall_steps: int, slow_step_s: float
+) -> None:
+    limits = compute_limits(stall_s, stall_steps, slow_step_s)
+    assert limits.still_s >= stall_s
+    assert limits.still_s >= stall_steps * slow_step_s
+    if used_fraction(position, limits) >= 1.0:
+        assert max(position.since_s, position.still_s) >= limits.still_s
+        assert position.activity not in (pb.EXCHANGING, pb.WAITING, pb.ENTERING, pb.UNKNOWN)
+        assert not position.is_paused
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 50.0), st.floats(0.0, 0.9)), min_size=1, max_size=50))
+def test_it_never_fires_while_steps_end(steps: list[tuple[float, float]]) -> None:
+    """Steps of any length up to the limit, of which any part is computing."""
+    limits = compute_limits(60.0, 20, max(length for length, _ in steps))
+    for length, part in steps:
+        computing = ReportedActivity(pb.COMPUTING, length * part, length * part, False, 1)
+        exchanging = ReportedActivity(pb.EXCHANGING, length, length, False, 1)
+        assert used_fraction(computing, limits) < NOTICE_FRACTION or length >= 30.0
+        assert used_fraction(computing, limits) < 1.0
+        assert not stalls.is_exchange_stalled(1, [computing, exchanging], limits)
+        assert not stalls.is_exchange_stalled(1, [exchanging, exchanging], limits)
+
+
+@given(st.sampled_from([pb.COMPUTING, pb.READING, pb.FIRST_STEP, pb.RECEIVING]), st.floats(1.0, 1e4))
+def test_without_progress_it_always_fires_within_a_bounded_time(
+    activity: pb.Activity.ValueType, stall_s: float
+) -> None:
+    limits = compute_limits(stall_s, 20, 0.0)
+    assert limits == StallLimits(stall_s, SLOW_FACTOR * stall_s)
+    moving = ReportedActivity(activity, SLOW_FACTOR * stall_s * 1.001, 0.0, False, 1)
+    assert used_fraction(moving, limits) >= 1.0
+    assert used_fraction(moving._replace(since_s=SLOW_FACTOR * stall_s * 0.501), limits) >= NOTICE_FRACTION
+
+
+@given(st.lists(st.tuples(activities, ages, ages, st.booleans()), min_size=2, max_size=4))
+def test_only_those_that_used_up_their_time_are_ever_killed(said: list[tuple[int, float, float, bool]]) -> None:
+    driver = training(len(said), budget=100)
+    limits = compute_limits(STALL_S, 20, 0.1)
+    killed: set[str] = set()
+    guilty = set()
+    for number, (activity, since_s, still_s, is_paused) in enumerate(said):
+        worker = f"worker-{number}"
+        if used_fraction(ReportedActivity(activity, since_s, still_s, is_paused, 1), limits) >= 1.0:
+            guilty.add(worker)
+        pause = "evaluates" if is_paused else ""
+        found = beat(driver, worker, pb.Activity.ValueType(activity), since_s, still_s, pause=pause)
+        killed |= {name for name, _ in signalled(found)}
+    assert killed == guilty
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_a_running_job_without_such_heartbeats_is_left_alone() -> None:
+    driver = running(2)
+    driver.beat("worker-0", step=1)
+    driver.beat("worker-1", step=1)
+    assert not noted(driver.do())

@@ -1,0 +1,149 @@
+"""The batch of a running job: who may scale it, who is told, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from elasticdl.errors import SpecError
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.runtime import codec
+from elasticdl.master.runtime.service import MasterServicer
+from elasticdl.master.views.status import job_status
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import BatchRule, JobSpec, PlanSpec, WorkerId
+from tests.unit.master.driver import Driver, job_spec, noted, sent
+from tests.unit.master.test_scale import Settling
+
+
+def spec(rule: BatchRule = BatchRule.ADASCALE, **plan: Any) -> JobSpec:
+    plain = job_spec(wish=2)
+    changed = PlanSpec(logical_ranks=4, global_batch_size=64, batch_rule=rule, **plan)
+    return JobSpec.model_validate({**plain.model_dump(), "plan": changed.model_dump()})
+
+
+def training(**plan: Any) -> Driver:
+    driver = Driver(spec(**plan))
+    driver.join("worker-0", "worker-1")
+    driver.enter()
+    return driver
+
+
+def told(actions: list[Action], worker: str) -> list[tuple[int, int, int]]:
+    (message,) = sent(actions, worker, "batches")[-1:]
+    return [(change.id, change.step, change.scale) for change in message.batches.changes]
+
+
+def took_effect(driver: Driver, worker: str, change: int, step: int, scale: int) -> list[Action]:
+    return driver.do(ev.BatchScaled(WorkerId(worker), driver.sequence(worker), change, step, scale))
+
+
+def scale(driver: Driver, batch_scale: int) -> str:
+    service = MasterServicer(cast(Any, Settling(driver)))
+    return asyncio.run(service.scale(pb.ScaleRequest(batch_scale=batch_scale))).message
+
+
+def test_all_workers_are_told_and_the_step_where_it_took_effect_is_remembered() -> None:
+    driver = training()
+    asked = driver.do(ev.ScaleRequested(0, batch_scale=4))
+    done = took_effect(driver, "worker-1", 1, 37, 4)
+    echo = took_effect(driver, "worker-0", 1, 37, 4)
+
+    assert told(asked, "worker-0") == told(asked, "worker-1") == [(1, -1, 4)]
+    assert told(done, "worker-0") == [(1, 37, 4)]
+    assert noted(done) == ["batch-scaled"]
+    assert noted(echo) == []
+    assert [(c.step, c.scale) for c in job_status(driver.state.job, driver.now).batch_scales] == [(37, 4)]
+
+
+def test_a_worker_that_comes_later_is_told_of_all_changes() -> None:
+    driver = training()
+    driver.do(ev.ScaleRequested(3, batch_scale=4))
+    took_effect(driver, "worker-0", 1, 37, 4)
+    driver.do(ev.ScaleRequested(0, batch_scale=2))
+
+    assert told(driver.greet("worker-2"), "worker-2") == [(1, 37, 4), (2, -1, 2)]
+
+
+def test_changes_of_the_plan_come_first_and_have_their_steps() -> None:
+    driver = training(batch_schedule={50: 8, 0: 2})
+
+    assert told(driver.greet("worker-0"), "worker-0") == [(1, 0, 2), (2, 50, 8)]
+    assert told(driver.do(ev.ScaleRequested(0, batch_scale=4)), "worker-0")[-1] == (3, -1, 4)
+
+
+def test_a_planned_change_is_told_of_when_it_took_effect_once_and_changes_nothing() -> None:
+    driver = training(batch_schedule={50: 8})
+    done = took_effect(driver, "worker-0", 1, 51, 8)
+    echo = took_effect(driver, "worker-1", 1, 51, 8)
+
+    assert (noted(done), noted(echo)) == (["batch-scaled"], [])
+    assert sent(done, "worker-0", "batches") == []
+    assert [(c.step, c.scale) for c in job_status(driver.state.job, driver.now).batch_scales] == [(50, 8)]
+
+
+def test_a_change_that_was_passed_over_for_a_newer_one_takes_no_effect_later() -> None:
+    driver = training()
+    driver.do(ev.ScaleRequested(0, batch_scale=4))
+    driver.do(ev.ScaleRequested(0, batch_scale=2))
+    took_effect(driver, "worker-0", 2, 37, 2)
+
+    assert [(c.step, c.scale) for c in job_status(driver.state.job, driver.now).batch_scales] == [(37, 4), (37, 2)]
+    assert noted(took_effect(driver, "worker-1", 1, 40, 4)) == []
+
+
+def test_a_change_that_was_asked_for_ends_what_was_planned_for_later() -> None:
+    driver = training(batch_schedule={10: 2, 50: 8})
+    driver.do(ev.ScaleRequested(0, batch_scale=4))
+    done = took_effect(driver, "worker-0", 3, 37, 4)
+
+    assert told(done, "worker-0") == [(1, 10, 2), (2, 37, 8), (3, 37, 4)]
+
+
+def test_a_new_master_knows_the_changes_of_the_one_before() -> None:
+    driver = training(batch_schedule={50: 8})
+    driver.do(ev.ScaleRequested(0, batch_scale=4))
+    took_effect(driver, "worker-0", 2, 37, 4)
+
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_nobody_is_told_anything_where_the_batch_stays_as_it_is() -> None:
+    driver = Driver(job_spec(wish=2))
+
+    assert sent(driver.join("worker-0", "worker-1"), "worker-0", "batches") == []
+
+
+def test_the_answer_says_from_what_to_what() -> None:
+    assert scale(training(), 4) == "scaling from 1 to 4 batches an update"
+
+
+@pytest.mark.parametrize(
+    ("plan", "wish", "expected"),
+    [
+        (
+            {"rule": BatchRule.NONE},
+            2,
+            "the batch of this job stays as it is, received 2; start it with --adaptive_batch",
+        ),
+        ({}, 33, "batch_scale: expected 1 to 32, received 33"),
+        ({"max_batch_size": 200}, 4, "batch_scale: expected 1 to 3, received 4"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(plan: dict[str, Any], wish: int, expected: str) -> None:
+    driver = Driver(spec(**plan))
+    before = driver.state.dump()
+
+    with pytest.raises(SpecError, match=expected):
+        scale(driver, wish)
+
+    assert driver.state.dump() == before
+
+
+def test_a_journal_of_an_older_master_can_be_read() -> None:
+    event, _ = codec.decode_event(b'[1.0,"ScaleAsked",[3,0]]')
+
+    assert event == ev.ScaleRequested(3, 0, 0)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action, WriteLogEntry
+from elasticdl.master.strategies.rounds import MAX_TRANSFER_DELAY_S, DonorAssignment
+from elasticdl.spec import WorkerId
+from tests.unit.master.driver import Driver, noted, running, sent
+
+A, B, C, D, E = (WorkerId(name) for name in "abcde")
+
+
+def test_newcomers_get_the_donor_that_has_least_to_do_and_keep_it() -> None:
+    donors = DonorAssignment(chosen={D: B})
+
+    assert donors.deal([C, D, E], [A, B]) == {C: A, D: B, E: A}
+
+
+def test_a_donor_that_failed_anyone_is_asked_last() -> None:
+    donors = DonorAssignment()
+    donors.fail(A, D)
+
+    assert donors.deal([D, E], [A, B]) == {D: B, E: B}
+    assert donors.deal([D], [A]) == {D: A}, "there is no other"
+
+
+def test_the_donor_of_before_is_kept_only_as_long_as_it_is_there() -> None:
+    donors = DonorAssignment(chosen={D: B})
+
+    assert donors.deal([D], [A, C]) == {D: A}
+
+
+def test_pauses_begin_when_all_have_failed_and_grow() -> None:
+    donors = DonorAssignment()
+    pauses = []
+    for donor in (A, B, A, B, A, B, A, B):
+        donors.fail(donor, D)
+        pauses.append(donors.pause_s(D, [A, B]))
+
+    assert pauses == [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0]
+    donors.failures[A][D] = donors.failures[B][D] = 5000
+    assert donors.pause_s(D, [A, B]) == MAX_TRANSFER_DELAY_S
+
+
+def test_a_hand_over_that_worked_makes_up_for_those_that_did_not() -> None:
+    donors = DonorAssignment()
+    for donor, newcomer in ((A, E), (B, D), (B, E), (C, E)):
+        donors.fail(donor, newcomer)
+    donors.chosen = {D: A, E: B}
+    donors.settle([A, B, D])
+
+    assert donors == DonorAssignment(chosen={E: B}, failures={B: {E: 1}})
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([A, B, C]), st.sampled_from([D, E])), max_size=20),
+    st.lists(st.sampled_from([A, B, C]), min_size=1, unique=True),
+)
+def test_everybody_gets_a_donor_that_is_there_and_never_one_that_failed_it_more_often_than_another(
+    failures: list[tuple[WorkerId, WorkerId]], holders: list[WorkerId]
+) -> None:
+    donors = DonorAssignment()
+    for donor, newcomer in failures:
+        donors.fail(donor, newcomer)
+    for newcomer, donor in donors.deal([D, E], holders).items():
+        counts = {holder: donors.failures.get(holder, {}).get(newcomer, 0) for holder in holders}
+        assert counts[donor] == min(counts.values())
+        assert (donors.pause_s(newcomer, holders) == 0.0) == (counts[donor] == 0)
+
+
+# ---- in a whole job
+
+
+def fail(driver: Driver, newcomer: str, donor: str, why: str = "connection refused") -> list[Action]:
+    event = ev.RoundFailed(WorkerId(newcomer), driver.sequence(newcomer), driver.newest.id, why, donor)
+    return driver.do(event)
+
+
+def donor_of(driver: Driver, newcomer: str) -> str:
+    return next(seat.donor for seat in driver.newest.seats if seat.worker == newcomer)
+
+
+def reasons(actions: list[Action]) -> list[str]:
+    return [a.entry.reason for a in actions if isinstance(a, WriteLogEntry) and a.entry.kind == "handover-failed"]
+
+
+def test_a_newcomer_whose_donor_does_not_answer_is_given_another_at_once_while_the_job_goes_on() -> None:
+    driver = running(2)
+    driver.join("worker-2")
+    assert donor_of(driver, "worker-2") == "worker-0"
+
+    actions = fail(driver, "worker-2", "worker-0")
+    assert reasons(actions) == ["got no state from worker-0: connection refused; worker-1 is asked instead"]
+    assert sent(actions, "worker-2", "expelled")
+    assert driver.newest.workers == ("worker-0", "worker-1") and not driver.newest.forced, "nobody waits for it"
+    driver.ready("worker-2")
+
+    assert donor_of(driver, "worker-2") == "worker-1"
+    driver.enter(step=5)
+    assert driver.life("worker-2") == "member"
+    assert driver.state.job.ledger.rounds.donors == DonorAssignment()
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_other_newcomers_do_not_try_the_donor_whose_port_is_dead_either() -> None:
+    driver = running(2)
+    driver.join("worker-2")
+    fail(driver, "worker-2", "worker-0")
+    driver.join("worker-3")
+
+    assert donor_of(driver, "worker-3") == "worker-1"
+
+
+def test_the_only_donor_is_asked_again_with_growing_pauses() -> None:
+    driver = running(1)
+    driver.join("worker-1")
+    tried = []
+    for pause_s in (1.0, 2.0, 4.0):
+        tried += reasons(fail(driver, "worker-1", "worker-0", "it gave up"))
+        driver.ready("worker-1")
+        assert driver.newest.workers == ("worker-0",)
+        for _ in range(int(pause_s / 0.25) - 1):
+            driver.now += 0.25
+            driver.do(driver.heartbeat("worker-0"), driver.heartbeat("worker-1"))
+        assert driver.newest.workers == ("worker-0",), "it pauses"
+        driver.wait(0.3)
+        assert len(driver.newest.workers) == 2
+
+    assert tried[0] == "got no state from worker-0: it gave up; nobody else has it, tried again in 1 s"
+    assert [text.rpartition(" in ")[2] for text in tried] == ["1 s", "2 s", "4 s"]
+    driver.enter(step=9)
+    assert driver.life("worker-1") == "member"
+
+
+def test_the_only_holder_goes_before_it_could_hand_over_and_nobody_has_entered_its_round() -> None:
+    driver = running(1)
+    driver.leave("worker-0")
+    driver.join("worker-1")
+    assert driver.newest.workers == ("worker-1",)
+    fail(driver, "worker-1", "worker-0", "connection refused")
+
+    actions = driver.goodbye("worker-0", "left at the next round")
+    driver.exit("worker-0", code=0)
+    driver.ready("worker-1")
+    driver.wait(2.0)
+
+    assert "worker-joined" not in noted(actions)
+    assert driver.newest.forced and driver.newest.workers == ("worker-1",), "from the newest checkpoint"
+
+
+def test_so_it_is_where_the_newcomer_tells_it_after_the_goodbye() -> None:
+    driver = running(1)
+    driver.leave("worker-0")
+    driver.join("worker-1")
+    driver.goodbye("worker-0", "left at the next round")
+    driver.exit("worker-0", code=0)
+
+    fail(driver, "worker-1", "worker-0", "connection refused")
+    driver.wait(2.0)
+
+    assert driver.newest.forced and driver.newest.workers == ("worker-1",)
+
+
+def test_a_report_about_a_donor_that_was_replaced_meanwhile_blames_nobody() -> None:
+    driver = running(2)
+    driver.join("worker-2")
+    actions = fail(driver, "worker-2", "worker-1")
+
+    assert noted(actions)[:1] == ["worker-returned"]
+    assert driver.state.job.ledger.rounds.donors.failures == {}
+
+
+def test_a_hand_over_goes_on_with_its_donor_after_a_forced_round() -> None:
+    driver = running(3, most=5, ranks=8)
+    driver.join("worker-3", "worker-4")
+    assert donor_of(driver, "worker-4") == "worker-1"
+    driver.exit("worker-0", signal=9)
+    assert driver.newest.forced
+    driver.enter(step=6)
+
+    assert donor_of(driver, "worker-4") == "worker-1"
+    assert donor_of(driver, "worker-3") == "worker-2"
+
+
+def test_a_newcomer_that_freezes_as_it_enters_is_missed_and_the_others_go_on() -> None:
+    driver = running(1)
+    driver.join("worker-1")
+    entered = driver.newest.id
+    driver.beat("worker-0", step=5, in_round=1)
+    seated = driver.heartbeat("worker-0", step=5, in_round=1)._replace(seat=entered)
+    for _ in range(20):
+        driver.now += 0.25
+        driver.do(seated)
+
+    assert driver.life("worker-1") == "lost"
+    assert driver.newest.forced and driver.newest.workers == (WorkerId("worker-0"),)
+
+
+def test_a_round_that_was_replaced_as_all_entered_it_counts_as_entered() -> None:
+    driver = running(1)
+    driver.join("worker-1")
+    entered = driver.newest.id
+    driver.join("worker-2")
+    assert driver.newest.id == entered + 1 and not driver.newest.forced
+    driver.do(driver.heartbeat("worker-0", step=5, in_round=1)._replace(seat=entered))
+    assert driver.state.job.ledger.rounds.holders == ["worker-0", "worker-1"]
+    driver.exit("worker-1", signal=9)
+
+    assert driver.newest.forced and driver.newest.workers == (WorkerId("worker-0"),)
+    assert driver.replayed().dump() == driver.state.dump()

@@ -1,0 +1,399 @@
+"""Training by leases: every position is handed out until it is done, and a batch keeps its name whoever trains it."""
+
+from __future__ import annotations
+
+import signal
+from itertools import count
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import RecordLosses, ReplyToExchange
+from elasticdl.master.machine.membership import WorkerState
+from elasticdl.master.ps_fleet import ps_events
+from elasticdl.master.strategies import training_progress
+from elasticdl.master.strategies.shards import ShardLease, TrainingQueue
+from elasticdl.spec import EvaluationSpec, PsId, PsMode, TimingSpec, WorkerId
+from tests.unit.master.driver import Driver, job_spec, noted, sent, signalled
+
+MINIBATCH = 64  # the default of a plan
+RECORDS = 8000  # so many that shards are of two batches
+
+
+def with_ps(driver: Driver) -> Driver:
+    """Its one ps serves."""
+    driver.do(ps_events.PsConnected(PsId("ps-0"), 90, "host", "host:9", 0, False))
+    return driver
+
+
+def training(workers: int = 2, records: int = RECORDS, epoch: int = 0, validation: int = 0, **spec: Any) -> Driver:
+    """A job that trains by leases, its first state made by worker-0."""
+    driver = with_ps(Driver(job_spec(wish=workers, ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH, **spec)))
+    driver.join(*(f"worker-{number}" for number in range(workers)))
+    worker = WorkerId("worker-0")
+    plan = ev.DataPlanReported(worker, driver.sequence(worker), 100, records, epoch or records, 100, validation)
+    driver.do(plan)
+    return driver
+
+
+def step(lease: ShardLease, done: int) -> ev.LeaseReport:
+    return ev.LeaseReport(lease.id, done, done >= lease.stop - lease.start, "", ())
+
+
+def train_all(driver: Driver, worker: str, request: int = 1) -> int:
+    """Take and finish leases until there are none; the next request."""
+    reports: list[ev.LeaseReport] = []
+    while True:
+        answer = driver.exchange(worker, request, *reports)
+        request += 1
+        if not answer.leases:
+            assert answer.drained
+            return request
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+
+
+def test_one_worker_makes_the_first_state_and_another_if_it_dies() -> None:
+    driver = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC)))
+    actions = driver.join("worker-0", "worker-1")
+    assert sent(actions, "worker-0", "prepare") and not sent(actions, "worker-1", "prepare")
+    assert not driver.exchange("worker-1", 1).leases
+
+    assert sent(driver.exit("worker-0", signal=signal.SIGKILL), "worker-1", "prepare")
+    driver.plan("worker-1", records=100)
+    assert driver.exchange("worker-1", 2).leases
+
+
+def test_a_job_that_fails_stops_all_and_one_writes_what_is_on_the_ps() -> None:
+    driver = training(output="/out")
+    (_, _, lease) = driver.exchange("worker-1", 1).leases[0]
+    driver.exchange("worker-1", 2, step(lease, lease.stop - lease.start), want=0)
+
+    actions = driver.do(ev.WorkerFailed(WorkerId("worker-0"), driver.sequence("worker-0"), "bad record", True, True))
+    assert sent(actions, "worker-0", "stop") and sent(actions, "worker-1", "stop")
+    driver.finish("worker-0", step=2)
+    (export,) = sent(driver.finish("worker-1", step=2), "worker-0", "export")
+    assert export.export.path == "", "there is no model to give"
+    driver.export("worker-0")
+
+    assert driver.phase == "failed" and "bad record" in driver.reason
+    assert getattr(driver.state.job.ledger.phase, "exit_code", None) == 2
+
+
+def test_a_job_ends_with_a_checkpoint_and_a_model_once_all_is_trained() -> None:
+    driver = training(output="/out")
+    train_all(driver, "worker-1")
+    assert driver.state.job.ledger.records == RECORDS
+
+    driver.finish("worker-1", step=16)
+    (export,) = sent(driver.finish("worker-0", step=16), "worker-0", "export")
+    assert export.export.path == "/out" and export.export.progress
+    driver.export("worker-0", "/out")
+
+    assert driver.phase == "succeeded"
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_what_a_dead_worker_left_keeps_its_lane_and_goes_on_where_it_was() -> None:
+    driver = training()
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+    driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
+    driver.exit("worker-0", signal=signal.SIGKILL)
+
+    ((_, _, again),) = driver.exchange("worker-1", 1).leases
+
+    assert (again.shard, again.lane, again.number, again.done) == (lease.shard, lease.lane, lease.number, MINIBATCH)
+
+
+def test_a_worker_that_hangs_is_killed_and_its_shard_goes_to_another() -> None:
+    driver = training(timing=TimingSpec(lease_s=5.0, silence_s=100.0))
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+
+    assert ("worker-0", signal.SIGKILL) in signalled(driver.wait(5.0))
+    ((_, _, again),) = driver.exchange("worker-1", 1).leases
+    assert again.shard == lease.shard
+
+
+def test_each_epoch_is_evaluated_and_the_last_state_too() -> None:
+    driver = training(workers=1, records=512, epoch=256, validation=10)
+    leases: list[tuple[str, int]] = []
+    request, reports = 1, list[ev.LeaseReport]()
+    while not (answer := driver.exchange("worker-0", request, *reports)).drained:
+        leases += [(source, at) for source, at, _ in answer.leases]
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+        request += 1
+
+    assert [at for source, at in leases if source == "validation"] == [4, 8]
+    assert list(driver.state.job.ledger.evaluations.results) == [4, 8]
+    assert driver.state.job.ledger.records == 512
+
+
+def test_a_checkpoint_is_asked_for_every_n_batches() -> None:
+    driver = training(checkpoint_steps=4)
+    asked, reports = list[int](), list[ev.LeaseReport]()
+    for request in range(1, 6):
+        actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), request, tuple(reports), 1, ()))
+        asked += [message.save.step for message in sent(actions, "worker-0", "save")]
+        answer = driver.worker("worker-1").answer
+        assert answer is not None
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+    assert asked == [4, 8]
+
+    driver.do(ev.SessionLost(WorkerId("worker-0")))
+    assert sent(driver.greet("worker-0"), "worker-0", "save")  # it may not have heard
+    driver.do(ev.CheckpointWritten(WorkerId("worker-0"), driver.sequence("worker-0"), 8, "/c", 0.1, 0.1))
+    assert not sent(driver.greet("worker-0"), "worker-0", "save")
+
+
+def test_a_stop_ends_with_a_checkpoint_of_what_is_trained_by_then() -> None:
+    driver = training()
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+    stopping = driver.do(ev.StopRequested(False, "asked"))
+    assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
+    driver.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
+    driver.finish("worker-1", why="asked")
+    (export,) = sent(driver.finish("worker-0", why="asked"), "worker-0", "export")
+    driver.export("worker-0")
+
+    assert (export.export.path, driver.phase) == ("", "stopped")
+    fresh = TrainingQueue.of(driver.spec, RECORDS, 5.0)
+    assert training_progress.restore_queue(export.export.progress.decode(), fresh).shards.done_records == MINIBATCH
+
+
+def test_where_training_waits_one_state_is_evaluated_and_kept_and_nobody_trains_meanwhile() -> None:
+    waits = EvaluationSpec(steps=2, wait=True)
+    driver = training(validation=10, checkpoint_steps=2, evaluation=waits)
+    first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
+    assert first.stop - first.start == MINIBATCH  # so that there is enough for both between two evaluations
+    assert not driver.exchange("worker-1", 2, step(second, MINIBATCH)).leases  # worker-0 is still at it
+
+    report = (step(first, MINIBATCH),)
+    actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), 2, report, 1, ()))
+    assert [message.save.step for message in sent(actions, "worker-0", "save")] == [2]
+    assert not (answer := driver.worker("worker-0").answer) or not answer.leases
+    ((source, at, lease),) = driver.exchange("worker-1", 3).leases
+    assert (source, at) == ("validation", 2)
+    assert not driver.exchange("worker-0", 3).leases
+
+    driver.exchange("worker-1", 4, step(lease, 10), want=0)
+    ((source, _, lease),) = driver.exchange("worker-0", 4).leases
+    assert (source, lease.start) == ("training", 2 * MINIBATCH)
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_a_checkpoint_waits_for_the_evaluation_of_the_same_state() -> None:
+    """Shards are of two batches here, evaluations are due after five: one more is trained before."""
+    waits = EvaluationSpec(steps=5, wait=True)
+    driver = training(workers=1, most=1, validation=10, checkpoint_steps=5, evaluation=waits)
+    asked, evaluated, reports = list[int](), list[int](), list[ev.LeaseReport]()
+    for request in range(1, 18, 2):
+        halves = [step(lease, MINIBATCH) for lease in _held(driver)]
+        actions = driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request, tuple(halves), 0, ()))
+        actions += driver.do(ev.ExchangeReceived(WorkerId("worker-0"), request + 1, tuple(reports), 1, ()))
+        asked += [message.save.step for message in sent(actions, "worker-0", "save")]
+        answer = driver.worker("worker-0").answer
+        assert answer is not None
+        evaluated += [at for source, at, _ in answer.leases if source == "validation"]
+        reports = [step(lease, lease.stop - lease.start) for _, _, lease in answer.leases]
+
+    assert asked == evaluated == [6, 10]
+
+
+def _held(driver: Driver) -> list[ShardLease]:
+    queue = driver.state.job.ledger.training
+    return list(queue.shards.leases.values()) if queue is not None else []
+
+
+def test_what_a_dead_worker_left_is_trained_before_all_wait_for_an_evaluation() -> None:
+    driver = training(validation=10, evaluation=EvaluationSpec(steps=2, wait=True))
+    first, second = (driver.exchange(worker, 1).leases[0][2] for worker in ("worker-0", "worker-1"))
+    driver.exchange("worker-0", 2, step(first, MINIBATCH), want=0)
+    driver.exit("worker-1", signal=signal.SIGKILL)
+
+    ((source, _, again),) = driver.exchange("worker-0", 3).leases
+
+    assert (source, again.shard) == ("training", second.shard)
+
+
+def test_a_worker_that_is_heard_again_is_given_leases_again() -> None:
+    driver = training()
+    driver.exit("worker-1", code=0)
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+
+    driver.wait(4.0)
+    assert driver.worker("worker-0").state is WorkerState.LOST
+    driver.now += 0.1
+    actions = driver.beat("worker-0")
+
+    assert noted(actions) == ["worker-returned"] and not sent(actions, "worker-0", "expelled")
+    ((_, _, again),) = driver.exchange("worker-0", 1, step(lease, MINIBATCH)).leases
+    assert again.shard == lease.shard, "what it does of the lease that went back to the others is not counted"
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_the_only_worker_was_silent_while_it_exported_and_the_job_ends_all_the_same() -> None:
+    driver = training(output="/out")
+    driver.exit("worker-1", code=0)
+    driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_end=True))
+    assert driver.exchange("worker-0", 1).drained
+    assert sent(driver.finish("worker-0"), "worker-0", "export")
+
+    driver.wait(4.0)
+    assert driver.worker("worker-0").state is WorkerState.LOST
+    driver.now += 0.1
+    driver.beat("worker-0")
+    driver.export("worker-0", "/out")
+
+    assert driver.phase == "succeeded"
+
+
+def test_a_training_that_a_callback_ends_is_exported_and_succeeds() -> None:
+    driver = training(output="/out")
+    ((_, _, lease),) = driver.exchange("worker-0", 1).leases
+    driver.do(ev.StopRequested(False, "no better for 3 evaluations", is_end=True))
+    waiting = driver.exchange("worker-1", 1)
+    assert not waiting.leases and not waiting.drained  # worker-0 ends what it has begun
+    assert driver.exchange("worker-0", 2, step(lease, 2 * MINIBATCH)).drained
+    assert driver.exchange("worker-1", 2).drained
+
+    driver.finish("worker-1")
+    (export,) = sent(driver.finish("worker-0"), "worker-0", "export")
+    driver.export("worker-0", "/out")
+
+    assert export.export.path == "/out"
+    assert driver.phase == "succeeded"
+    assert driver.state.job.ledger.recent[-1].reason == "no better for 3 evaluations"
+    assert driver.replayed().dump() == driver.state.dump()
+
+
+def test_a_resumed_job_goes_on_where_the_checkpoint_was() -> None:
+    first = training()
+    ((_, _, lease),) = first.exchange("worker-0", 1).leases
+    first.exchange("worker-0", 2, step(lease, MINIBATCH), want=0)
+    kept = training_progress.dump_progress(first.state.job).decode()
+
+    resumed = with_ps(Driver(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH)))
+    resumed.join("worker-0")
+    plan = ev.DataPlanReported(
+        WorkerId("worker-0"), resumed.sequence("worker-0"), 100, RECORDS, RECORDS, 100, 0, progress=kept
+    )
+    resumed.do(plan)
+
+    ((_, _, again),) = resumed.exchange("worker-0", 1).leases
+    assert (again.shard, again.lane, again.number, again.done) == (lease.shard, lease.lane, lease.number, MINIBATCH)
+
+
+@given(st.integers(1, 5000), st.integers(1, 2000), st.integers(1, 5000), st.integers(1, 300))
+def test_a_plan_that_has_changed_leaves_out_as_much_as_was_done(old: int, done: int, new: int, minibatch: int) -> None:
+    driver = training(records=old)
+    for number in range(done // (2 * MINIBATCH)):
+        for _, _, lease in driver.exchange("worker-0", 2 * number + 1).leases:
+            driver.exchange("worker-0", 2 * number + 2, step(lease, lease.stop - lease.start), want=0)
+    before = driver.state.job.ledger.records
+    fresh = TrainingQueue.of(driver.spec, new, 5.0)
+    fresh.minibatch = minibatch
+
+    loaded = training_progress.restore_queue(training_progress.dump_progress(driver.state.job).decode(), fresh)
+
+    loaded.validate()
+    assert loaded.shards.done_records <= max(before, 0)
+    assert loaded.shards.done_records >= min(before, new) - loaded.shards.shard_records
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Workers take, advance, finish and die; now and then all goes on from a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = TrainingQueue.of(job_spec(ps=1, mode=PsMode.ASYNC, shard_records=2 * MINIBATCH), 1999, 7.0)
+        self.held: dict[int, ShardLease] = {}
+        self.next = 1
+        self.names: dict[tuple[int, int], int] = {}  # (lane, number): position of the batch
+
+    @rule(worker=st.integers(0, 3))
+    def take(self, worker: int) -> None:
+        lease = self.queue.take(WorkerId(f"worker-{worker}"), self.next, 0.0)
+        if lease is None:
+            return
+        self.held[self.next] = lease
+        self.next += 1
+        for batch, position in enumerate(range(lease.start, lease.stop, MINIBATCH)):
+            assert self.names.setdefault((lease.lane, lease.number + batch), position) == position
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), finish=st.booleans())
+    def report(self, data: st.DataObject, finish: bool) -> None:
+        lease = self.held[data.draw(st.sampled_from(sorted(self.held)))]
+        if finish:
+            self.queue.finish(lease.id, lease.worker)
+            del self.held[lease.id]
+        else:
+            self.queue.shards.advance(lease.id, lease.worker, MINIBATCH, 0.0)
+
+    @rule(worker=st.integers(0, 3))
+    def die(self, worker: int) -> None:
+        name = WorkerId(f"worker-{worker}")
+        self.queue.shards.release(name)
+        self.held = {number: lease for number, lease in self.held.items() if lease.worker != name}
+
+    @rule()
+    def go_on_from_a_checkpoint(self) -> None:
+        driver = Driver(job_spec(ps=1, mode=PsMode.ASYNC))
+        driver.state.job.ledger.training = self.queue
+        self.queue = training_progress.restore_queue(
+            training_progress.dump_progress(driver.state.job).decode(), self.queue
+        )
+        self.held = {}
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        self.queue.validate()
+        assert self.queue.lanes.count <= 4 * 20
+
+    def teardown(self) -> None:
+        for _ in range(200):
+            if self.queue.shards.is_drained:
+                return
+            self.take(0)
+            for lease in list(self.held.values()):
+                self.queue.finish(lease.id, lease.worker)
+                del self.held[lease.id]
+        raise AssertionError("it never ends")
+
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_each_batch_counts_once_in_the_points_and_in_the_epochs_of_the_loss() -> None:
+    driver = training(records=5120, epoch=2560)
+    draws, requests, weighted = list[RecordLosses](), count(1), 0.0
+
+    def say(worker: str, *reports: ev.LeaseReport, want: int = 0) -> tuple[Any, ...]:
+        actions = driver.do(ev.ExchangeReceived(WorkerId(worker), next(requests), reports, want, ()))
+        draws.extend(action for action in actions if isinstance(action, RecordLosses))
+        (reply,) = [action for action in actions if isinstance(action, ReplyToExchange)]
+        assert reply.answer is not None
+        return reply.answer.leases
+
+    for number in range(40):
+        worker, other = f"worker-{number % 2}", f"worker-{1 - number % 2}"
+        ((_, _, lease),) = say(worker, want=1)
+        loss = 1.0 + number
+        half = step(lease, MINIBATCH)._replace(sums=(("loss", (loss * MINIBATCH,), float(MINIBATCH)),))
+        whole = step(lease, 2 * MINIBATCH)._replace(sums=(("loss", (3 * loss * MINIBATCH,), float(MINIBATCH)),))
+        say(worker, half)
+        say(other, whole)  # who does not hold the lease: it counts nothing
+        say(worker, whole)
+        weighted += 4 * loss * MINIBATCH
+
+    points = [point for draw in draws for point in draw.points]
+    epochs = [epoch for draw in draws for epoch in draw.epochs]
+    assert [(point.step, point.loss) for point in points[:4]] == [(1, 1.0), (2, 3.0), (3, 2.0), (4, 6.0)]
+    assert [point.step for point in points] == list(range(1, 81))
+    assert [(epoch.epoch, epoch.step, epoch.records) for epoch in epochs] == [(1, 40, 2560), (2, 80, 2560)]
+    assert sum(epoch.loss * epoch.records for epoch in epochs) == weighted
+    assert driver.state.job.loss == (80, 120.0)
+    assert driver.replayed().dump() == driver.state.dump()

@@ -1,0 +1,256 @@
+"""Rounds of unmodified scripts: every change ends all scripts, then starts them again."""
+
+from __future__ import annotations
+
+import signal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.master.machine import events as ev
+from elasticdl.master.machine.actions import Action
+from elasticdl.master.machine.membership import WorkerState
+from elasticdl.master.strategies.scripts import GATHER_NEWCOMERS_S
+from elasticdl.spec import ClusterSpec, JobKind, JobSpec, ScriptSpec, TimingSpec, WorkerId, WorkersSpec
+from tests.unit.master.driver import Driver, noted, sent
+
+SETTLE_S = TimingSpec().regroup_s + TimingSpec().silence_s + 0.01
+
+
+def ddp_spec(*, wish: int = 2, least: int = 1, most: int = 4, budget: int = 1) -> JobSpec:
+    return JobSpec(
+        name="job",
+        kind=JobKind.SCRIPT,
+        script=ScriptSpec(path="train.py", compat="ddp"),
+        workers=WorkersSpec(wish=wish, min=least, max=most, failure_budget=budget),
+    )
+
+
+def running(workers: int = 2, *, budget: int = 1, least: int = 1, spec: JobSpec | None = None) -> Driver:
+    """A job whose scripts run in round 1."""
+    driver = Driver(spec or ddp_spec(wish=workers, least=least, budget=budget))
+    driver.join(*(f"worker-{number}" for number in range(workers)))
+    driver.enter(step=0)
+    return driver
+
+
+def beat_and_wait(driver: Driver, seconds: float, *workers: str) -> list[Action]:
+    """Time passes while these workers are heard."""
+    driver.now += seconds
+    return driver.do(*(driver.heartbeat(worker, step=-1) for worker in workers))
+
+
+def fail(driver: Driver, worker: str, why: str = "exited with code 1: boom") -> list[Action]:
+    return driver.do(ev.RoundFailed(WorkerId(worker), driver.sequence(worker), driver.newest.id, why))
+
+
+def say_ready(driver: Driver, *workers: str) -> list[Action]:
+    return driver.do(
+        *(ev.WorkerReady(WorkerId(worker), driver.sequence(worker), f"{worker}:again") for worker in workers)
+    )
+
+
+def test_the_first_round_starts_when_all_workers_are_ready() -> None:
+    driver = Driver(ddp_spec(wish=2))
+
+    assert not sent(driver.join("worker-0"), "worker-0", "round")
+    (message,) = sent(driver.join("worker-1"), "worker-0", "round")
+
+    assert [member.worker for member in message.round.members] == ["worker-0", "worker-1"]
+    assert driver.phase == "running"
+
+
+def test_ready_workers_do_not_wait_for_ever_for_the_others() -> None:
+    driver = Driver(ddp_spec(wish=2))
+    driver.join("worker-0")
+
+    driver.wait(GATHER_NEWCOMERS_S)
+
+    assert driver.newest.workers == ("worker-0",)
+
+
+def test_a_newcomer_ends_all_scripts_and_the_next_round_waits_for_the_last_of_them() -> None:
+    driver = running(2)
+    driver.do(ev.ScaleRequested(3))
+
+    halting = driver.join("worker-2")
+    assert sent(halting, "worker-0", "expelled") and sent(halting, "worker-1", "expelled")
+    assert not sent(halting, "worker-2", "expelled")
+
+    say_ready(driver, "worker-1")
+    assert driver.newest.id == 1, "the script of worker-0 may still write its checkpoint"
+    (message,) = sent(say_ready(driver, "worker-0"), "worker-2", "round")
+
+    assert [member.worker for member in message.round.members] == ["worker-0", "worker-1", "worker-2"]
+    assert message.round.members[0].store_address == "worker-0:again"
+
+
+def test_a_killed_worker_restarts_the_others_and_costs_no_budget() -> None:
+    driver = running(2, budget=0)
+    fail(driver, "worker-0", "exited with code 1: connection closed by peer")  # it notices before the launcher does
+
+    halting = driver.exit("worker-1", signal=signal.SIGKILL)
+
+    assert sent(halting, "worker-0", "expelled")
+    assert driver.state.job.ledger.budget.spent == 0
+    driver.join("worker-2")
+    say_ready(driver, "worker-0")
+    assert driver.newest.workers == ("worker-0", "worker-2")
+
+
+def test_a_script_that_fails_by_itself_costs_budget_once_for_all_that_fail_with_it() -> None:
+    driver = running(2, budget=1)
+    fail(driver, "worker-1", "exited with code 1: ValueError: boom")
+    fail(driver, "worker-0", "exited with code 1: connection closed by peer")
+
+    halting = beat_and_wait(driver, SETTLE_S, "worker-0", "worker-1")
+
+    assert noted(halting) == ["scripts-ended"]
+    assert driver.state.job.ledger.budget.spent == 1
+    say_ready(driver, "worker-0", "worker-1")
+    assert driver.newest.id == 1, "the pause after a failure"
+    driver.wait(1.0)
+    assert driver.newest.id == 2
+
+
+def test_the_job_fails_with_the_reason_of_the_script_when_the_budget_is_spent() -> None:
+    driver = running(2, budget=0)
+    fail(driver, "worker-1", "exited with code 1: ValueError: boom")
+
+    beat_and_wait(driver, SETTLE_S, "worker-0", "worker-1")
+
+    assert driver.phase == "failed"
+    assert "last worker-1 exited with code 1: ValueError: boom; its log is logs/worker-1.log" in driver.reason
+
+
+def test_of_a_pod_the_reason_names_the_command_that_shows_its_log() -> None:
+    spec = ddp_spec(budget=0).model_copy(update={"cluster": ClusterSpec(image="train:1")})
+    driver = running(spec=spec)
+    fail(driver, "worker-1", "exited with code 1: ValueError: boom")
+
+    beat_and_wait(driver, SETTLE_S, "worker-0", "worker-1")
+
+    assert driver.reason.endswith("ValueError: boom; its log is `elasticdl logs job --worker 1`")
+
+
+def test_scripts_that_ended_well_wait_for_the_others() -> None:
+    driver = running(2)
+    driver.finish("worker-0", step=0)
+    assert driver.phase == "running"
+
+    driver.finish("worker-1", step=0)
+
+    assert driver.phase == "succeeded"
+
+
+def test_the_loss_of_a_worker_whose_script_had_ended_well_changes_nothing() -> None:
+    driver = running(2)
+    driver.finish("worker-1", step=0)
+    driver.exit("worker-1", signal=signal.SIGKILL)
+    assert driver.newest.id == 1 and driver.state.job.ledger.rounds.halted_at is None
+
+    driver.finish("worker-0", step=0)
+
+    assert driver.phase == "succeeded"
+
+
+def test_a_loss_restarts_those_that_had_ended_well_too() -> None:
+    driver = running(2)
+    driver.finish("worker-1", step=0)
+
+    halting = driver.exit("worker-0", signal=signal.SIGKILL)
+
+    assert sent(halting, "worker-1", "expelled")
+    say_ready(driver, "worker-1")
+    assert driver.phase == "running"
+
+
+def test_stop_waits_for_the_scripts_and_then_ends() -> None:
+    driver = running(2)
+    stopping = driver.do(ev.StopRequested(False, "elasticdl stop"))
+    assert sent(stopping, "worker-0", "stop") and sent(stopping, "worker-1", "stop")
+
+    driver.finish("worker-0", step=0, why="elasticdl stop")
+    assert driver.phase == "stopping"
+    driver.finish("worker-1", step=0, why="elasticdl stop")
+
+    assert (driver.phase, driver.reason) == ("stopped", "elasticdl stop")
+
+
+def test_a_worker_scaled_away_is_waited_for_until_its_script_has_ended() -> None:
+    driver = running(2)
+    halting = driver.do(ev.ScaleRequested(1))
+    assert sent(halting, "worker-1", "leave") and sent(halting, "worker-0", "expelled")
+
+    say_ready(driver, "worker-0")
+    assert driver.newest.id == 1
+    driver.goodbye("worker-1")
+
+    assert driver.newest.workers == ("worker-0",)
+
+
+def test_a_worker_that_never_says_ready_again_is_left_behind_after_the_grace() -> None:
+    driver = running(3)
+    driver.exit("worker-2", signal=signal.SIGKILL)
+    say_ready(driver, "worker-0")
+    driver.join("worker-3")
+
+    beat_and_wait(driver, TimingSpec().grace_s, "worker-0", "worker-3")
+
+    assert driver.newest.workers == ("worker-0", "worker-3")
+
+
+def test_fewer_workers_than_needed_wait() -> None:
+    driver = running(2, least=2)
+    driver.exit("worker-1", signal=signal.SIGKILL)
+    say_ready(driver, "worker-0")
+
+    beat_and_wait(driver, GATHER_NEWCOMERS_S, "worker-0")
+
+    assert driver.newest.id == 1
+    assert driver.life("worker-0") is WorkerState.READY
+
+
+def test_an_external_worker_started_again_after_its_script_ended_well_changes_nothing() -> None:
+    driver = running(1)
+    driver.join("worker-90")  # nobody launched it
+    say_ready(driver, "worker-0")
+    assert set(driver.newest.workers) == {"worker-0", "worker-90"}
+    driver.finish("worker-90", step=0)
+
+    driver.greet("worker-90", pid=7777)
+    beat_and_wait(driver, SETTLE_S, "worker-0", "worker-90")
+
+    assert driver.newest.id == 2 and driver.phase == "running"
+
+
+HAPPENINGS = st.sampled_from(["kill", "fail", "ready", "finish", "leave", "join", "wait"])
+
+
+@given(st.lists(st.tuples(HAPPENINGS, st.integers(0, 5))))
+def test_replay_equals_live_and_no_round_starts_while_a_script_may_run(steps: list[tuple[str, int]]) -> None:
+    driver = running(3, budget=20)
+    for what, number in steps:
+        here = [w.id for w in driver.state.job.ledger.membership.here()]
+        if driver.phase != "running" or not here:
+            break
+        worker, before = here[number % len(here)], driver.newest.id
+        match what:
+            case "kill":
+                driver.exit(worker, signal=signal.SIGKILL)
+            case "fail":
+                fail(driver, worker)
+            case "ready" if driver.worker(worker).expelled:
+                say_ready(driver, worker)
+            case "finish":
+                driver.finish(worker, step=0)
+            case "leave":
+                driver.leave(worker)
+            case "join" if not driver.worker(worker).greeted_pid:
+                driver.join(worker)
+            case "wait":
+                beat_and_wait(driver, 1.1, *here)
+        if driver.newest.id > before and driver.phase == "running":
+            ledger = driver.state.job.ledger
+            assert not [w.id for w in ledger.membership.here() if w.expelled and w.id in driver.newest.workers]
+    assert driver.replayed().dump() == driver.state.dump()

@@ -1,0 +1,119 @@
+"""What heartbeats tell of a job's speed, by how it is spread."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from elasticdl.master.machine import events as ev
+from elasticdl.master.views.status import job_status
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import WorkerId
+from tests.unit.master.driver import Driver, running
+
+GLOBAL_BATCH = 64
+
+
+def planned(workers: int = 2) -> Driver:
+    driver = running(workers)
+    plan = ev.DataPlanReported(WorkerId("worker-0"), driver.sequence("worker-0"), 100, 6400, 6400, 100, 0)
+    driver.do(plan._replace(global_batch=GLOBAL_BATCH))
+    return driver
+
+
+def beat(driver: Driver, worker: str, step: int, step_s: float, compute_s: float, *, timed: int = 10) -> None:
+    said = driver.heartbeat(worker, step=step)
+    driver.do(said._replace(timed_steps=timed, single_s=step_s, pass_s=compute_s, square=0.5, variance=4.0))
+
+
+def shown(driver: Driver) -> list[pb.SpeedStatus]:
+    return list(job_status(driver.state.job, driver.now).speeds)
+
+
+def test_the_speed_of_a_round_is_that_of_all_its_members() -> None:
+    driver = planned(2)
+    beat(driver, "worker-0", 20, 0.2, 0.1)
+    assert shown(driver) == [], "the other has not said anything"
+    beat(driver, "worker-1", 21, 0.4, 0.15)
+
+    (speed,) = shown(driver)
+    assert (speed.nodes, speed.workers, speed.local_batch) == (1, 2, GLOBAL_BATCH // 2)
+    assert speed.step_s == pytest.approx(0.3)
+    assert speed.compute_s == 0.15, "the slowest is waited for"
+
+
+def test_the_first_steps_of_a_round_do_not_count() -> None:
+    driver = planned(1)
+    beat(driver, "worker-0", 20, 0.2, 0.1, timed=1)
+
+    assert shown(driver) == []
+
+
+def test_machines_are_counted_by_their_names() -> None:
+    driver = planned(2)
+    driver.worker("worker-1").host = "elsewhere"
+    beat(driver, "worker-0", 20, 0.2, 0.1)
+    beat(driver, "worker-1", 21, 0.2, 0.1)
+
+    assert [speed.nodes for speed in shown(driver)] == [2]
+
+
+def test_uneven_shares_are_told_as_that_of_the_worker_that_has_most() -> None:
+    driver = planned(3)  # four logical ranks: two, one and one
+    for number in range(3):
+        beat(driver, f"worker-{number}", 20 + number, 0.2, 0.1)
+
+    assert [speed.local_batch for speed in shown(driver)] == [GLOBAL_BATCH // 2]
+
+
+def test_another_number_of_workers_is_another_speed_and_the_first_is_kept() -> None:
+    driver = planned(1)
+    beat(driver, "worker-0", 20, 0.2, 0.1)
+    driver.do(ev.ScaleRequested(2))
+    driver.join("worker-1")
+    driver.enter(step=30)
+    for number in range(2):
+        beat(driver, f"worker-{number}", 40 + number, 0.15, 0.05)
+
+    assert [(s.workers, s.step_s) for s in shown(driver)] == [(1, 0.2), (2, pytest.approx(0.15))]
+
+
+def test_a_speed_that_changed_is_smoothed_and_not_told_too_often() -> None:
+    driver = planned(1)
+    beat(driver, "worker-0", 20, 0.2, 0.1)
+    driver.now += 1.0
+    beat(driver, "worker-0", 21, 0.4, 0.1)
+    assert [s.step_s for s in shown(driver)] == [0.2], "a second is too soon"
+    driver.now += 10.0
+    beat(driver, "worker-0", 22, 0.4, 0.1)
+
+    assert [s.step_s for s in shown(driver)] == [pytest.approx(0.2 + 0.3 * 0.2)]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 0.0, -1.0])
+def test_what_is_no_time_is_not_taken(wrong: float) -> None:
+    driver = planned(1)
+    beat(driver, "worker-0", 20, wrong, 0.1)
+
+    assert shown(driver) == []
+
+
+def test_a_new_master_knows_the_speeds_of_the_one_before() -> None:
+    driver = planned(1)
+    beat(driver, "worker-0", 20, 0.2, 0.1)
+    again = driver.replayed()
+
+    assert again.dump() == driver.state.dump()
+    assert json.loads(again.dump())["speeds"] == [[1, 1, GLOBAL_BATCH, 0.2, 0.1]]
+    speeds = again.job.ledger.speeds
+    again.load(driver.state.dump())
+    assert again.job.ledger.speeds == speeds
+
+
+def test_the_noise_of_the_newest_step_is_told() -> None:
+    driver = planned(1)
+    beat(driver, "worker-0", 20, 0.2, 0.1)
+    told = job_status(driver.state.job, driver.now)
+
+    assert (told.gradient_square, told.gradient_variance, told.global_batch) == (0.5, 4.0, GLOBAL_BATCH)

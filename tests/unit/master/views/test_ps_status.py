@@ -1,0 +1,86 @@
+"""What people are told of ps: status, gauges, curves."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.master.ps_fleet.ps_events import PsHeartbeatReceived
+from elasticdl.master.runtime.metrics import PrometheusMetrics
+from elasticdl.master.views import status
+from elasticdl.master.views.status import job_status
+from elasticdl.rpc import elasticdl_pb2 as pb
+from elasticdl.spec import PsId
+from tests.unit.master.driver import Driver, job_spec, running
+from tests.unit.master.ps_world import World
+
+
+def served() -> World:
+    """Two ps, of which the first has answered 100 requests a second for some seconds."""
+    world = World(Driver(job_spec(wish=1, ps=2)))
+    world.serve(2)
+    for beat in range(1, 41):
+        world.driver.now += 0.25
+        world.driver.do(
+            PsHeartbeatReceived(
+                PsId("ps-0"), 1, 500, 4096, 25 * beat, 10 * beat, 3, 2, 1, 0.5, (300, 90, 10), 10 * beat
+            )
+        )
+        world.beat("ps-1")
+    return world
+
+
+def test_a_status_tells_of_each_ps() -> None:
+    world = served()
+
+    shown = job_status(world.driver.state.job, world.driver.now)
+
+    assert (shown.wished_ps, shown.strategy, shown.ps_mode) == (2, "ParameterServerStrategy", "hybrid")
+    first, second = shown.ps
+    assert (first.id, first.state, first.slots, first.address) == ("ps-0", "serving", 512, "ps-0:1")
+    assert (first.beat.rows, first.beat.bytes, first.beat.lock_wait_s) == (500, 4096, 0.5)
+    assert first.requests_per_s == pytest.approx(100.0, rel=0.01)
+    assert list(first.beat.staleness) == [300, 90, 10]
+    assert second.requests_per_s == 0.0
+
+
+def test_a_ps_that_is_gone_is_told_of_without_figures() -> None:
+    world = served()
+    world.kill("ps-0")
+
+    lost = job_status(world.driver.state.job, world.driver.now).ps[0]
+
+    assert (lost.state, lost.beat, lost.requests_per_s) == ("lost", pb.PsBeat(), 0.0)
+    assert "SIGKILL" in lost.reason
+
+
+def test_a_rate_is_forgotten_when_nothing_is_heard() -> None:
+    world = served()
+
+    assert status.ps_statuses(world.driver.state.job, world.driver.now + 6.0)[0].requests_per_s == 0.0
+
+
+def test_gauges_tell_of_each_ps_and_forget_those_that_are_gone() -> None:
+    world = served()
+    metrics = PrometheusMetrics("job")
+
+    metrics.observe(world.driver.state.job, world.driver.now)
+    labels = {"job": "job", "ps": "ps-0"}
+    assert metrics.registry.get_sample_value("elasticdl_ps_rows", labels) == 500
+    assert metrics.registry.get_sample_value("elasticdl_ps_slots", labels) == 512
+    assert metrics.registry.get_sample_value("elasticdl_ps_staleness", labels) == pytest.approx(110 / 400)
+    assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "serving"}) == 2
+    world.kill("ps-0")
+    metrics.observe(world.driver.state.job, world.driver.now)
+
+    assert metrics.registry.get_sample_value("elasticdl_ps_rows", labels) is None
+    assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "lost"}) == 1
+
+
+def test_a_job_without_ps_has_no_gauges_of_any() -> None:
+    metrics = PrometheusMetrics("job")
+
+    driver = running(1)
+    metrics.observe(driver.state.job, driver.now)
+
+    assert metrics.registry.get_sample_value("elasticdl_ps", {"job": "job", "state": "serving"}) is None
+    assert job_status(driver.state.job, driver.now).ps_mode == ""

@@ -1,0 +1,105 @@
+"""Curves in TensorBoard's files: a point is drawn once, whatever the master before has drawn of it."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+from elasticdl.master.machine.events import EpochLoss
+from elasticdl.master.strategies.loss_curve import LossPoint
+from elasticdl.master.views.tensorboard import TensorBoardCurves
+
+STARTED_AT = 1000.0
+
+
+def points(first: int, last: int, at: float = STARTED_AT) -> list[LossPoint]:
+    return [LossPoint(step, 1.0 / 2**step, 0.1, at + step) for step in range(first, last + 1)]
+
+
+def steps(directory: Path, tag: str) -> list[int]:
+    files = sorted(directory.glob("*tfevents*"), key=lambda path: path.stat().st_ctime)
+    events = [event for path in files for event in EventFileLoader(str(path)).Load()]
+    return [event.step for event in events if any(value.tag == tag for value in event.summary.value)]
+
+
+def test_a_new_master_draws_only_what_the_one_before_has_not_drawn(tmp_path: Path) -> None:
+    first = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+    first.losses(points(1, 5), [EpochLoss(1, 4, 0.25, 40)])
+    first.metrics(4, {"accuracy": 0.5})
+    first.close()
+
+    second = TensorBoardCurves(tmp_path, 5, STARTED_AT)
+    second.losses(points(1, 8), [EpochLoss(1, 4, 0.25, 40), EpochLoss(2, 8, 0.125, 40)])
+    second.metrics(4, {"accuracy": 0.5})
+    second.metrics(8, {"accuracy": 0.75})
+    second.close()
+
+    assert steps(tmp_path, "loss") == steps(tmp_path, "learning_rate") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert steps(tmp_path, "epoch/loss") == steps(tmp_path, "validation/accuracy") == [4, 8]
+
+
+def test_a_point_that_was_cut_off_in_the_file_is_drawn_again(tmp_path: Path) -> None:
+    first = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+    first.losses(points(1, 5), [])
+    first.close()
+    (path,) = tmp_path.glob("*tfevents*")
+    path.write_bytes(path.read_bytes()[:-3])
+
+    second = TensorBoardCurves(tmp_path, 5, STARTED_AT)
+    second.losses(points(1, 6), [])
+    second.close()
+
+    assert steps(tmp_path, "loss") == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_resumed_job_replaces_what_its_earlier_run_has_drawn_beyond_the_checkpoint(tmp_path: Path) -> None:
+    earlier = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+    earlier.losses(points(1, 6), [])
+    earlier.close()
+
+    resumed = TensorBoardCurves(tmp_path, 0, STARTED_AT + 100)
+    resumed.losses([LossPoint(step, 7.0, 0.1, STARTED_AT + 100 + step) for step in (4, 5)], [])
+    resumed.close()
+
+    shown = EventAccumulator(str(tmp_path))
+    shown.Reload()
+    assert [event.step for event in shown.Tensors("loss")] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_disk_refuses_is_drawn_when_it_takes_it_again(tmp_path: Path) -> None:
+    place = tmp_path / "curves"
+    place.write_text("no directory can be here")
+    curves = TensorBoardCurves(place, 0, STARTED_AT)
+    curves.losses(points(1, 5), [])
+    curves.flush()
+
+    place.unlink()
+    curves.losses(points(6, 7), [])
+    curves.close()
+
+    assert steps(place, "loss") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_error_in_the_middle_of_a_file_loses_no_point(tmp_path: Path) -> None:
+    curves = TensorBoardCurves(tmp_path, 0, STARTED_AT)
+    curves.losses(points(1, 3), [])
+    curves.flush()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    (path,) = tmp_path.glob("*tfevents*")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limit[1]))
+    try:
+        curves.losses(points(4, 6), [])
+        curves.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+
+    curves.losses(points(7, 8), [])
+    curves.close()
+
+    assert sorted(set(steps(tmp_path, "loss"))) == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests import native
+
+native.require()
+
+from elasticdl.model.embeddings.attach import IdOrigin, TorchIdLookahead, locate_ids
+from elasticdl.model.embeddings.layers import Embedding
+
+TABLE = torch.arange(12).reshape(4, 3)
+FEATURES = {"user": torch.tensor([1, 2, 3, 4]), "many": (TABLE, torch.zeros(4, 2))}
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (FEATURES["user"], IdOrigin(("user",))),
+        (TABLE, IdOrigin(("many", 0))),
+        (TABLE.reshape(-1), IdOrigin(("many", 0))),
+        (TABLE[:, 2], IdOrigin(("many", 0), 2)),
+        (TABLE[:, 1:3], IdOrigin(("many", 0), slice(1, 3))),
+        (TABLE[:, :1], IdOrigin(("many", 0), slice(0, 1))),
+        (TABLE[2], None),
+        (TABLE.T, None),
+        (TABLE + 0, None),
+        (TABLE.int(), None),
+        (torch.tensor([1, 2, 3, 4]), None),
+    ],
+)
+def test_ids_are_found_where_they_are_the_features_themselves(ids: Tensor, expected: IdOrigin | None) -> None:
+    found = locate_ids(ids, FEATURES)
+
+    assert found == expected
+    if found is not None:
+        read = found.ids(FEATURES)
+        assert read is not None and read.tolist() == ids.reshape(-1).tolist()
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.user = Embedding(2, name="user")
+        self.item = Embedding(2, name="item")
+
+    def forward(self, features: Any) -> Tensor:
+        ids = features["ids"]
+        return self.user(ids[:, 0]) + self.item(ids[:, 1]) + self.item(ids[:, 2]) + self.user(ids[:, 0] // 2)
+
+
+def test_what_layers_take_in_one_batch_is_known_of_the_next() -> None:
+    model = Model()
+    foresight = TorchIdLookahead([model.user, model.item])
+    features = [{"ids": torch.arange(6).reshape(2, 3) + start} for start in (0, 10, 20)]
+    assert foresight.ids(features[0]) == {}
+
+    for one in features[:2]:
+        foresight.begin(one)
+        model(one)
+
+    known = {table: [ids.tolist() for ids in arrays] for table, arrays in foresight.ids(features[2]).items()}
+    assert known == {"user": [[20, 23]], "item": [[21, 24], [22, 25]]}
+
+
+def test_features_of_another_shape_foretell_nothing() -> None:
+    model = Model()
+    foresight = TorchIdLookahead([model.user, model.item])
+    first = {"ids": torch.zeros(2, 3, dtype=torch.int64)}
+    foresight.begin(first)
+    model(first)
+
+    assert foresight.ids({"other": torch.zeros(2)}) == {}

@@ -1,0 +1,51 @@
+"""How long a serving thread has been at one request."""
+
+from __future__ import annotations
+
+from elasticdl.ps.server.ps_server import BusyTimer
+
+
+class Hands:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pass_time(pulse: BusyTimer, clock: Hands, seconds: float) -> float:
+    sample = 0.0
+    for _ in range(round(seconds / 0.25)):
+        clock.now += 0.25
+        sample = pulse.sample()
+    return sample
+
+
+def test_a_request_that_does_not_end_grows_old_whatever_the_other_threads_do() -> None:
+    clock = Hands()
+    pulse = BusyTimer(2, clock)
+    with pulse.serving(0):
+        assert pass_time(pulse, clock, 0.25) == 0.0
+        for _ in range(10):
+            with pulse.serving(1):
+                pass
+            age_s = pass_time(pulse, clock, 1.0)
+        assert age_s == 10.0
+    assert pulse.sample() == 0.0
+
+
+def test_idle_threads_and_many_short_requests_have_no_age() -> None:
+    clock = Hands()
+    pulse = BusyTimer(1, clock)
+    assert pass_time(pulse, clock, 100.0) == 0.0
+    for _ in range(10):
+        with pulse.serving(0):
+            assert pass_time(pulse, clock, 0.25) == 0.0
+
+
+def test_a_process_that_was_stopped_has_not_aged() -> None:
+    clock = Hands()
+    pulse = BusyTimer(1, clock)
+    with pulse.serving(0):
+        pulse.sample()
+        clock.now += 3600.0
+        assert pulse.sample() == 1.0

@@ -1,0 +1,104 @@
+"""Which file counts for which slot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.errors import CheckpointCorrupt
+from elasticdl.ps.slots import SLOTS
+from elasticdl.ps.snapshots.chain import (
+    MAX_CHAIN,
+    SnapshotChain,
+    SnapshotFile,
+    choose_full_slots,
+    pack_slots,
+    unpack_slots,
+)
+from elasticdl.ps.tables.applied_pushes import slot_mask
+from elasticdl.spec import PsId
+
+ALL, NONE = slot_mask(range(SLOTS)), slot_mask([])
+EVEN, ODD = slot_mask(range(0, SLOTS, 2)), slot_mask(range(1, SLOTS, 2))
+
+
+def file(ps: str, number: int, owned: np.ndarray, whole: np.ndarray) -> SnapshotFile:  # type: ignore[type-arg]
+    return SnapshotFile(
+        name=f"{ps}-{number}", ps=PsId(ps), number=number, step=10 * number, owned=pack_slots(owned), whole=pack_slots(whole),
+        rows=1, applied=1,
+    )  # fmt: skip
+
+
+@given(st.sets(st.integers(0, SLOTS - 1)))
+def test_slots_come_back_from_text(slots: set[int]) -> None:
+    assert (unpack_slots(pack_slots(slot_mask(sorted(slots)))) == slot_mask(sorted(slots))).all()
+
+
+def test_text_that_is_no_slots_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected 1024 slots\. Received: 8"):
+        unpack_slots("ff")
+
+
+def test_what_a_ps_did_not_own_before_is_written_whole() -> None:
+    written = choose_full_slots(ALL, EVEN, number=3)
+
+    assert (written >= ODD).all() and not (written >= EVEN).all()
+    assert (choose_full_slots(EVEN, None, number=3) == EVEN).all()
+
+
+def test_every_slot_is_written_whole_once_in_so_many_cuts_and_never_many_at_once() -> None:
+    times = [choose_full_slots(ALL, ALL, number) for number in range(20, 20 + MAX_CHAIN)]
+
+    assert (np.sum(times, axis=0) == 1).all()
+    assert {int(one.sum()) for one in times} == {SLOTS // MAX_CHAIN}
+
+
+def test_files_of_an_owner_before_count_no_more_for_the_slots_that_left() -> None:
+    first = SnapshotChain.grown(None, "a", 10, (file("ps-0", 1, ALL, ALL),))
+    moved = SnapshotChain.grown(first, "b", 20, (file("ps-0", 2, EVEN, NONE), file("ps-1", 2, ODD, ODD)))
+
+    assert [(one.name, pack_slots(slots)) for one, slots in moved.counting()] == [
+        ("ps-0-1", pack_slots(EVEN)),
+        ("ps-0-2", pack_slots(EVEN)),
+        ("ps-1-2", pack_slots(ODD)),
+    ]
+    assert moved.upon == ("a",)
+
+
+def test_a_file_of_which_nothing_counts_is_left_out() -> None:
+    first = SnapshotChain.grown(None, "a", 10, (file("ps-0", 1, EVEN, EVEN), file("ps-1", 1, ODD, ODD)))
+    second = SnapshotChain.grown(first, "b", 20, (file("ps-0", 2, EVEN, EVEN), file("ps-1", 2, ODD, NONE)))
+
+    assert [one.name for one in second.files] == ["ps-1-1", "ps-0-2", "ps-1-2"]
+
+
+def test_a_chain_is_never_longer_than_so_many_cuts() -> None:
+    chain = SnapshotChain.grown(None, "1", 10, (file("ps-0", 1, ALL, ALL),))
+    for number in range(2, 40):
+        chain = SnapshotChain.grown(
+            chain, str(number), 10 * number, (file("ps-0", number, ALL, choose_full_slots(ALL, ALL, number)),)
+        )
+        assert len(chain.files) <= MAX_CHAIN
+    assert SnapshotChain.parse(chain.model_dump_json(), "here") == chain
+
+
+def test_a_slot_without_rows_is_named() -> None:
+    chain = SnapshotChain(cut="a", number=1, step=10, files=(file("ps-0", 1, ALL, EVEN),))
+
+    with pytest.raises(CheckpointCorrupt, match="cut of step 10: no file has the rows of slot 1"):
+        chain.counting()
+
+
+def test_a_slot_that_is_whole_in_a_file_of_one_who_did_not_own_it_has_no_rows() -> None:
+    everything, one = slot_mask(range(SLOTS)), slot_mask([3])
+    chain = SnapshotChain(cut="a", number=1, step=5, files=(file("ps-0", 1, everything & ~one & 1, everything),))
+
+    with pytest.raises(CheckpointCorrupt, match="no file has the rows of slot 3"):
+        chain.counting()
+
+
+def test_text_that_is_no_index_is_refused() -> None:
+    with pytest.raises(CheckpointCorrupt, match=r"index\.json is no index of a cut"):
+        SnapshotChain.parse('{"cut": 3}', "index.json")

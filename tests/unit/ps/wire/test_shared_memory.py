@@ -1,0 +1,188 @@
+"""Rooms in shared memory: nobody gets one that another still looks at, and a ps opens nothing but such a memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.ps.client.pending import PsRequest, RequestPart, SharedBuffers
+from elasticdl.ps.wire import messages
+from elasticdl.ps.wire.messages import (
+    NO_ROWS,
+    MalformedMessage,
+    MessageKind,
+    PsMessage,
+    SharedMemoryNotFound,
+    TablePart,
+)
+from elasticdl.ps.wire.shared_memory import (
+    MIN_BUFFER_BYTES,
+    SharedBuffer,
+    SharedMemory,
+    SharedMemoryHandle,
+    SharedMemoryView,
+    SharedMemoryViews,
+)
+from elasticdl.spec import PsId
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has memory without a name")
+
+COLUMNS = 4
+LEAST = MIN_BUFFER_BYTES // (8 + 4 * COLUMNS) + 1
+
+
+def room(memory: SharedMemory, count: int = LEAST, value: float | None = None) -> SharedBuffer:
+    rows = NO_ROWS if value is None else np.full((count, COLUMNS), value, np.float32)
+    found = memory.room(np.arange(count), rows, COLUMNS)
+    assert found is not None
+    return found
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(LEAST, 5 * LEAST), st.integers(0, 9)), max_size=40))
+def test_what_lies_in_a_room_stays_until_nobody_looks_at_it(steps: list[tuple[bool, int, int]]) -> None:
+    memory = SharedMemory(1 << 22)
+    kept: list[tuple[float, np.ndarray]] = []
+    for number, (is_new, count, which) in enumerate(steps):
+        if is_new or not kept:
+            found = memory.room(np.arange(count), np.full((count, COLUMNS), number, np.float32), COLUMNS)
+            if found is not None:
+                assert found.ids.tolist() == list(range(count))
+                kept.append((number, found.rows[1:]))  # a view of the rows keeps all of the room
+        else:
+            del kept[which % len(kept)]
+        assert all((rows == value).all() for value, rows in kept)
+    memory.close()
+
+
+def test_rooms_are_used_again_and_end() -> None:
+    memory = SharedMemory(1 << 20)
+    first = room(memory)
+    at = first.at
+    del first
+    assert room(memory).at == at, "nobody looks at the first one any more"
+    kept = [memory.room(np.arange(LEAST), NO_ROWS, COLUMNS) for _ in range(100)]
+    assert kept[0] is not None and kept[-1] is None, "then arrays are sent"
+    assert memory.room(np.arange(3), NO_ROWS, COLUMNS) is None, "three rows are not worth it"
+    memory.close()
+
+
+def test_both_sides_see_the_same_arrays_and_only_a_place_is_sent() -> None:
+    memory = SharedMemory()
+    views = SharedMemoryViews()
+    views.open(memory.offer)
+    there = room(memory, value=2.5)
+    message = PsMessage(
+        MessageKind.PUSH, 7, parts=(TablePart(3, there.ids, there.rows, there.at),), memory=memory.offer.name
+    )
+    frames = messages.encode_message(message)
+    assert len(frames) == 3
+
+    part = messages.decode_message(frames, views.find).parts[0]
+
+    assert part.table == 3 and part.ids.tolist() == there.ids.tolist() and (part.rows == 2.5).all()
+    part.rows[:] = 1.0
+    assert (there.rows == 1.0).all()
+    memory.close()
+
+
+def test_a_ps_that_does_not_see_the_memory_says_so_by_the_number_of_the_request() -> None:
+    part = TablePart(0, np.arange(3), NO_ROWS, at=64)
+    with pytest.raises(SharedMemoryNotFound) as raised:
+        messages.decode_message(
+            messages.encode_message(PsMessage(MessageKind.PULL, 17, parts=(part,), memory=1)), SharedMemoryViews().find
+        )
+    assert raised.value.request == 17
+
+
+@pytest.mark.parametrize(("at", "count"), [(1 << 20, 8), ((1 << 20) - 64, 9), (1, 1), (2**63, 1), (64, 2**31)])
+def test_a_place_outside_of_the_memory_is_malformed(at: int, count: int) -> None:
+    memory, views = SharedMemory(1 << 20), SharedMemoryViews()
+    views.open(memory.offer)
+    header = messages.encode_message(
+        PsMessage(MessageKind.PULL, 1, memory=memory.offer.name, parts=(TablePart(0, np.arange(1), NO_ROWS, 64),))
+    )
+    frames = [*header[:2], messages._PART.pack(0, 0, count, 0, 0, at)]
+    with pytest.raises(MalformedMessage, match="shared memory"):
+        messages.decode_message(frames, views.find)
+    memory.close()
+
+
+def test_a_ps_opens_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SharedMemory(1 << 20)
+    name, pid, fd = memory.offer
+    with tempfile.TemporaryFile() as other:
+        offers = [
+            SharedMemoryHandle(name, pid, other.fileno()),
+            SharedMemoryHandle(name + 1, pid, fd),
+            SharedMemoryHandle(name, 2**30, fd),
+            SharedMemoryHandle(name, 1, 0),
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", lambda *_: pytest.fail("a file was opened"))
+            for offer in offers:
+                with pytest.raises(SharedMemoryNotFound):
+                    SharedMemoryView(offer)
+    bare = os.memfd_create(f"elasticdl-{5:016x}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(bare, 1 << 20)
+    with pytest.raises(SharedMemoryNotFound):
+        SharedMemoryView(SharedMemoryHandle(5, pid, bare))  # it could shrink while we read it
+    os.close(bare)
+    memory.close()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"[1, 2]", b"[1, -2, 3]", b'[1, 2, "3"]', b"[1, 2, true]", b"null"])
+def test_an_offer_that_is_none_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        SharedMemoryHandle.load(text)
+
+
+def test_a_ps_that_was_lost_may_write_where_it_was_told_to_and_nobody_looks_there_any_more() -> None:
+    ps, sharing = PsId("ps-0"), SharedBuffers(is_on=True)
+    share = RequestPart("table", np.arange(LEAST), NO_ROWS, 0, slice(0, LEAST))
+    request = PsRequest(ps, PsMessage(MessageKind.PULL, 1), (share,))
+    offer = sharing.offer(ps)
+    assert offer is not None and sharing.rooms(request, lambda _: COLUMNS) == (None,), "it has not found it yet"
+    sharing.seen(ps)
+    (asked,) = sharing.rooms(request, lambda _: COLUMNS)
+    assert asked is not None
+    _, late = SharedMemoryView(SharedMemoryHandle.load(offer.text)).arrays(asked.at, LEAST, LEAST, COLUMNS)
+
+    sharing.forget(ps)
+    del asked
+    assert sharing.offer(ps) is not None
+    sharing.seen(ps)
+    (answered,) = sharing.rooms(request, lambda _: COLUMNS)
+    assert answered is not None
+    answered.rows[:] = 1.0
+    late[:] = 2.0
+
+    assert (answered.rows == 1.0).all()
+    sharing.close()
+
+
+def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_until_then() -> None:
+    code = (
+        "import sys; from elasticdl.ps.wire.shared_memory import Memory; import numpy as np\n"
+        "memory = Memory(); room = memory.room(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"
+        "print(memory.offer.dump().decode(), room.at, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        text, at = worker.stdout.readline().rsplit(b" ", 1)
+        offer, views = SharedMemoryHandle.load(text), SharedMemoryViews()
+        views.open(offer)
+        _, rows = views.find(offer.name).arrays(int(at), 2000, 2000, 4)
+        assert views.sweep() == 1
+        worker.kill()
+        worker.wait()
+    assert views.sweep() == 0
+    with pytest.raises(SharedMemoryNotFound):
+        views.find(offer.name)
+    assert (rows == 1.0).all(), "whoever still reads it may"

@@ -1,0 +1,211 @@
+"""When the policy is asked, and that the scheduler of this machine decides as a plain loop does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given as tried
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from elasticdl.scheduler import policies
+from elasticdl.scheduler.accounts.events import (
+    ActionSucceeded,
+    CloseJob,
+    JobAction,
+    JobEvent,
+    JobExited,
+    JobSubmitted,
+    ResizeJob,
+    StartJob,
+    SuspendJob,
+)
+from elasticdl.scheduler.interface import Decision, Policy
+from elasticdl.scheduler.local.nodes import LOCAL_NODE
+from elasticdl.scheduler.local.scheduler import POLICY_RETRY_S
+from elasticdl.scheduler.loop import SchedulingLoop
+from elasticdl.scheduler.plan import AllocationPlan
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, Snapshot
+from tests.unit.scheduler.local.jobs import InOrder, given, seen, submitted, turns
+
+
+@dataclass(frozen=True)
+class Moody(InOrder):
+    """Fails while it is told to."""
+
+    moods: list[bool] = field(default_factory=list)
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        if self.moods and self.moods.pop(0):
+            raise ZeroDivisionError("no mood")
+        return super().decide(snapshot, memory)
+
+
+def test_a_policy_that_raises_keeps_the_last_plan_and_is_asked_again() -> None:
+    made = turns(devices=3, policy=Moody(moods=[False, True, False]))
+    made.step([submitted("a", maximum=2)], 1.0)
+
+    assert made.step([ActionSucceeded("a", 1.1), submitted("b", at=2.0)], 2.0) == []
+    report = made.report(2.0)
+    assert report.trouble == "ZeroDivisionError: no mood"
+    assert (report.jobs["a"].workers, report.jobs["b"].workers) == (2, 0)
+    assert "the policy failed" in report.jobs["b"].reason
+
+    assert made.step([], 2.0 + POLICY_RETRY_S - 0.1) == []
+    assert made.step([], 2.0 + POLICY_RETRY_S) == [StartJob("b", 1, resumes=False)]
+    assert made.report(9.0).trouble == ""
+
+
+def test_a_policy_of_rounds_is_asked_on_whole_multiples_of_its_interval() -> None:
+    made = turns(policy=InOrder(interval_s=60.0, asks_at_events=False))
+
+    assert made.step([submitted("a")], 61.0) == []
+    assert made.step([], 119.0) == []
+    assert made.step([], 120.5) == [StartJob("a", 4, resumes=False)]
+    assert made.step([submitted("b", priority=1)], 179.0) == []
+
+
+def test_an_interval_of_the_person_overrules_that_of_the_policy() -> None:
+    made = turns(policy=InOrder(interval_s=3600.0, asks_at_events=False), interval_s=0.0)
+
+    assert made.step([submitted("a")], 61.0) == [StartJob("a", 4, resumes=False)]
+
+
+class Plain:
+    """A simulated cluster in a few lines: what the plan says is so at once."""
+
+    def __init__(self, devices: int) -> None:
+        self.nodes = (NodeInfo(LOCAL_NODE, devices),)
+        self.jobs: dict[str, JobInfo] = {}
+        self.at = 0.0
+
+    def happen(self, events: list[JobEvent], now: float) -> bool:
+        """Whether the jobs are others now."""
+        self.snapshot(now)
+        before = set(self.jobs)
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self.jobs[event.submission.name] = event.submission.job(change_cost_s=0.5)
+            elif isinstance(event, JobExited):
+                self.jobs.pop(event.name, None)  # unless it was rejected
+        return set(self.jobs) != before
+
+    def snapshot(self, now: float) -> Snapshot:
+        for name, job in self.jobs.items():
+            seconds = now - self.at if job.workers else 0.0
+            attained_s, executed_s = job.attained_s + job.count * job.devices * seconds, job.executed_s + seconds
+            self.jobs[name] = replace(job, attained_s=attained_s, executed_s=executed_s)
+        self.at = now
+        return Snapshot(now, self.nodes, tuple(self.jobs.values()))
+
+    def apply(self, plan: AllocationPlan, now: float) -> None:
+        for name, allocation in plan.allocations.items():
+            job = self.jobs[name]
+            if allocation.is_rejected:
+                del self.jobs[name]
+            elif dict(job.workers) != dict(allocation.workers):
+                is_first = job.started_at is None
+                self.jobs[name] = replace(
+                    job,
+                    workers=allocation.workers,
+                    started_at=now if is_first else job.started_at,
+                    changed_at=now,
+                    restarts=job.restarts + (not is_first),
+                    most_workers=max(job.most_workers, allocation.count),
+                )
+
+
+@dataclass(frozen=True)
+class LeastServed(InOrder):
+    """Those first that had the least: a policy that lives on accounts. Remembers how often it was asked."""
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        queue = sorted(snapshot.jobs, key=lambda job: (job.attained_s, job.restarts, job.name))
+        ranked = tuple(replace(job, submitted_at=float(rank)) for rank, job in enumerate(queue))
+        decision = super().decide(Snapshot(snapshot.now, snapshot.nodes, ranked), None)
+        return replace(decision, memory=(memory or 0) + 1)
+
+
+class Machine:
+    """Carries out what is due, a moment later and in its own order, as real jobs do."""
+
+    def __init__(self) -> None:
+        self.stopping: list[str] = []
+
+    def answer(self, actions: list[JobAction], now: float) -> list[JobEvent]:
+        events: list[JobEvent] = [JobExited(name, "stopped") for name in self.stopping]
+        self.stopping = [action.name for action in actions if isinstance(action, SuspendJob)]
+        for action in actions:
+            if isinstance(action, CloseJob):
+                events.append(JobExited(action.name, action.phase))
+            events.append(ActionSucceeded(action.name, now))
+            if isinstance(action, StartJob | ResizeJob):
+                events.append(seen(action.name, now + 0.001, action.workers))
+        return events
+
+
+SECONDS = st.integers(1, 600).map(float)  # whole ones: the milliseconds of carrying out never reach the next tick
+COMING = st.lists(
+    st.tuples(SECONDS, st.integers(1, 4), st.integers(0, 3), st.integers(0, 2), SECONDS),
+    min_size=1,
+    max_size=7,
+)
+Coming = list[tuple[float, int, int, int, float]]
+
+
+@tried(COMING, st.integers(2, 6), st.sampled_from([InOrder(), LeastServed(), LeastServed(interval_s=60.0)]))
+def test_the_scheduler_of_this_machine_decides_as_a_simulated_loop_on_the_same_events(
+    coming: Coming, devices: int, policy: InOrder
+) -> None:
+    decide_alike(coming, devices, policy)
+
+
+@pytest.mark.parametrize("name", sorted(policies.POLICY_REGISTRY))
+@tried(coming=COMING, devices=st.integers(2, 6))
+@settings(max_examples=8)
+def test_every_policy_decides_on_this_machine_as_in_a_simulated_loop(name: str, coming: Coming, devices: int) -> None:
+    decide_alike(coming, devices, policies.load_policy(name))
+
+
+def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
+    """The same events at the same times give the same plans."""
+    plain = Plain(devices)
+    loop = SchedulingLoop(policy, plain)
+    made, machine = turns(devices, policy), Machine()
+    for now, events in _history(coming, policy.interval_s):
+        is_tick = bool(policy.interval_s) and now % policy.interval_s == 0
+        has_news = plain.happen(events, now)
+        simulated = loop.turn(now) if plain.jobs and (is_tick or (has_news and policy.asks_at_events)) else None
+        actions = made.step(events, now)
+        decided = made.loop.plan
+        for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
+            actions = made.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
+        if simulated is not None:
+            assert decided == simulated
+        assert (made.loop.decisions, made.loop.trouble) == (loop.decisions, loop.trouble)
+
+
+def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[JobEvent]]]:
+    """Jobs come and end; nothing but time passes at a tick."""
+    happens: defaultdict[float, list[JobEvent]] = defaultdict(list)
+    at = 0.0
+    for index, (pause_s, minimum, more, priority, lasts_s) in enumerate(coming):
+        at += pause_s
+        name = f"job-{index}"
+        happens[at].append(submitted(name, minimum, minimum + more, at=at, priority=priority))
+        happens[at + lasts_s].append(JobExited(name, "succeeded"))
+    ticks = int(max(happens) / interval_s) if interval_s else 0
+    return sorted(({tick * interval_s: [] for tick in range(1, ticks + 1)} | happens).items())
+
+
+def test_jobs_that_end_leave_their_devices_to_those_that_wait() -> None:
+    made, machine = turns(devices=2), Machine()
+    actions = made.step([submitted("a", 2, 2), submitted("b", 2, 2, at=1.0)], 1.0)
+    made.step(machine.answer(actions, 1.1), 1.2)
+
+    made.step([JobExited("a", "succeeded")], 2.0)
+
+    assert given(made) == {"b": 2}

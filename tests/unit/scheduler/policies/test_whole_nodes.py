@@ -1,0 +1,56 @@
+"""Placement that splits nobody who fits on a node."""
+
+from __future__ import annotations
+
+from elasticdl.scheduler.policies.sia import assign_whole_nodes
+from elasticdl.scheduler.snapshot import JobInfo, NodeInfo, WorkersByNode
+from tests.unit.scheduler.policies.rules import cluster
+
+
+def job(name: str, workers: WorkersByNode | None = None, **more: object) -> JobInfo:
+    return JobInfo(name, 0.0, maximum=64, workers=workers or {}, **more)  # type: ignore[arg-type]
+
+
+def laid(nodes: tuple[NodeInfo, ...], *wanted: tuple[JobInfo, int]) -> dict[str, WorkersByNode]:
+    return assign_whole_nodes(nodes, wanted, {one.name: one for one, _ in wanted})
+
+
+def test_powers_of_two_always_fit() -> None:
+    wanted = [(job(f"j{index}"), size) for index, size in enumerate((1, 2, 8, 1, 4))]
+    given = laid(cluster(4), *wanted)
+
+    assert [sum(given[one.name].values()) for one, _ in wanted] == [1, 2, 8, 1, 4]
+    assert [len(given[one.name]) for one, _ in wanted] == [1, 1, 2, 1, 1]
+
+
+def test_whole_nodes_stay_when_small_jobs_must_move() -> None:
+    large = job("large", {"n2": 4, "n3": 4})
+    given = laid(cluster(4), (large, 8), (job("a", {"n0": 2}), 2), (job("b", {"n1": 2}), 2), (job("new"), 4))
+
+    assert given["large"] == {"n2": 4, "n3": 4}
+    assert given["a"].keys() == given["b"].keys() != given["new"].keys()
+
+
+def test_a_job_that_shrinks_or_grows_stays_on_its_node() -> None:
+    assert laid(cluster(3), (job("a", {"n1": 4}), 2), (job("b", {"n2": 1}), 2)) == {"a": {"n1": 2}, "b": {"n2": 2}}
+
+
+def test_a_split_job_is_brought_together() -> None:
+    assert laid(cluster(2), (job("a", {"n0": 2, "n1": 2}), 4)) == {"a": {"n0": 4}}
+
+
+def test_a_job_is_split_before_it_waits() -> None:
+    given = laid(cluster(2, 3), (job("a"), 2), (job("b"), 2), (job("c", minimum=2), 2))
+
+    assert sum(len(workers) for workers in given.values()) == 4
+    assert all(sum(workers.values()) == 2 for workers in given.values())
+
+
+def test_large_jobs_only_take_nodes_that_are_free() -> None:
+    given = laid(cluster(3), (job("small", {"n0": 1}), 1), (job("large"), 8))
+
+    assert given == {"small": {"n0": 1}, "large": {"n1": 4, "n2": 4}}
+
+
+def test_who_was_given_nothing_starts_where_there_is_room() -> None:
+    assert laid(cluster(1), (job("a"), 2), (job("b"), 0)) == {"a": {"n0": 2}, "b": {"n0": 1}}

@@ -1,0 +1,133 @@
+"""A job of a measured application: its progress, its epochs, its batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.scheduler.models.goodput import AdaptiveBatchModel, FixedBatchModel, gain_ratio
+from elasticdl.sim.traces.pollux import OracleRateModel, ProfiledWorkload
+from tests.unit.sim.measured import LIMITS, application
+
+
+def test_progress_is_gain_over_the_time_of_a_step() -> None:
+    """Two workers share a batch of 40: 20 records each, 0.4 s; with noise 1.43 times the square gain is 1.79 of 4."""
+    job = ProfiledWorkload(application(), batch=40)
+    job.place((2,), "", None)
+    noise = application().noise(40, 0)
+
+    assert job.rate() == pytest.approx(float(gain_ratio(noise, 4.0)) / 0.4)
+
+
+def test_passes_wait_for_others_only_once() -> None:
+    """One worker alone makes two passes of 40: 0.5 s each, and nobody to wait for; two make one, and wait 0.1 s."""
+    alone, two = ProfiledWorkload(application(), batch=80), ProfiledWorkload(application(), batch=80)
+    alone.place((1,), "", None)
+    two.place((2,), "", None)
+    worth = float(gain_ratio(application().noise(80, 0), 8.0))
+
+    assert alone.rate() == pytest.approx(worth / (2 * 0.5))
+    assert two.rate() == pytest.approx(worth / 0.6)
+
+
+def test_epochs_end_one_after_the_other() -> None:
+    job = ProfiledWorkload(application(), batch=10)
+    job.place((1,), "", None)
+
+    for epoch in range(3):
+        assert job.to_mark() == pytest.approx(100.0)
+        job.advance(60.0)
+        assert job.to_mark() == pytest.approx(40.0)
+        assert job.known().work_left == pytest.approx(300.0 - 100.0 * epoch - 60.0)
+        assert not job.is_done
+        job.advance(40.0)
+    assert job.is_done
+    assert job.known().work_left == 0.0
+
+
+def test_a_job_that_is_done_may_be_placed_anew_and_does_nothing() -> None:
+    """As happens when it ends at the very moment of a decision."""
+    job = ProfiledWorkload(application(), batch=None)
+    job.place((1,), "", None)
+    for _ in range(3):
+        job.advance(job.to_mark())
+    job.place((2,), "", None)
+
+    assert job.is_done and job.rate() == 0.0
+
+
+def test_without_workers_nothing_is_done() -> None:
+    job = ProfiledWorkload(application(), batch=10)
+    job.place((1,), "", None)
+    job.place((), "", None)
+
+    assert job.rate() == 0.0
+    assert not job.advance(5.0)
+    assert job.known().work_done == 0.0
+
+
+def test_a_job_is_known_from_its_first_steps_on() -> None:
+    job = ProfiledWorkload(application(), batch=None)
+    job.place((1,), "", None)
+    assert job.known().rates is None and job.known().speeds == ()
+
+    job.advance(1.0)
+    known = job.known()
+
+    assert isinstance(known.rates, AdaptiveBatchModel)
+    assert [(one.nodes, one.workers, one.local_batch) for one in known.speeds] == [(1, 1, 10)]
+    assert known.speeds[0].step_s == pytest.approx(0.2) and known.speeds[0].compute_s == pytest.approx(0.2)
+    assert known.noise == application().noise(10, 0)
+
+
+def test_a_job_that_adapts_begins_with_the_initial_batch_and_takes_the_best_it_knows_then() -> None:
+    job = ProfiledWorkload(application(), batch=None)
+    job.place((2,), "", None)
+    first = job.rate()
+    assert first == pytest.approx(float(gain_ratio(application().noise(10, 0), 1.0)) / 0.25)
+
+    job.advance(1.0)
+
+    rates = job.known().rates
+    assert rates is not None
+    batch = rates.batch(2, 1)
+    assert batch is not None and LIMITS.initial <= batch.total(2) <= LIMITS.maximum
+    step, sync = application().step_s((2,), batch.local)
+    seconds = step + (step - sync) * (batch.passes - 1)
+    worth = float(gain_ratio(application().noise(batch.total(2), 0), batch.total(2) / 10))
+    assert job.rate() == pytest.approx(worth / seconds)
+    assert job.rate() > first
+
+
+def test_many_workers_have_at_least_the_least_each() -> None:
+    job = ProfiledWorkload(application(), batch=None)
+    job.place((2, 2, 2, 2), "", None)  # 8 · 5 records, more than the initial 10
+
+    assert job.rate() == pytest.approx(float(gain_ratio(application().noise(40, 0), 4.0)) / 1.15)
+
+
+def test_the_batch_of_an_owner_stays() -> None:
+    job = ProfiledWorkload(application(), batch=40)
+    job.place((2,), "", None)
+    job.advance(1.0)
+    rates = job.known().rates
+
+    assert isinstance(rates, FixedBatchModel)
+    assert [one.local_batch for one in job.known().speeds] == [20]
+    batch = rates.batch(2, 1)
+    assert batch is not None and batch.total(2) == 40
+
+
+def test_an_oracle_knows_true_times_and_steps() -> None:
+    job = ProfiledWorkload(application(), batch=40, is_oracle=True)
+    job.place((2,), "", None)
+    known = job.known()
+
+    assert isinstance(known.rates, OracleRateModel)
+    assert known.rates.at([0, 2], [0, 1]) == pytest.approx([0.0, 1 / 0.4])
+    assert known.rates.batch(2, 1) is not None
+    # Recorded steps with a batch of 40, between those of 10 and of 80: from the end of the first epoch to the last.
+    assert known.work_left == pytest.approx(application().iterations(40, 2) - application().iterations(40, 0))
+
+
+def test_the_time_alone_is_the_applications() -> None:
+    assert ProfiledWorkload(application(), batch=10).alone_s(1) == application().alone_s(10, 1)

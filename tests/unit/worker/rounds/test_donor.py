@@ -1,0 +1,175 @@
+"""Feeding newcomers between two steps, over real connections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import torch
+
+from elasticdl.collective.state_transfer import StateReceiver
+from elasticdl.errors import RoundBroken
+from elasticdl.worker.rounds.donor import StateDonor
+from elasticdl.worker.rounds.recovery import apply_update
+from elasticdl.worker.training.adaptive_batch import Update
+from elasticdl.worker.training.state import TrainingState
+from tests.unit.worker.trainings import new_training, reduced_gradient, train_steps
+from tests.waiting import until
+
+PATIENCE_S = 30.0
+
+
+class Newcomer:
+    """Asks `donor` for its state, and follows in a thread."""
+
+    def __init__(self, donor: StateDonor, worker: str) -> None:
+        given, own = socket.socketpair()
+        self.training = new_training()
+        self.images = 0
+        self._reception = StateReceiver(own, stall_s=PATIENCE_S)
+        self._pool = ThreadPoolExecutor(1)
+        donor.open(worker, given)
+        self.entered: Future[int] = self._pool.submit(self._follow)
+
+    def _follow(self) -> int:
+        try:
+            return self._reception.follow(self._load, lambda frame: apply_update(self.training, frame))
+        finally:
+            self._reception.close()
+
+    def _load(self, image: object) -> None:
+        self.images += 1
+        self.training.load(image)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._reception.abort()
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def donor() -> Iterator[StateDonor]:
+    donor = StateDonor(PATIENCE_S)
+    yield donor
+    donor.close(PATIENCE_S)
+
+
+@pytest.fixture
+def newcomer(donor: StateDonor) -> Iterator[Newcomer]:
+    newcomer = Newcomer(donor, "worker-1")
+    yield newcomer
+    newcomer.close()
+
+
+def step(training: TrainingState, donor: StateDonor, enter: int = 0) -> bool:
+    """One more update; always False, for `until`."""
+    training.keeps_gradients = donor.wants_gradients
+    training.open(reduced_gradient(training, training.step), Update(8), {})
+    calls = training.close()
+    donor.after_update(training, Update(8), calls, {}, enter, ends_step=True)
+    return False
+
+
+def same(one: TrainingState, other: TrainingState) -> bool:
+    mine, theirs = one.capture(), other.capture()
+    return mine.step == theirs.step and all(torch.equal(t, theirs.tensors[name]) for name, t in mine.tensors.items())
+
+
+def wait_ready(donor: StateDonor, training: TrainingState) -> None:
+    until("the newcomer is close", lambda: donor.is_ready(["worker-1"], training.step, 1.0))
+
+
+def test_a_newcomer_is_fed_once_it_is_wanted_and_ends_with_the_same_bits(donor: StateDonor, newcomer: Newcomer) -> None:
+    training = new_training()
+    training.begin()
+    step(training, donor)
+    assert not donor.wants_gradients(), "nobody has planned a round with it"
+    donor.want(["worker-1"])
+    step(training, donor)
+    assert donor.wants_gradients()
+    step(training, donor)
+    wait_ready(donor, training)
+    step(training, donor, enter=7)
+
+    assert newcomer.entered.result(PATIENCE_S) == 7
+    assert same(training, newcomer.training) and newcomer.images == 1
+
+
+def test_a_donor_that_took_the_state_of_another_sends_an_image_again(donor: StateDonor, newcomer: Newcomer) -> None:
+    training, ahead = new_training(), new_training()
+    training.begin()
+    train_steps(ahead, 3)
+    donor.want(["worker-1"])
+    step(training, donor)
+    step(training, donor)
+    training.load(ahead.capture())  # a survivor of a lost round that was one step behind
+    step(training, donor)
+    until("it is close again", lambda: step(training, donor) or donor.is_ready(["worker-1"], training.step, 1.0))
+    step(training, donor, enter=8)
+
+    assert newcomer.entered.result(PATIENCE_S) == 8
+    assert same(training, newcomer.training) and newcomer.images == 2
+
+
+def test_a_newcomer_that_a_later_round_leaves_out_is_hung_up_on(donor: StateDonor, newcomer: Newcomer) -> None:
+    training = new_training()
+    training.begin()
+    donor.want(["worker-1"])
+    step(training, donor)
+    donor.want([])
+
+    with pytest.raises(RoundBroken, match=r"from the donor|the donor is gone"):
+        newcomer.entered.result(PATIENCE_S)
+    assert not donor.wants_gradients()
+
+
+def test_a_newcomer_that_asks_before_its_round_is_known_is_kept(donor: StateDonor, newcomer: Newcomer) -> None:
+    training = new_training()
+    training.begin()
+    donor.want(["worker-9"])
+    step(training, donor)
+    donor.want(["worker-1"])
+    step(training, donor)
+    wait_ready(donor, training)
+    assert not newcomer.entered.done()
+
+
+def test_a_worker_that_asks_again_replaces_its_older_hand_over(donor: StateDonor, newcomer: Newcomer) -> None:
+    again = Newcomer(donor, "worker-1")
+    training = new_training()
+    training.begin()
+    donor.want(["worker-1"])
+    step(training, donor)
+    wait_ready(donor, training)
+    step(training, donor, enter=3)
+
+    assert again.entered.result(PATIENCE_S) == 3
+    with pytest.raises(RoundBroken):
+        newcomer.entered.result(PATIENCE_S)
+    again.close()
+
+
+def test_one_that_cannot_be_told_to_enter_is_hung_up_on_rather_than_left_waiting(
+    donor: StateDonor, newcomer: Newcomer
+) -> None:
+    training = new_training()
+    training.begin()
+    donor.want(["worker-1"])
+    step(training, donor, enter=3)
+
+    with pytest.raises(RoundBroken):
+        newcomer.entered.result(PATIENCE_S)
+
+
+def test_an_update_that_does_not_lead_on_is_refused_by_the_newcomer(donor: StateDonor, newcomer: Newcomer) -> None:
+    training = new_training()
+    training.begin()
+    donor.want(["worker-1"])
+    step(training, donor)
+    wait_ready(donor, training)
+    newcomer.training.step += 1  # as if one were missing
+    step(training, donor)
+
+    with pytest.raises(RoundBroken, match="for a state of position"):
+        newcomer.entered.result(PATIENCE_S)

@@ -1,0 +1,131 @@
+"""From backward passes to an estimate: the same in every member, for any number of them, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from elasticdl.collective.gradients import GradientBuffers
+from elasticdl.collective.squared_norms import SquaredNorms
+from elasticdl.collective.tree import ReductionTree, split_ranks
+from elasticdl.spec import BatchRule
+from elasticdl.worker.rounds.step_report import StepReportLayout
+from elasticdl.worker.training.adaptive_batch import (
+    MEASURE_EVERY_UPDATES,
+    AdaptiveBatch,
+    NoiseEstimate,
+    NoiseMeter,
+    Update,
+    estimate_from_parts,
+)
+
+SIZES = {(0, 0): 3, (1, 0): 3, (2, 0): 2, (0, 1): 3, (1, 1): 2, (2, 1): 2}  # by logical rank and pass
+RANKS, PASSES = 3, 2
+PLANNED, GLOBAL_BATCH = sum(SIZES.values()), 8
+
+
+def model() -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2))
+
+
+def loss(net: nn.Module, rank: int, one: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(10 * rank + one)
+    return net(torch.randn(SIZES[rank, one], 6, generator=generator)).pow(2).mean()
+
+
+def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, NoiseEstimate | None]:
+    """An update of two passes by so many members: the sum, and what they make of their tails."""
+    tree, tail = ReductionTree(RANKS), StepReportLayout(RANKS)
+    rows, nodes, meters = [], [], []
+    batch = AdaptiveBatch(BatchRule.SQRT, GLOBAL_BATCH)
+    batch.scale = PASSES
+    for member, share in enumerate(split_ranks(counts)):
+        net, squares = model(), SquaredNorms()
+        gradients = GradientBuffers(
+            net.parameters(), tree, tail.length, ordered=True, squares=squares if measures else None
+        )
+        meters.append(NoiseMeter(RANKS, squares))
+        meters[-1].begin(0, batch)
+        gradients.start(share)
+        for rank in range(share.first, share.stop):
+            for one in range(PASSES):
+                gradients.backward(
+                    loss(net, rank, one), rank, SIZES[rank, one] / PLANNED, is_first=one == 0, is_last=one == PASSES - 1
+                )
+        sums = gradients.sums()
+        tail.write(gradients.tail(sums[0]), {}, 1, member, 0, stop=False, squares=squares)
+        rows += [buffer.clone() for buffer in sums]
+        nodes += gradients.nodes(share)
+    for into, row in tree.finish(nodes):
+        rows[into] += rows[row]
+    heard, flat = tail.read(gradients.tail(rows[0])), gradients.flat(rows[0])
+    found = [meter.estimate(flat, heard.squares, heard.parts, PLANNED / GLOBAL_BATCH, 1.0) for meter in meters]
+    assert len(set(found)) == 1, "all members come to the same numbers"
+    return flat.clone(), found[0]
+
+
+def oracle() -> NoiseEstimate | None:
+    parts = []
+    for rank in range(RANKS):
+        for one in range(PASSES):
+            net = model()
+            found = torch.autograd.grad(loss(net, rank, one), list(net.parameters()))
+            flat = torch.cat([part.reshape(-1) for part in found]).double().numpy()
+            parts.append((SIZES[rank, one] / PLANNED, flat))
+    local = float(sum(weight * flat @ flat for weight, flat in parts))
+    whole = np.sum([weight * flat for weight, flat in parts], axis=0)
+    return estimate_from_parts(local, float(whole @ whole), len(parts), PLANNED / GLOBAL_BATCH)
+
+
+@pytest.mark.parametrize("counts", [[3], [1, 2], [2, 1], [1, 1, 1]])
+def test_the_estimate_is_that_of_the_oracle_and_has_the_same_bits_for_any_number_of_members(counts: list[int]) -> None:
+    flat, found = step(counts, measures=True)
+    alone, alone_found = step([3], measures=True)
+    expected = oracle()
+
+    assert found is not None and expected is not None
+    assert found == alone_found
+    assert torch.equal(flat, alone)
+    assert found[:2] == pytest.approx(expected[:2], rel=1e-5)
+
+
+@pytest.mark.parametrize("counts", [[3], [2, 1]])
+def test_measuring_changes_no_bit_of_the_gradient(counts: list[int]) -> None:
+    assert torch.equal(step(counts, measures=True)[0], step(counts, measures=False)[0])
+
+
+def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, steps: range) -> list[int]:
+    """The steps whose updates are measured."""
+    found = []
+    for number in steps:
+        meter.begin(number, batch)
+        if squares.is_on:
+            found.append(number)
+            batch.take(Update(8, estimate=NoiseEstimate(1.0, 1.0), batch_scale=batch.scale))
+    return found
+
+
+def test_one_update_in_eight_is_measured_and_the_first_that_can_be() -> None:
+    batch, squares = AdaptiveBatch(BatchRule.NONE, 8), SquaredNorms()
+
+    assert measured(NoiseMeter(4, squares), squares, batch, range(3, 30)) == [3, 8, 16, 24]
+
+
+def test_where_an_update_has_one_part_two_in_a_row_are_compared() -> None:
+    batch, squares = AdaptiveBatch(BatchRule.NONE, 8), SquaredNorms()
+    meter, found = NoiseMeter(1, squares), []
+    gradients = list(torch.randn(2 * MEASURE_EVERY_UPDATES + 1, 16, generator=torch.Generator().manual_seed(3)))
+    for number, flat in enumerate(gradients):
+        meter.begin(number, batch)
+        assert not squares.is_on, "there is nothing to compare within the update"
+        estimate = meter.estimate(flat, (), 1, 1.0, 1.0)
+        batch.take(Update(8, estimate=estimate))
+        if estimate is not None:
+            expected = (flat - gradients[number - 1]).square().sum() / 2
+            assert estimate.variance == pytest.approx(float(expected), rel=1e-5)
+            found.append(number)
+
+    assert found == [1, MEASURE_EVERY_UPDATES, 2 * MEASURE_EVERY_UPDATES]

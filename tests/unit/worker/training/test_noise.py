@@ -1,0 +1,133 @@
+"""The estimator against an oracle in numpy, on gradients whose noise is known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from elasticdl.worker.training.adaptive_batch import (
+    NoiseEstimate,
+    SmoothedNoise,
+    estimate_from_difference,
+    estimate_from_parts,
+)
+
+DIMENSIONS, GLOBAL_BATCH = 40, 32
+Floats = NDArray[np.float64]
+
+
+def gradients(rng: np.random.Generator, mean: Floats, sigma: Floats, sizes: list[int]) -> list[Floats]:
+    """Mean gradients of batches of so many records; a record's gradient has the covariance diag(sigma²)."""
+    return [mean + sigma * rng.standard_normal(DIMENSIONS) / np.sqrt(size) for size in sizes]
+
+
+def estimate(parts: list[Floats], sizes: list[int]) -> NoiseEstimate:
+    weights = np.array(sizes) / sum(sizes)
+    local = float(sum(weight * part @ part for weight, part in zip(weights, parts, strict=True)))
+    whole = np.average(parts, axis=0, weights=weights)
+    found = estimate_from_parts(local, float(whole @ whole), len(parts), sum(sizes) / GLOBAL_BATCH)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[8, 8, 8, 8], [9, 9, 8, 8, 7], [32, 32], [32] * 6, [3, 2]],
+    ids=["equal", "unequal", "two passes", "six passes", "short"],
+)
+def test_the_mean_of_many_estimates_is_the_truth_however_the_batch_is_cut(sizes: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    mean, sigma = rng.normal(size=DIMENSIONS) / 4, rng.uniform(0.5, 2, size=DIMENSIONS)
+
+    found = np.array([estimate(gradients(rng, mean, sigma, sizes), sizes)[:2] for _ in range(4000)])
+
+    square, variance = found.mean(axis=0)
+    error = found.std(axis=0) / np.sqrt(len(found))
+    assert abs(square - mean @ mean) < 4 * error[0]
+    assert abs(variance - (sigma @ sigma) / GLOBAL_BATCH) < 4 * error[1]
+
+
+def test_equal_parts_have_the_estimate_of_the_paper() -> None:
+    rng = np.random.default_rng(2)
+    parts = [rng.normal(size=DIMENSIONS) for _ in range(4)]
+
+    found = estimate(parts, [16] * 4)
+
+    local, total = np.mean([part @ part for part in parts]), np.mean(parts, axis=0) @ np.mean(parts, axis=0)
+    assert found.square == pytest.approx((4 * total - local) / 3)
+    assert found.variance == pytest.approx((local - total) * 2 / 3)
+
+
+def test_one_gradient_after_the_other_tells_the_same() -> None:
+    rng = np.random.default_rng(3)
+    mean, sigma = rng.normal(size=DIMENSIONS) / 4, rng.uniform(0.5, 2, size=DIMENSIONS)
+    found = []
+    for _ in range(4000):
+        before, now = gradients(rng, mean, sigma, [GLOBAL_BATCH, GLOBAL_BATCH])
+        one = estimate_from_difference(float(before @ before), float(now @ now), float(before @ now), 1.0)
+        assert one is not None and one.is_difference
+        found.append(one[:2])
+
+    square, variance = np.mean(found, axis=0)
+    assert square == pytest.approx(mean @ mean, rel=0.05)
+    assert variance == pytest.approx((sigma @ sigma) / GLOBAL_BATCH, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("local", "total", "parts"), [(1.0, 0.5, 1), (1.0, 0.5, 0), (float("inf"), 1.0, 4), (1.0, float("nan"), 4)]
+)
+def test_what_does_not_tell_is_no_estimate(local: float, total: float, parts: int) -> None:
+    assert estimate_from_parts(local, total, parts, 1.0) is None
+
+
+def test_estimates_are_smoothed_as_if_the_beginning_had_no_zeros() -> None:
+    noise, scales = SmoothedNoise(), [1.0, 4.0, 4.0, 0.3]
+    estimates = [NoiseEstimate(float(n + 1), float(10 * n)) for n in range(4)]
+    square = variance = weight = 0.0
+    for found, scale in zip(estimates, scales, strict=True):
+        noise.take(found, scale)
+        kept = 0.999**scale
+        square, variance = kept * square + (1 - kept) * found[0], kept * variance + (1 - kept) * found[1]
+        weight = kept * weight + 1 - kept
+
+    assert noise.square == pytest.approx(square / weight)
+    assert noise.variance == pytest.approx(variance / weight)
+
+
+def test_another_way_of_estimating_begins_anew() -> None:
+    noise = SmoothedNoise()
+    noise.take(NoiseEstimate(100.0, 100.0, is_difference=True), 1.0)
+    noise.take(NoiseEstimate(2.0, 3.0), 1.0)
+
+    assert (noise.square, noise.variance) == pytest.approx((2.0, 3.0))
+    assert noise.knows(is_difference=False) and not noise.knows(is_difference=True)
+
+
+def test_what_is_negative_by_chance_is_taken_for_nothing() -> None:
+    noise = SmoothedNoise()
+    noise.take(NoiseEstimate(-1.0, 4.0), 1.0)
+
+    assert (noise.square, noise.variance) == (0.0, 4.0)
+    assert noise.gain(8.0) == pytest.approx(8.0), "all noise: every record counts"
+
+
+def test_the_gain_lies_between_one_and_the_scale_and_is_one_for_a_single_batch() -> None:
+    noise = SmoothedNoise()
+    noise.take(NoiseEstimate(2.0, 6.0), 1.0)
+
+    assert noise.gain(1.0) == pytest.approx(1.0)
+    assert noise.gain(4.0) == pytest.approx(8 / (6 / 4 + 2))
+    assert SmoothedNoise().gain(4.0) == 1.0, "nothing is known yet"
+
+
+def test_the_state_survives_json_to_the_bit() -> None:
+    noise = SmoothedNoise()
+    for n in range(5):
+        noise.take(NoiseEstimate(1 / (n + 3), 1 / 7), 8.0)
+
+    again = SmoothedNoise.of(json.loads(json.dumps(noise.state())))
+
+    assert again == noise
