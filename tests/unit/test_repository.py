@@ -242,6 +242,31 @@ def test_the_search_for_broken_links_finds_them(tmp_path: Path) -> None:
     assert broken_links(page) == ["#d", "other.md"]
 
 
+def missing_imports(document: str) -> list[str]:
+    """What the Python of `document` imports from ElasticDL that is not there; nothing is imported for it."""
+    found = []
+    code = "".join(re.findall(r"```(?:python|py)\n(.*?)```", document, re.DOTALL))
+    for module, names in re.findall(r"^\s*from (elasticdl[\w.]*) import ([\w, ]+)", code, re.MULTILINE):
+        path = SOURCE.parent / Path(*module.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        source = path.read_text() if path.is_file() else ""
+        found += [f"{module}.{name}" for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", source)]
+    return found
+
+
+def test_documents_import_what_there_is() -> None:
+    guides = [path for path in documents() if path.parent.name != "design"]
+    found = {name_of(path): missing_imports(path.read_text()) for path in guides}
+
+    assert {name: imports for name, imports in found.items() if imports} == {}
+
+
+def test_the_search_for_missing_imports_finds_them() -> None:
+    block = "```python\nfrom elasticdl.errors import SpecError, Nonsense\nfrom elasticdl.nowhere import x\n```\n"
+
+    assert missing_imports(block) == ["elasticdl.errors.Nonsense", "elasticdl.nowhere.x"]
+
+
 def test_the_readme_is_short() -> None:
     assert len(re.findall(r"\w+", (ROOT / "README.md").read_text())) <= 1000
 

@@ -19,13 +19,13 @@ torch module (`elasticdl.features.torch`) of the same name, which give the same 
 A definition that is called with a tensor of a framework acts as its layer or module.
 
 ```python
-from elasticdl.features import Hashing, Normalizer, use
+from elasticdl.features import Hashing, Normalizer, use_statistics
 
 Normalizer(1.0, 2.0)([3, 4])  # NumPy, Arrow, lists; ragged and sparse columns stay so
 Normalizer(1.0, 2.0)(torch.tensor([3]))  # in torch: can be exported, if the column has numbers
 Normalizer(1.0, 2.0)(keras.Input((1,)))  # a layer of the functional API: is in the SavedModel
 
-with use("statistics.json"):  # of `elasticdl features analyze`
+with use_statistics("statistics.json"):  # of `elasticdl features analyze`
     Normalizer.from_statistics("I1")
 ```
 
