@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Discretization(ElementwiseTransform):
-    """The number of the bin, int64. Bins are closed on the left: bins [0, 1, 2] are (-∞, 0), [0, 1), [1, 2), [2, ∞).
+    """Returns the number of the bin, int64. Bins are closed on the left.
 
-    A float32 is compared with the bins rounded to float32, all else in float64: so a number that stands on a bin's
-    edge is in the same bin, whether it comes as float32 or as float64. NaN is in the last bin, as in TensorFlow.
+    Bins [0, 1, 2] are (-∞, 0), [0, 1), [1, 2), [2, ∞).
+
+    A float32 is compared with the bins rounded to float32, everything else in float64, so a number on a bin's edge
+    is in the same bin whether it is a float32 or a float64. NaN is in the last bin, as in TensorFlow.
 
     >>> Discretization([0, 1, 2])([-0.5, 0, 0.5, 1, 2, 100])
     array([0, 1, 1, 2, 3, 3])
@@ -46,7 +48,7 @@ class Discretization(ElementwiseTransform):
     def from_statistics(
         cls, name: str, *, quantiles: int = 10, statistics: Statistics | str | Path | None = None
     ) -> Discretization:
-        """About `quantiles` bins that are equally full; fewer where a value is so frequent that it fills several."""
+        """Makes about `quantiles` equally full bins, and fewer if a value is so frequent that it fills several."""
         if quantiles < 2:
             raise ValueError(f"Discretization: expected quantiles of 2 or more. Received: {quantiles!r}")
         found = current_statistics.column_statistics(name, statistics)
@@ -74,11 +76,12 @@ class Discretization(ElementwiseTransform):
 
 @dataclass(frozen=True)
 class LogRound(ElementwiseTransform):
-    """The logarithm of a number, rounded: int64; `default` where that is below 0 or not below `num_bins`.
+    """Returns the rounded logarithm of a number, int64, or `default` if that is below 0 or not below `num_bins`.
 
-    `base` None is the natural logarithm. It is compared in float64 with the places where the rounded logarithm
-    changes, base^(k + 1/2), which are computed once; at such a place the even neighbour is taken. No logarithm is
-    taken of a value, because the last bit of one is each library's own. NaN, zero and negative numbers are `default`.
+    `base` None is the natural logarithm. The number is compared in float64 with the points where the rounded
+    logarithm changes, base^(k + 1/2), which are computed once; at such a point the even neighbour is taken. The
+    logarithm of a value is never computed, because its last bit differs between libraries. NaN, zero and negative
+    numbers are `default`.
 
     >>> LogRound(num_bins=16, base=2)([1.2, 1.6, 0.2, 3.1, 100])
     array([0, 1, 0, 2, 7])
@@ -97,7 +100,7 @@ class LogRound(ElementwiseTransform):
     def from_statistics(
         cls, name: str, *, base: float | None = None, statistics: Statistics | str | Path | None = None
     ) -> LogRound:
-        """As many bins as the greatest number needs."""
+        """Uses as many bins as the largest number needs."""
         maximum = max(
             current_statistics.require_number(
                 name, "maximum", current_statistics.column_statistics(name, statistics).maximum
@@ -136,14 +139,15 @@ LAST_UNBINNED = 2
 
 @dataclass(frozen=True)
 class LogSquare(ElementwiseTransform):
-    """`floor(ln(x)²)` for x above 2, int64: bins that are fine for small counts and coarse for large ones.
+    """Returns `floor(ln(x)²)` for x above 2, int64: bins are fine for small counts and coarse for large ones.
 
-    Numbers of 2 and below, the negative ones too, are each a bin of its own, as in the recipe of the contest's winners,
-    which marked them by a prefix. Here those bins lie below zero, where they meet no other: `floor(x) - 3`, so that 2
-    is -1, 1 is -2, 0 is -3 and -1 is -4. `Hashing` or `IndexLookup` after it makes ids of them. NaN is `default`.
+    Each number of 2 and below, including negative ones, has its own bin, as in the recipe of the contest's winners,
+    which marked them by a prefix. Here those bins are below zero, where they collide with no other: `floor(x) - 3`,
+    so that 2 is -1, 1 is -2, 0 is -3 and -1 is -4. Use `Hashing` or `IndexLookup` after it to make ids of them. NaN
+    is `default`.
 
-    Computed in float64 by comparing with exp(√k), the places where the result changes. Numbers above 2^63 count as
-    2^63, below -2^31 as -2^31.
+    It is computed in float64 by comparing with exp(√k), the points where the result changes. Numbers above 2^63
+    count as 2^63, below -2^31 as -2^31.
 
     >>> LogSquare()([3, 4, 10, 100, 1e6, 2, 1, 0, -1])
     array([  1,   1,   5,  21, 190,  -1,  -2,  -3,  -4])
@@ -167,9 +171,9 @@ class LogSquare(ElementwiseTransform):
 
 @dataclass(frozen=True)
 class RoundIdentity(ElementwiseTransform):
-    """The number rounded to a whole one, int64; `default` where that is not in [0, num_buckets).
+    """Rounds to a whole number, int64, or returns `default` if that is not in [0, num_buckets).
 
-    Rounded in float64, halves to the even neighbour: 0.5 is 0, 1.5 and 2.5 are 2. NaN is `default`.
+    It rounds in float64, halves to the even neighbour: 0.5 is 0, 1.5 and 2.5 are 2. NaN is `default`.
 
     >>> RoundIdentity(num_buckets=5)([1.2, 1.6, 0.2, 3.1, 4.9, -1.0])
     array([1, 2, 0, 3, 0, 0])
@@ -183,7 +187,7 @@ class RoundIdentity(ElementwiseTransform):
 
     @classmethod
     def from_statistics(cls, name: str, *, statistics: Statistics | str | Path | None = None) -> RoundIdentity:
-        """A bucket for each whole number up to the greatest. DataError for a column with negative numbers."""
+        """Uses a bucket for each whole number up to the maximum. DataError for a column with negative numbers."""
         found = current_statistics.column_statistics(name, statistics)
         if current_statistics.require_number(name, "minimum", found.minimum) < 0:
             raise DataError(f"column {name!r}: expected numbers from 0. Received: {found.minimum} as its minimum")

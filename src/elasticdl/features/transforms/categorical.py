@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hashing(ElementwiseTransform):
-    """The fingerprint of a value modulo `num_bins`, int64: as TensorFlow's `to_hash_bucket_fast`.
+    """Returns the fingerprint of a value modulo `num_bins`, int64, like TensorFlow's `to_hash_bucket_fast`.
 
-    The fingerprint is FarmHash's Fingerprint64 of the bytes of the text in UTF-8. A whole number is its decimal text
-    first: 12 and "12" have one id. A null is the empty text. Floats are refused: they have no one text.
+    The fingerprint is FarmHash's Fingerprint64 of the bytes of the text in UTF-8. A whole number is first converted
+    to its decimal text: 12 and "12" have the same id. A null is the empty text. Floats are refused, because they
+    have no unique text.
 
     >>> Hashing(num_bins=3)(["A", "B", "C", "D", "E"])
     array([1, 0, 1, 1, 2])
@@ -46,7 +47,8 @@ class Hashing(ElementwiseTransform):
     def from_statistics(
         cls, name: str, *, bins_per_value: float = 1.0, statistics: Statistics | str | Path | None = None
     ) -> Hashing:
-        """As many bins as the column has distinct values, times `bins_per_value`: more bins, fewer collisions."""
+        """Uses as many bins as the column has distinct values, times `bins_per_value`; more bins mean fewer
+        collisions."""
         return cls(max(1, math.ceil(current_statistics.column_statistics(name, statistics).distinct * bins_per_value)))
 
     def compute(self, ops: Ops, values: Array, tables: Mapping[str, Array]) -> Array:
@@ -92,9 +94,11 @@ def _as_binary(texts: Any) -> Any:
 
 @dataclass(frozen=True)
 class IndexLookup(ElementwiseTransform):
-    """The place of a value in the vocabulary, int64. Others are `len(vocabulary) + fingerprint % num_oov_tokens`.
+    """Returns the index of a value in the vocabulary, int64.
 
-    The vocabulary is a list, or a file in UTF-8 with one value a line. Values are text; a whole number is looked up
+    Other values are `len(vocabulary) + fingerprint % num_oov_tokens`.
+
+    The vocabulary is a list, or a file in UTF-8 with one value per line. Values are text; a whole number is looked up
     by its decimal text. A null is the empty text. The fingerprint is that of `Hashing`.
 
     >>> IndexLookup(["A", "B", "C"])(["B", "A", "unheard of", "C"])
@@ -124,7 +128,7 @@ class IndexLookup(ElementwiseTransform):
         num_oov_tokens: int = 1,
         statistics: Statistics | str | Path | None = None,
     ) -> IndexLookup:
-        """The values of the column that are there `min_count` times or more, most frequent first."""
+        """Uses the values that occur at least `min_count` times, most frequent first."""
         found = current_statistics.column_statistics(name, statistics)
         if found.distinct and not found.values:
             raise DataError(f"column {name!r}: its statistics have no vocabulary; use Hashing, or analyze it as text")
@@ -190,11 +194,13 @@ CROSS_SEPARATOR = "\x1f"
 
 @dataclass(frozen=True)
 class Cross(ElementwiseTransform):
-    r"""One id for the values of several columns in a row, int64: the fingerprint of their texts, modulo `num_bins`.
+    r"""Makes one id from the values of several columns of a row, int64.
 
-    Called with a list of two or more columns of the same shape. The texts are joined by "\x1f", the unit separator of
-    ASCII, so that ("a", "bc") is not ("ab", "c"); values that have it inside may meet. Whole numbers and nulls are as
-    in `Hashing`. Crossing is value by value, not each with each.
+    The id is the fingerprint of their texts modulo `num_bins`.
+
+    Takes a list of two or more columns of the same shape. The texts are joined by "\x1f", the unit separator of
+    ASCII, so that ("a", "bc") is not ("ab", "c"); values that contain it may collide. Whole numbers and nulls are
+    handled as in `Hashing`. Values are crossed position by position, not each with each.
 
     >>> Cross(num_bins=1000)([["a", "ab"], ["bc", "c"]])
     array([693, 234])

@@ -30,12 +30,12 @@ class DirectiveSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class DateParts(ElementwiseTransform):
-    """Parts of a date, int64 with a last axis of one number for each: -1 where there is no date.
+    """Extracts parts of a date, int64 with a last axis of one number per part: -1 where there is no date.
 
-    Dates come as text, as dates of NumPy or Arrow, or as seconds since 1970. They are taken as they stand: zones are
-    the business of whoever wrote them. Text is ISO 8601 (2014-10-21, 2014-10-21 07:30, 2014-10-21T07:30:00.5Z), or as
-    `form` says, with the directives %Y %y %m %d %H %M %S; whole numbers are read by `form` too if it has digits only.
-    Text that is no date is an error. The empty text, a null, NaN and a whole number that `form` does not fit are none.
+    Dates come as text, as dates of NumPy or Arrow, or as seconds since 1970. Time zones are not converted. Text is
+    ISO 8601 (2014-10-21, 2014-10-21 07:30, 2014-10-21T07:30:00.5Z), or as `form` says, with the directives %Y %y %m
+    %d %H %M %S; whole numbers are read by `form` too if it has digits only. Text that is not a date is an error. The
+    empty text, a null, NaN and a whole number that does not match `form` are no date.
 
     Parts are year, month and day from 1, yearday from 0, weekday from 0 for Monday, hour, minute and second.
 

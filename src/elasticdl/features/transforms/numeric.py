@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clip(ElementwiseTransform):
-    """Numbers below `minimum` become it, those above `maximum` that. NaN stays NaN.
+    """Limits numbers to the range from `minimum` to `maximum`. NaN stays NaN.
 
-    A float32 is compared with the bounds rounded to float32 and stays one; all else is computed in, and becomes,
+    A float32 is compared with the bounds rounded to float32 and stays float32; everything else is computed as
     float64.
 
     >>> Clip(minimum=0, maximum=10)([-5.0, 5.0, 50.0])
@@ -43,7 +43,7 @@ class Clip(ElementwiseTransform):
     def from_statistics(
         cls, name: str, *, lower: float = 0.0, upper: float = 0.99, statistics: Statistics | str | Path | None = None
     ) -> Clip:
-        """The quantiles `lower` and `upper`: parts of all values, 0 is the least and 1 the greatest."""
+        """Uses the quantiles `lower` and `upper` as bounds; 0 is the minimum and 1 the maximum."""
         if not 0 <= lower <= upper <= 1:
             raise ValueError(f"Clip: expected 0 <= lower <= upper <= 1. Received: {lower!r} and {upper!r}")
         quantiles = current_statistics.column_statistics(name, statistics).quantiles
@@ -69,10 +69,10 @@ class Clip(ElementwiseTransform):
 
 @dataclass(frozen=True)
 class MissingIndicator(ElementwiseTransform):
-    """1 where a value is missing and 0 elsewhere, float32.
+    """Returns 1 where a value is missing and 0 elsewhere, float32.
 
-    NaN and a null are missing among numbers, the empty text and a null among text; `missing_value` too, where it is
-    given. A number is compared with it in float64.
+    Missing numbers are NaN and null, missing texts the empty text and null; `missing_value` is missing too, if it
+    is given. A number is compared with it in float64.
 
     >>> MissingIndicator()([1.5, float("nan"), 0.0])
     array([0., 1., 0.], dtype=float32)
@@ -97,7 +97,7 @@ class MissingIndicator(ElementwiseTransform):
 
 @dataclass(frozen=True)
 class Normalizer(ElementwiseTransform):
-    """`(x - subtractor) / divisor`, computed in float32.
+    """Returns `(x - subtractor) / divisor`, computed in float32.
 
     The number, the subtractor and the divisor are rounded to float32 first; the difference and the quotient are
     rounded again. NaN stays NaN. A result that is subnormal is zero.
@@ -122,7 +122,7 @@ class Normalizer(ElementwiseTransform):
 
     @classmethod
     def from_statistics(cls, name: str, *, statistics: Statistics | str | Path | None = None) -> Normalizer:
-        """Mean 0 and deviation 1. A column of a single value is only shifted."""
+        """Normalizes to mean 0 and deviation 1. A column of a single value is only shifted."""
         found = current_statistics.column_statistics(name, statistics)
         mean = current_statistics.require_number(name, "mean", found.mean)
         return cls(mean, current_statistics.require_number(name, "deviation", found.deviation) or 1.0)
@@ -147,11 +147,12 @@ WHOLE_PATTERN = r"[+-]?[0-9]+"
 
 @dataclass(frozen=True)
 class ToNumber(ElementwiseTransform):
-    """Text as a number of `out_type`: float32, float64, int32 or int64. Text that is blank is `default_value`.
+    """Converts text to a number of `out_type`: float32, float64, int32 or int64. Blank text is `default_value`.
 
-    Numbers are cast: towards zero, and to the nearest end of the range where they are beyond it; NaN is
-    `default_value` where the type has none. Text is read as decimal and rounded once, to the nearest number of the
-    type; space around it does not matter, text that is no number or beyond the range of a whole type is an error. A
+    Numbers are cast towards zero, and to the nearest end of the range if they are beyond it; NaN is `default_value`
+    if the type has none. Text is read as decimal and rounded once, to the nearest number of the
+    type; space around it does not matter. Text that is not a number, or beyond the range of a whole type, is an
+    error. A
     float that is subnormal is zero.
 
     >>> ToNumber("float32", default_value=-1)(["1.5", "", " 2e3 "])

@@ -14,10 +14,10 @@ from elasticdl.features.transforms.base import Transform, check_bins
 
 @dataclass(frozen=True)
 class ToRagged(Transform):
-    """A ragged column without the values that are `ignore_value`. Text is split at `sep` first.
+    """Makes a ragged column without the values that are `ignore_value`. Text is split at `sep` first.
 
-    `ignore_value` None leaves out the empty text, and -1 of whole numbers; no float. All values of a dense row are
-    those of the ragged row.
+    With `ignore_value` None the empty text and, of whole numbers, -1 are left out, but no float. All values of a
+    dense row become those of the ragged row.
 
     >>> ToRagged(sep=",")(["a,b", "", "c"]).to_list()
     [['a', 'b'], [], ['c']]
@@ -46,9 +46,9 @@ class ToRagged(Transform):
 
 @dataclass(frozen=True)
 class ToSparse(Transform):
-    """A sparse column without the values that are `ignore_value`. A column that is sparse already stays as it is.
+    """Makes a sparse column without the values that are `ignore_value`. A sparse column is not changed.
 
-    `ignore_value` None leaves out the empty text, -1 of whole numbers, and 0.0 of floats.
+    With `ignore_value` None the empty text, -1 of whole numbers, and 0.0 of floats are left out.
 
     >>> ToSparse()([[1, -1], [-1, 4]])
     Sparse(values=array([1, 4]), places=array([[0, 0],
@@ -80,10 +80,10 @@ class ToSparse(Transform):
 
 @dataclass(frozen=True)
 class Sequence(Transform):
-    """Text split at `sep`, at most `longest` pieces a row: a ragged column of text.
+    """Splits text at `sep` into at most `longest` pieces per row: a ragged column of text.
 
-    Empty pieces are left out. Of a longer row the last pieces are kept, which are the latest where the order is that
-    of time, or the first with `keep="first"`. Ids that are made of it become a dense array by `padded(longest)`.
+    Empty pieces are left out. Of a longer row the last pieces are kept, which are the latest if the order is that
+    of time, or the first with `keep="first"`. `padded(longest)` turns ids made from it into a dense array.
 
     >>> Sequence(sep="|", longest=2)(["a|b|c", "", "d"]).to_list()
     [['b', 'c'], [], ['d']]

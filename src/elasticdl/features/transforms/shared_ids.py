@@ -20,9 +20,9 @@ MAX_FIELDS = 1 << (63 - FIELD_BITS)
 
 @dataclass(frozen=True)
 class FieldIds(ElementwiseTransform):
-    """`field << 48 | value`, int64: the same value of two fields has two ids.
+    """Returns `field << 48 | value`, int64: the same value of two fields has two ids.
 
-    A value is taken modulo 2^48. One below zero is padding and stays as it is. Floats and text are refused.
+    A value is taken modulo 2^48. A value below zero is padding and is not changed. Floats and text are refused.
 
     >>> FieldIds(field=2)([0, 5, -1])
     array([562949953421312, 562949953421317,              -1])
@@ -45,10 +45,10 @@ class FieldIds(ElementwiseTransform):
 
 @dataclass(frozen=True)
 class ConcatenateWithOffset(Transform):
-    """Columns side by side, each with its offset added, int64: columns that share a table do not share ids.
+    """Joins columns side by side, each with its offset added, int64: columns that share a table do not share ids.
 
-    Called with a list of columns of whole numbers, all dense, all ragged or all sparse. `offsets` None adds nothing.
-    An id below zero is padding and stays as it is. Dense columns of one axis are columns of one value a row.
+    Takes a list of columns of whole numbers, all dense, all ragged or all sparse. With `offsets` None nothing is
+    added. An id below zero is padding and is not changed. Dense columns of one axis have one value per row.
 
     >>> ConcatenateWithOffset(offsets=[0, 10])([[[1], [2]], [[3], [4]]])
     array([[ 1, 13],
